@@ -123,7 +123,10 @@ class SentinelServers(RedisServers):
     def _is_replicated(self, master_port: int) -> bool:
         """Whether the server on this port is master and all others that run follow it, in sync."""
         for server in filter(RedisServer.is_serving, self.servers):
-            replication = server.info("replication")
+            try:
+                replication = server.info("replication")
+            except CommandFailed:
+                return False  # a Sentinel that makes it a replica ends all its connections
             wanted = {"role": "master"}
             if server.port != master_port:
                 wanted = {"master_port": str(master_port), "master_link_status": "up"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from local_cluster.redis_servers import StandaloneServers
@@ -178,6 +178,7 @@ def test_what_can_be_counted_is_exact_also_where_the_server_was_reported_a_wrong
 
         @many(count)
         @given(st.lists(USUAL | FORGED, max_size=25))
+        @example([("add", 1), ("forge", 1), ("read", 1)])  # Redis 7.0: a lag of -1
         def check(ops: Ops) -> None:
             async def example(stage: Stage) -> None:
                 for op in ops:

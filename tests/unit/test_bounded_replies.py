@@ -16,6 +16,8 @@ from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from pelops.errors import InvalidReply
 from pelops.redis_core.replies.shapes import BadShape, check_reply, reading
 from pelops.redis_core.replies.wire import (
+    AsyncBoundedParser,
+    BoundedParser,
     BoundedReader,
     ReplyBudget,
     ReplyLimit,
@@ -276,3 +278,26 @@ def test_what_goes_wrong_in_reading_is_one_error_that_quotes_nothing(error: Exce
 
 def test_reads_of_entries_may_be_large_and_others_not() -> None:
     assert limit_of("XRANGE").bytes > limit_of("XPENDING").bytes
+
+
+def test_a_dropped_reader_holds_nothing_and_takes_nothing_more() -> None:
+    reader = a_reader()
+    reader.feed(b"$10\r\nhalf")
+    reader.drop()
+    assert not reader.has_data()
+    assert reader.gets() is NOT_ENOUGH_DATA
+    with pytest.raises(exceptions.ConnectionError, match="closed while a reply was read"):
+        reader.feed(b"a text\r\n")
+
+
+async def test_a_read_that_goes_on_after_the_connection_was_closed_says_so() -> None:
+    parser = AsyncBoundedParser(65_536)
+    parser.on_disconnect()
+    with pytest.raises(exceptions.ConnectionError, match="closed while a reply was read"):
+        await parser.read_from_socket()
+
+
+def test_a_connection_that_was_never_made_can_end() -> None:
+    parser = BoundedParser(65_536)  # type: ignore[no-untyped-call]
+    parser.on_disconnect()
+    assert not parser._reader

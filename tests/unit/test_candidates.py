@@ -103,3 +103,17 @@ def test_a_mistake_of_ours_is_not_taken_for_a_failure_of_the_node() -> None:
 
     with pytest.raises(ValueError, match="ours"):
         ask_all(ask)
+
+
+def test_what_nobody_answered_holds_no_frames_of_whoever_asked() -> None:
+    """Errors with tracebacks would be parts of reference cycles, which are collected seldom."""
+    failing = Cluster(fails=tuple(range(MOST_ASKED)))
+
+    async def scenario() -> None:
+        await first_answer(NODES, failing.ask)
+
+    with pytest.raises(NoAnswer) as caught:
+        run_virtually(scenario())
+    problems = caught.value.problems
+    assert len(problems) == MOST_ASKED
+    assert [problem.__traceback__ for _, problem in problems] == [None] * MOST_ASKED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.replica import THOROUGH_EVERY, Heap
+from pelops.controller import replica
+from pelops.controller.replica import MUCH, MUCH_GARBAGE, THOROUGH_EVERY, Heap
 
 
 class Node:
@@ -77,3 +79,45 @@ def test_what_was_set_aside_and_is_garbage_by_now_is_freed_in_the_end(heap: Heap
     for _ in range(THOROUGH_EVERY):
         heap.tidy()
     assert seen() is None
+
+
+def test_much_new_garbage_is_freed_before_the_next_tidying(heap: Heap) -> None:
+    heap.tidy()
+    nodes = [Node() for _ in range(MUCH_GARBAGE)]
+    seen = [weakref.ref(node) for node in nodes]
+    while gc.get_count()[2] < MUCH:
+        gc.collect(1)  # they live, and are out of reach of smaller collections then
+    del nodes
+    heap.free_early()
+    assert not any(one() for one in seen)
+
+
+def test_little_new_garbage_is_left_to_the_next_tidying(
+    heap: Heap, full_collections: list[int]
+) -> None:
+    heap.tidy()
+    full_collections.clear()
+    heap.free_early()
+    assert full_collections == []
+
+
+def test_much_that_is_new_and_lives_is_set_aside_early(heap: Heap) -> None:
+    heap.tidy()
+    kept = manifests(10_000)
+    while gc.get_count()[2] < MUCH:
+        gc.collect(1)
+    heap.free_early()
+    assert len(gc.get_objects()) < len(kept)
+
+
+async def test_much_garbage_is_looked_for_between_two_tidyings(
+    monkeypatch: pytest.MonkeyPatch, heap: Heap
+) -> None:
+    monkeypatch.setattr(replica, "FIRST_TIDYING_S", 0.0)
+    monkeypatch.setattr(replica, "LOOK_EVERY_S", 0.01)
+    looked = asyncio.Event()
+    monkeypatch.setattr(heap, "free_early", looked.set)
+    running = asyncio.create_task(heap.run())
+    async with asyncio.timeout(30):
+        assert await looked.wait()
+    running.cancel()

@@ -111,6 +111,22 @@ def test_nothing_runs_beside_an_entry_that_was_charged_before() -> None:
     assert isolated and all(started_ids == {b"6-0"} for started_ids in isolated)
 
 
+def test_nothing_is_read_before_what_runs_alone_has_ended() -> None:
+    """If it ends the process, what was read meanwhile would be frozen with it, time after time."""
+    adapter = ScriptedAdapter(fresh=[raw(1, deliveries=2)])
+    while_it_ran: list[bytes] = []
+
+    async def handle(entry: Entry) -> None:
+        if entry.id != "1-0":
+            return
+        adapter.fresh += [raw(n, deliveries=2) for n in (2, 3)] + [raw(4)]
+        await asyncio.sleep(5)
+        while_it_ran.extend(adapter.pending)
+
+    _serve(adapter, handle, lambda: len(adapter.acked) == 4)
+    assert while_it_ran == [b"1-0"]
+
+
 def test_an_entry_that_was_delivered_again_and_again_runs_alone() -> None:
     adapter = ScriptedAdapter(fresh=[raw(1, deliveries=2), raw(2), raw(3)])
     running, most = set(), []

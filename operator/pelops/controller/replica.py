@@ -205,6 +205,9 @@ async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
 
 FIRST_TIDYING_S: Final = 10.0  # after the start, when the watch has told of everything
 TIDYING_EVERY_S: Final = 60.0
+LOOK_EVERY_S: Final = 2.0
+MUCH: Final = 10  # collections of the middle generation, each after up to 7,000 new objects
+MUCH_GARBAGE: Final = 20_000  # objects
 THOROUGH_EVERY: Final = 60  # tidyings
 _NEVER: Final = 2**31 - 1
 
@@ -228,7 +231,14 @@ class Heap:
         await asyncio.sleep(FIRST_TIDYING_S)
         while True:
             self.tidy()
-            await asyncio.sleep(TIDYING_EVERY_S)
+            for _ in range(round(TIDYING_EVERY_S / LOOK_EVERY_S)):
+                await asyncio.sleep(LOOK_EVERY_S)
+                self.free_early()
+
+    def free_early(self) -> None:
+        """Free the cycles among new objects if there may be many: what fails leaves them behind."""
+        if gc.get_count()[2] >= MUCH and gc.collect() < MUCH_GARBAGE:
+            gc.freeze()  # most of it lives, and need not be looked at the next time
 
     def tidy(self) -> None:
         """Free the cycles among new objects, and set aside what lives. To be called regularly."""

@@ -56,7 +56,8 @@ async def first_answer(
                 try:
                     return node, task.result()
                 except PelopsError as error:
-                    problems.append((node, error))
+                    # Its traceback refers to this frame and so to this list: a reference cycle.
+                    problems.append((node, error.with_traceback(None)))
     finally:
         await _end(asked)
     problems += [(node, TimeoutError("no answer in time")) for node in asked.values()]

@@ -210,5 +210,8 @@ def _translate(reply: Reply, name: str, command: Command) -> Reply | PelopsError
 
 def _raise_error(reply: Reply | PelopsError) -> Reply:
     if isinstance(reply, PelopsError):
-        raise reply
+        try:
+            raise reply
+        finally:
+            del reply  # its traceback refers to this frame: else a cycle with all callers' frames
     return reply

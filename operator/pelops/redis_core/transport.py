@@ -100,6 +100,25 @@ class Login:
             raise CredentialsNotAllowed(objection)
 
 
+class _Place:
+    """Where a node is, and its address for messages.
+
+    Connections refer to this and not to their channel. A closed channel is then part of no
+    reference cycle, and its memory is free at once.
+    """
+
+    def __init__(self, locate: Locate) -> None:
+        self.address = "an unknown address"
+        self._locate = locate
+
+    async def find(self) -> Node:
+        node = await self._locate()
+        if not is_host(node.host):  # another server named it: its bytes are in no message
+            raise RedisUnavailable("a server names a node whose host is malformed")
+        self.address = str(node)
+        return node
+
+
 class NodeChannel:
     """Connections to one node, shared by all who ask it."""
 
@@ -108,12 +127,11 @@ class NodeChannel:
     ) -> None:
         self._free = asyncio.Semaphore(connections)
         self._failed_at = -math.inf
-        self._address = "an unknown address"
-        self._locate = locate
+        self._place = place = _Place(locate)
         self._pool: ConnectionPool = ConnectionPool(
             connection_class=LocatedConnection,
             max_connections=connections,
-            locate=self._find,
+            locate=place.find,
             login=login,
             db=login.db,
             username=login.username,
@@ -150,13 +168,6 @@ class NodeChannel:
         """End every connection, also those in use."""
         await self._pool.aclose()
 
-    async def _find(self) -> Node:
-        node = await self._locate()
-        if not is_host(node.host):  # another server named it: its bytes are in no message
-            raise RedisUnavailable("a server names a node whose host is malformed")
-        self._address = str(node)
-        return node
-
     async def _exchange(self, commands: Sequence[Command], came_at: float) -> list[Reply]:
         connection = await self._connect(came_at)
         try:
@@ -168,7 +179,7 @@ class NodeChannel:
             await self._pool.disconnect(inuse_connections=False)
             writes = any(command.writes for command in commands)
             raise translate_failure(
-                error, address=self._address, sent=True, writes=writes
+                error, address=self._place.address, sent=True, writes=writes
             ) from error
         finally:
             await self._pool.release(connection)
@@ -199,7 +210,7 @@ class NodeChannel:
     async def _connect(self, came_at: float) -> LocatedConnection:
         if self._failed_at >= came_at:
             # Whoever waited for a turn shares the failure, instead of waiting for one of its own.
-            raise RedisUnavailable(f"Redis at {self._address} could not be reached just now")
+            raise RedisUnavailable(f"Redis at {self._place.address} could not be reached just now")
         try:
             pool: Any = self._pool  # its methods are untyped
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
@@ -210,7 +221,7 @@ class NodeChannel:
         except (exceptions.RedisError, OSError) as error:
             self._failed_at = asyncio.get_running_loop().time()
             raise translate_failure(
-                error, address=self._address, sent=False, writes=False
+                error, address=self._place.address, sent=False, writes=False
             ) from error
         return connection
 

@@ -7,9 +7,8 @@ status must not learn by it what some other server says to a stranger.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ContextDecorator
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from redis.exceptions import NoScriptError
@@ -41,23 +40,16 @@ def invalid(command: str, what: str) -> InvalidReply:
     return InvalidReply(f"Redis answers {command} with an invalid reply: {what}")
 
 
-class reading(ContextDecorator):  # noqa: N801 - a context manager, also for whole functions
-    """Turns whatever goes wrong where a reply to `command` is read into InvalidReply."""
+@contextmanager
+def reading(command: str) -> Iterator[None]:
+    """Turns whatever goes wrong where a reply to `command` is read into InvalidReply.
 
-    def __init__(self, command: str) -> None:
-        self._command = command
-
-    def __enter__(self) -> None:
-        """Nothing is to be prepared."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, _MISREAD):
-            raise _misread(self._command, error) from None
+    For a block, or as the decorator of a function that only reads.
+    """
+    try:
+        yield
+    except _MISREAD as error:
+        raise _misread(command, error) from None
 
 
 def _misread(command: str, error: Exception) -> InvalidReply:
@@ -216,7 +208,8 @@ def _check_bodies(bodies: Sequence[Any]) -> None:
 _IDLE: Final = {b"idle": milliseconds}
 _GROUP: Final = map_of(
     {b"name": text, b"consumers": number, b"pending": number, b"last-delivered-id": entry_id},
-    {b"entries-read": optional(number), b"lag": optional(number)},
+    # XGROUP SETID ENTRIESREAD may set more than the stream was given: Redis 7.0 then says -1.
+    {b"entries-read": optional(number), b"lag": optional(signed)},
 )
 _CONSUMER: Final = map_of(
     {b"name": text, b"pending": number, b"idle": milliseconds}, {b"inactive": milliseconds}
@@ -364,7 +357,7 @@ _NUMBERS: Final = frozenset(
         *("charged", "done.gone", "foreign", "letter_groups"),
     }
 )
-_OPTIONAL_NUMBERS: Final = frozenset({"added", "lag", "entries_read", "holding", "lowest_idle_ms"})
+_OPTIONAL_NUMBERS: Final = frozenset({"added", "entries_read", "holding", "lowest_idle_ms"})
 _TIMES: Final = frozenset({"idle_ms", "inactive_ms", "newest_ms", "others_ms"})
 _IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id"})
 _OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted", "first_letter"})
@@ -378,6 +371,7 @@ def _id_or_empty(part: Any) -> None:
 _FIELD_CHECKS: Final[Mapping[str, Check]] = {
     **dict.fromkeys(_NUMBERS, number),
     **dict.fromkeys(_OPTIONAL_NUMBERS, optional(number)),
+    "lag": optional(signed),
     **dict.fromkeys(_TIMES, milliseconds),
     **dict.fromkeys(_IDS_OF, entry_id),
     **dict.fromkeys(_OPTIONAL_IDS, optional(_id_or_empty)),

@@ -142,7 +142,9 @@ class BoundedReader:
         self.limit, self.account = limit, account
 
     def feed(self, data: Any, offset: int = 0, length: int = -1) -> None:
-        """Take what has come."""
+        """Take what has come. Raises redis-py's ConnectionError after `drop`."""
+        if self._inner is None:
+            raise exceptions.ConnectionError("the connection was closed while a reply was read")
         some = bytes(data if length < 0 else memoryview(data)[offset : offset + length])
         self._bytes += len(some)
         self.received += len(some)
@@ -152,6 +154,13 @@ class BoundedReader:
             some, self._held = self._held + some, b""
         if not some.endswith(b"\n") and (cut := _CUT.search(some, max(0, len(some) - 12))):
             some, self._held = some[: cut.start()], cut[0]
+        self._feed_counted(some)
+        if self._bytes > self.limit.bytes:
+            self._take_whole()
+            if self._bytes > self.limit.bytes:
+                raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
+
+    def _feed_counted(self, some: bytes) -> None:
         first, pattern = _LARGE_FIRST.match(some), _large_of(some)
         if first is not None:
             self._count_if_begins(first[1])
@@ -161,10 +170,6 @@ class BoundedReader:
             at = found.start() + 1
             self._count_if_begins(found[1])
         self._inner.feed(some[at:] if at else some)
-        if self._bytes > self.limit.bytes:
-            self._take_whole()
-            if self._bytes > self.limit.bytes:
-                raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
 
     def gets(self, _decodes: bool = False) -> Any:
         """The next reply, or `NOT_ENOUGH_DATA`."""
@@ -174,11 +179,20 @@ class BoundedReader:
         """Whether anything has come that was not taken by `gets`."""
         return bool(self._ready or self._held or self._bytes)
 
+    def drop(self) -> None:
+        """Give back the memory of what has come: the errors of a connection outlive it."""
+        self._inner = None
+        self._held = b""
+        self._ready.clear()
+        self._bytes = 0
+
     def _take_whole(self) -> None:
         while (reply := self._next()) is not NOT_ENOUGH_DATA:
             self._ready.append(reply)
 
     def _next(self) -> Any:
+        if self._inner is None:
+            return NOT_ENOUGH_DATA
         try:
             reply = self._inner.gets()
         except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
@@ -269,6 +283,20 @@ class AsyncBoundedParser(_AsyncHiredisParser):
         super().on_connect(connection)  # type: ignore[no-untyped-call]
         self._reader: Any = BoundedReader(self.parse_error)
 
+    def on_disconnect(self) -> None:
+        """End a connection."""
+        if self._reader is not None:
+            self._reader.drop()
+        self._stream = None  # which holds what was not read
+        super().on_disconnect()  # type: ignore[no-untyped-call]
+
+    async def read_from_socket(self) -> bool:
+        """As the parser's own, also for a read that goes on after the connection was closed."""
+        if self._stream is None:
+            raise exceptions.ConnectionError("the connection was closed while a reply was read")
+        found: bool = await super().read_from_socket()  # type: ignore[no-untyped-call]
+        return found
+
     @property
     def reader(self) -> BoundedReader:
         """What reads this connection."""
@@ -279,14 +307,21 @@ class AsyncBoundedParser(_AsyncHiredisParser):
 class BoundedParser(_HiredisParser):
     """redis-py's parser for blocking connections, with limits."""
 
+    _reader: Any = None  # of one that was never connected
     _began_s = 0.0
     _received = 0
 
     def on_connect(self, connection: Any, **_: Any) -> None:
         """Begin a connection."""
         super().on_connect(connection)  # type: ignore[no-untyped-call]
-        self._reader: Any = BoundedReader(self.parse_error)
+        self._reader = BoundedReader(self.parse_error)
         self._began_s, self._received = time.monotonic(), 0
+
+    def on_disconnect(self) -> None:
+        """End a connection."""
+        if self._reader is not None:
+            self._reader.drop()
+        super().on_disconnect()  # type: ignore[no-untyped-call]
 
     def expect(self, limit: ReplyLimit) -> None:
         """The next reply may have so much, and comes from now on."""

@@ -43,6 +43,8 @@ class BlockingReader:
     def room(self) -> int:
         """How many more entries may come."""
         in_flight = self._in_flight
+        if in_flight.is_isolating:
+            return 0
         held = self.queued + in_flight.active
         return self._prefetcher.room(held=held, waiting=in_flight.waiting, per_s=self.pace.per_s)
 

@@ -184,6 +184,16 @@ class InFlight(Unsettled):
             return True
         return bool(self._ready) and not (self._isolated and self._is_turn_of_isolated)
 
+    @property
+    def is_isolating(self) -> bool:
+        """Whether an entry runs alone, or will before any other: nothing else is to be read.
+
+        What is read now could not start, while another worker could start it. And if that entry
+        ends the process, what came milliseconds after it would be pending with a dead consumer
+        anew each time, always idle for less long than it, and never run.
+        """
+        return self._only is not None or (bool(self._isolated) and self._is_turn_of_isolated)
+
     # What comes.
 
     def accept(self, entry: Entry, *, isolated: bool = False) -> bool:
