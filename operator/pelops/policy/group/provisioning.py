@@ -7,9 +7,8 @@ With `Retain` there is no finalizer and nothing to wait for. With `Delete` the f
 resource while Redis is asked to drop the group; when that cannot be done within the patience, the
 resource goes all the same and an event says what was left behind.
 
-Of several resources that name one target, the one that runs it acts, else the oldest. Two resources
-on one consumer group are told apart in Redis, where the ownership record names the owner; that also
-covers two operators and two spellings of one address.
+Two resources on one consumer group are told apart in Redis, where the ownership record names the
+owner; that also covers two operators and two spellings of one address.
 """
 
 from __future__ import annotations
