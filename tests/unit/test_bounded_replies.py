@@ -175,6 +175,7 @@ def test_replies_to_commands_sent_together_have_a_limit_together() -> None:
     with budget.open() as account, pytest.raises(UnboundedReply, match="together"):
         for _ in range(1000):
             account.take(100 * KIB)
+    assert budget.held == 0
 
 
 ENTRY = [b"1-1", [b"f", b"v"]]

@@ -82,9 +82,9 @@ class ByteAccount:
     def take(self, count: int) -> None:
         """So many bytes more have come; raises UnboundedReply when they are too many."""
         self._taken += count
+        self._budget.held += count
         if self._taken > _TOGETHER:
             raise UnboundedReply(f"its replies have more than {_TOGETHER} bytes together")
-        self._budget.held += count
         if self._taken > _FREE and self._budget.held > self._budget.most:
             raise UnboundedReply(
                 f"its replies are large, and {self._budget.most} bytes of replies are being read "
