@@ -308,7 +308,7 @@ async def _create(plane: ControlPlane, namespace: str, manifests: Iterable[Manif
 
 
 def _resource(name: str, url: str) -> Manifest:
-    locks = {"locks": {"keyspaceNotifications": "127.77." in url}}
+    locks = {"locks": {}, "tuning": {"keyspaceNotifications": "127.77." in url}}
     return {
         "apiVersion": STREAM_CONSUMER_GROUP.api_version,
         "kind": STREAM_CONSUMER_GROUP.kind,

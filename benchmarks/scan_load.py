@@ -92,7 +92,7 @@ async def _measure(
     for replica in replicas:
         for keys in groups:
             url = f"redis://127.0.0.1:{port}"
-            replica.declare(keys, url, scanIntervalSeconds=INTERVAL_S)
+            replica.declare(keys, url, scanPeriodSeconds=INTERVAL_S)
             replica.meet(_workers(keys))
     async with AsyncExitStack() as running:
         for replica in replicas:

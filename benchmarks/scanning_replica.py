@@ -127,6 +127,7 @@ def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> ScanningReplic
         reporter=Reporter(api, STREAM_CONSUMER_GROUP, identity=identity),
         hears=lambda _: None,
         identity=identity,
+        make_due=lambda _: None,
     )
     scanner = Scanner(parts, clock)
     loop = ScanLoop(scanner, cache, members, Progress(), clock)

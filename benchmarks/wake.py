@@ -145,7 +145,7 @@ def _manifest(ground: Ground, namespace: str, number: int) -> Manifest:
             "redis": {"url": ground.redis[namespace].url},
             "stream": f"orders:events:{number}",
             "template": {"spec": {"containers": [container]}},
-            "recovery": {"strategy": "Off"},
+            "recovery": {"strategy": "Disabled"},
             "scaling": {
                 "cooldownSeconds": 1,
                 "behavior": {"scaleDown": {"stabilizationWindowSeconds": 1}},

@@ -78,10 +78,10 @@ def check_reported(outcome: AuditOutcome) -> Check:
     shown = [reported.get(name) for name in ("produced", "deadLettered", "stuck", "lost")]
     dead, stuck = EntryStatus.DEAD_LETTERED, EntryStatus.STUCK
     known = [summary.produced, outcome.count(dead), outcome.count(stuck), summary.lost]
-    words = (reported.get("verdict"), reported.get("sentence"))
+    words = (reported.get("verdict"), reported.get("message"))
     return Check(
         claim="the status of the StreamAudit says so",
-        holds=shown == known and words == (summary.verdict.value, summary.sentence),
+        holds=shown == known and words == (summary.verdict.value.capitalize(), summary.sentence),
         found=f"{reported.get('verdict', 'nothing')}: {reported.get('produced', 0):,} produced,"
         f" {reported.get('lost', 0):,} lost",
     )

@@ -29,7 +29,7 @@ RULES = st.fixed_dictionaries(
         "stabilizationWindowSeconds": st.integers(0, 90),
         "policies": st.lists(POLICY, min_size=1, max_size=3),
         "selectPolicy": st.sampled_from(["Max", "Min", "Disabled"]),
-        "tolerance": st.floats(0, 1),
+        "tolerancePercent": st.integers(0, 100),
     },
 )
 BEHAVIOR = st.fixed_dictionaries({}, optional={"scaleUp": RULES, "scaleDown": RULES})

@@ -6,7 +6,138 @@ of work done.
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+OTHER_REASON: Final = "Other"  # in place of a reason that is not one of Pelops' own
+
+
+class GroupSeries(Collector):
+    """The series of all resources of one metric: one number for each, not an object.
+
+    Thousands of resources with twenty metrics each cost a third of what the objects of
+    prometheus_client would.
+    """
+
+    family: ClassVar[type[GaugeMetricFamily | CounterMetricFamily]]
+
+    def __init__(self, name: str, documentation: str, labels: Iterable[str] = ()) -> None:
+        """`labels` are those beside namespace and name."""
+        self.name = name
+        self.labelnames = ("namespace", "name", *labels)
+        self._documentation = documentation
+        self._values: dict[tuple[str, ...], float] = {}
+        self._more: set[tuple[str, ...]] = set()  # values of the other labels that were ever used
+        REGISTRY.register(self)
+
+    def value(self, namespace: str, name: str, *labels: str) -> float | None:
+        """The number; None when there is no such series."""
+        return self._values.get((namespace, name, *labels))
+
+    def forget(self, namespace: str, name: str, *labels: str) -> None:
+        """Drop the series with these labels, or all of a resource."""
+        for more in (labels,) if labels else self._more:
+            self._values.pop((namespace, name, *more), None)
+
+    def describe(self) -> Iterator[Metric]:
+        """The family without series."""
+        yield self.family(self.name, self._documentation, labels=self.labelnames)
+
+    def collect(self) -> Iterator[Metric]:
+        """The family with all series."""
+        family = self.family(self.name, self._documentation, labels=self.labelnames)
+        for labels, value in list(self._values.items()):
+            family.add_metric(labels, value)
+        yield family
+
+    def _put(self, labels: tuple[str, ...], value: float) -> None:
+        self._values[labels] = value
+        self._more.add(labels[2:])
+
+
+class GroupGauge(GroupSeries):
+    """A gauge with a series for each resource."""
+
+    family = GaugeMetricFamily
+
+    def set(self, value: float, namespace: str, name: str, *labels: str) -> None:
+        """Set the number."""
+        self._put((namespace, name, *labels), value)
+
+
+class GroupCounter(GroupSeries):
+    """A counter with a series for each resource, which can begin at 0.
+
+    A counter whose first value is 1 does not increase in the eyes of Prometheus, so that the first
+    dead letter of a group would raise no alert.
+    """
+
+    family = CounterMetricFamily
+
+    def begin(self, namespace: str, name: str, *labels: str) -> None:
+        """Have a series for these labels: 0 unless it counted something."""
+        self._put((namespace, name, *labels), self.value(namespace, name, *labels) or 0.0)
+
+    def add(self, namespace: str, name: str, *labels: str, count: float = 1.0) -> None:
+        """Count."""
+        before = self.value(namespace, name, *labels) or 0.0
+        self._put((namespace, name, *labels), before + count)
+
+    def follow(self, total: float, namespace: str, name: str) -> None:
+        """Take over what a server has counted."""
+        self._put((namespace, name), total)
+
+
+class ConditionMetric(Collector):
+    """The conditions of each resource: 1 for each that it has."""
+
+    labelnames = ("kind", "namespace", "name", "type", "status", "reason")
+
+    def __init__(self) -> None:
+        self._conditions: dict[tuple[str, str, str], tuple[tuple[str, str, str], ...]] = {}
+        self._shared: dict[tuple[str, str, str], tuple[str, str, str]] = {}
+        REGISTRY.register(self)
+
+    def show(
+        self, kind: str, namespace: str, name: str, conditions: Iterable[tuple[str, str, str]]
+    ) -> None:
+        """Replace what a resource has: of each condition the type, the status and the reason.
+
+        Reasons must be of a fixed set: each is a value of a label.
+        """
+        shown = tuple(self._shared.setdefault(one, one) for one in conditions)
+        self._conditions[kind, namespace, name] = shown
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """Drop the series of a resource."""
+        self._conditions.pop((kind, namespace, name), None)
+
+    def describe(self) -> Iterator[Metric]:
+        """The family without series."""
+        yield self._family()
+
+    def collect(self) -> Iterator[Metric]:
+        """The family with all series."""
+        family = self._family()
+        for resource, conditions in list(self._conditions.items()):
+            for condition in conditions:
+                family.add_metric((*resource, *condition), 1.0)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "pelops_condition",
+            "1 for each condition that a resource has, by type, status and reason; the reason is "
+            "Other when it is not one of Pelops.",
+            labels=self.labelnames,
+        )
+
+
+CONDITIONS = ConditionMetric()
 
 KUBERNETES_REQUESTS = Counter(
     "pelops_kubernetes_requests_total",
@@ -43,10 +174,9 @@ LOOP_RESTARTS = Counter(
 QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for a pass.")
 RESOURCES = Gauge("pelops_resources", "StreamConsumerGroups in the cache.")
 MEMBERS = Gauge("pelops_members", "Operator replicas that renew their Lease, this one included.")
-STATUS_WRITES_LIMITED = Counter(
+STATUS_WRITES_LIMITED = GroupCounter(
     "pelops_status_writes_limited_total",
     "Writes held back by the limit per resource. It grows only when writers disagree.",
-    ["namespace", "name"],
 )
 RESYNC_AGE = Gauge(
     "pelops_resync_timestamp_seconds",
@@ -68,60 +198,83 @@ WATCH_LISTS = Counter(
 )
 
 GROUP_FACTS = {
-    "ready": Gauge(
-        "pelops_ready", "1 when the resource's Ready condition is True.", ["namespace", "name"]
-    ),
-    "lag": Gauge(
+    "ready": GroupGauge("pelops_ready", "1 when the resource's Ready condition is True."),
+    "lag": GroupGauge(
         "pelops_lag_entries",
         "Entries not yet delivered, of the stream and its retry stream; NaN when unknown.",
-        ["namespace", "name"],
     ),
-    "pending": Gauge(
+    "pending": GroupGauge(
         "pelops_pending_entries",
         "Entries delivered and not acknowledged, of the stream and its retry stream.",
-        ["namespace", "name"],
     ),
-    "oldest": Gauge(
+    "oldest": GroupGauge(
         "pelops_oldest_pending_seconds",
         "Age of the lowest pending entry of both streams by its ID; 0 when nothing is pending.",
-        ["namespace", "name"],
     ),
-    "consumers": Gauge(
-        "pelops_consumers", "Consumers that the group knows.", ["namespace", "name"]
+    "oldest_idle": GroupGauge(
+        "pelops_oldest_pending_idle_seconds",
+        "Seconds since the last delivery or heartbeat of the lowest pending entry of both streams, "
+        "the longer of the two; 0 when nothing is pending.",
     ),
-    "dead_letters": Gauge(
-        "pelops_dead_letters", "Entries in the dead-letter stream.", ["namespace", "name"]
+    "oldest_undelivered": GroupGauge(
+        "pelops_oldest_undelivered_seconds",
+        "Seconds since the oldest undelivered entry of both streams was added, by its ID; 0 when "
+        "none is undelivered, NaN when unknown.",
     ),
-    "offered": Gauge(
+    "stuck": GroupGauge(
+        "pelops_stuck_entries",
+        "Number of stuck entries that the last scan left where they are; NaN when unknown.",
+    ),
+    "last_scan": GroupGauge(
+        "pelops_last_scan_timestamp_seconds",
+        "Time at which the last scan of the group by any replica began, on the clock of Redis; NaN "
+        "when unknown.",
+    ),
+    "oldest_dead_letter": GroupGauge(
+        "pelops_oldest_dead_letter_seconds",
+        "Seconds since the oldest dead letter was dead-lettered; 0 when there is none.",
+    ),
+    "consumers": GroupGauge("pelops_consumers", "Consumers that the group knows."),
+    "dead_letters": GroupGauge("pelops_dead_letters", "Entries in the dead-letter stream."),
+    "offered": GroupGauge(
         "pelops_offered_entries",
         "Number of stuck entries on offer to workers that claim, and not taken yet.",
-        ["namespace", "name"],
     ),
-    "replicas": Gauge("pelops_worker_replicas", "Worker pods that exist.", ["namespace", "name"]),
-    "desired": Gauge(
-        "pelops_desired_replicas", "Worker pods that are wanted.", ["namespace", "name"]
-    ),
+    "replicas": GroupGauge("pelops_worker_replicas", "Worker pods that exist."),
+    "desired": GroupGauge("pelops_desired_replicas", "Worker pods that are wanted."),
 }
 
 # The same of each stream alone, under names of their own: a name that had both the total and its
 # parts would be counted twice by a sum over `stream`.
 STREAM_FACTS = {
-    "lag": Gauge(
+    "lag": GroupGauge(
         "pelops_stream_lag_entries",
         "Entries of one stream, main or retry, not yet delivered; NaN when unknown.",
-        ["namespace", "name", "stream"],
+        ["stream"],
     ),
-    "pending": Gauge(
+    "pending": GroupGauge(
         "pelops_stream_pending_entries",
         "Entries of one stream, main or retry, delivered and not acknowledged.",
-        ["namespace", "name", "stream"],
+        ["stream"],
     ),
-    "oldest": Gauge(
+    "oldest": GroupGauge(
         "pelops_stream_oldest_pending_seconds",
         "Age of the lowest pending entry of one stream, main or retry; 0 when nothing is pending.",
-        ["namespace", "name", "stream"],
+        ["stream"],
     ),
 }
+
+# What Redis has counted itself, for rates of groups that no replica scales.
+ENTRIES_ADDED = GroupCounter(
+    "pelops_entries_added_total",
+    "Number of entries ever added to the stream, as Redis counts them.",
+)
+ENTRIES_READ = GroupCounter(
+    "pelops_entries_read_total",
+    "Number of entries ever delivered to the group from its stream, as Redis counts them; it stays "
+    "as it was while Redis has lost count.",
+)
+GROUP_TOTALS = (ENTRIES_ADDED, ENTRIES_READ)
 
 # What the replica that scales a resource goes by; the others do not export these.
 SCALING_FACTS = {
@@ -135,6 +288,11 @@ SCALING_FACTS = {
         "Entries finished per second; NaN until measured.",
         ["namespace", "name"],
     ),
+    "demand": Gauge(
+        "pelops_scaling_demand",
+        "Number of workers that the group asks for, before rounding and limits; NaN when unknown.",
+        ["namespace", "name"],
+    ),
 }
 BACKLOG = Gauge(
     "pelops_backlog_entries",
@@ -144,46 +302,51 @@ BACKLOG = Gauge(
 SCALE_WRITES = Counter(
     "pelops_scale_writes_total", "Writes of a number of replicas, up or down.", ["direction"]
 )
+for _direction in ("up", "down"):
+    SCALE_WRITES.labels(_direction)
 SCALING_DECISIONS = Counter(
     "pelops_scaling_decisions_total", "Decisions of automatic scaling, by reason.", ["reason"]
 )
 
 # What was done to groups. A trigger says what had a group scanned: lock-expiry, pod-death, scan
 # (the timer) or start-up.
-REQUEUED = Counter(
+REQUEUED = GroupCounter(
     "pelops_requeued_total",
     "Stuck entries copied to the end and acknowledged.",
-    ["namespace", "name", "trigger"],
+    ["trigger"],
 )
-RELEASED = Counter(
+RELEASED = GroupCounter(
     "pelops_released_total",
     "Number of stuck entries that were offered to other workers and taken.",
-    ["namespace", "name", "trigger"],
+    ["trigger"],
 )
-OFFERED = Counter(
+OFFERED = GroupCounter(
     "pelops_offered_total",
     "Number of stuck entries offered to workers that claim, each once for a delivery.",
-    ["namespace", "name", "trigger"],
+    ["trigger"],
 )
-SKIPPED_ALIVE = Counter(
+SKIPPED_ALIVE = GroupCounter(
     "pelops_skipped_alive_total",
     "Entries left where they are because their worker may be alive.",
-    ["namespace", "name"],
 )
-ALREADY_HANDLED = Counter(
+ALREADY_HANDLED = GroupCounter(
     "pelops_already_handled_total",
     "Entries that somebody else had moved or acknowledged meanwhile, such as another replica.",
-    ["namespace", "name"],
 )
-DEAD_LETTERED = Counter(
+DEAD_LETTERED = GroupCounter(
     "pelops_dead_lettered_total",
     "Entries moved to the dead-letter stream, by reason.",
-    ["namespace", "name", "reason"],
+    ["reason"],
 )
-PAYLOAD_GONE = Counter(
+PAYLOAD_GONE = GroupCounter(
     "pelops_payload_gone_total",
     "Pending entries acknowledged because their body was deleted.",
-    ["namespace", "name"],
+)
+DRY_RUN_ENTRIES = GroupGauge(
+    "pelops_dry_run_entries",
+    "Number of stuck entries that recovery would move or keep, by action (Requeue, Release,"
+    " DeadLetter or Keep) and reason, while spec.recovery.dryRun is true. One replica exports it.",
+    ["action", "reason"],
 )
 GROUP_ACTS = (
     *(REQUEUED, OFFERED, RELEASED, SKIPPED_ALIVE, ALREADY_HANDLED, DEAD_LETTERED, PAYLOAD_GONE),
@@ -279,21 +442,14 @@ def forget_group(namespace: str, name: str) -> None:
     forget_scaling(namespace, name)
     for stream in ("main", "retry"):
         forget_stream(namespace, name, stream)
-    for series in (*GROUP_FACTS.values(), STATUS_WRITES_LIMITED):
-        if (namespace, name) in series._metrics:
-            series.remove(namespace, name)
-    for act in GROUP_ACTS:
-        for labels in [
-            reported for reported in list(act._metrics) if reported[:2] == (namespace, name)
-        ]:
-            act.remove(*labels)
+    for series in (*GROUP_FACTS.values(), *GROUP_ACTS, *GROUP_TOTALS, STATUS_WRITES_LIMITED):
+        series.forget(namespace, name)
 
 
 def forget_stream(namespace: str, name: str, stream: str) -> None:
     """Drop the series of one stream of a group, such as a retry stream that is gone."""
     for series in STREAM_FACTS.values():
-        if (namespace, name, stream) in series._metrics:
-            series.remove(namespace, name, stream)
+        series.forget(namespace, name, stream)
 
 
 def forget_scaling(namespace: str, name: str) -> None:

@@ -72,6 +72,20 @@ _WITH_TARGET = group(targetRef={"name": "workers"}, scaling={"mode": "Manual"})
 _PATCH_WORKERS = right("patch", "deployments/scale", "apps", "workers")
 _PATCH_OWN = right("patch", "deployments/scale", "apps", f"{GROUP}-workers")
 
+_SENTINEL: Final = {"masterName": "m", "nodes": ["s-0:26379"]}
+# The long form of `redis.secretRef`: each Secret that it may name.
+_PARTS: Final[Mapping[str, dict[str, Any]]] = {
+    "redis.authSecretRef": {"authSecretRef": {"name": "redis"}},
+    "redis.tls.caSecretRef": {"tls": {"caSecretRef": {"name": "redis"}}},
+    "redis.tls.certSecretRef": {"tls": {"certSecretRef": {"name": "redis"}}},
+    "redis.sentinel.authSecretRef": {"sentinel": {**_SENTINEL, "authSecretRef": {"name": "redis"}}},
+}
+
+
+def _with_part(part: dict[str, Any]) -> dict[str, Any]:
+    return {"url": "rediss://redis", **part}
+
+
 CASES: Final[Mapping[str, Case]] = {
     # --- a new StreamConsumerGroup
     "name a Secret in `redis.secretRef`": Case(
@@ -80,6 +94,15 @@ CASES: Final[Mapping[str, Case]] = {
         rights=(get_secret("redis"),),
         names="may not get Secret",
     ),
+    **{
+        f"name a Secret in `{path}`": Case(
+            kind="scg",
+            spec=group(redis=_with_part(part)),
+            rights=(get_secret("redis"),),
+            names=f"spec.{path}: ",
+        )
+        for path, part in _PARTS.items()
+    },
     "name a Secret in `workerSecretRef`": Case(
         kind="scg",
         spec=group(workerSecretRef={"name": "workers"}),
@@ -265,6 +288,19 @@ CASES: Final[Mapping[str, Case]] = {
         rights=(CREATE_CRON_JOBS, get_secret("redis")),
         names="may not",
     ),
+    **{
+        f"name a Secret in an audit's `{path}`": Case(
+            kind="saudit",
+            spec={
+                **{k: v for k, v in audit().items() if k != "groups"},
+                "streamPattern": "*",
+                "redis": _with_part(part),
+            },
+            rights=(CREATE_CRON_JOBS, get_secret("redis")),
+            names="may not",
+        )
+        for path, part in _PARTS.items()
+    },
     "name a Secret in `jobSecretRef`": Case(
         kind="saudit",
         spec=audit(jobSecretRef={"name": "job"}),

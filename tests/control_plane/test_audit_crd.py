@@ -14,7 +14,7 @@ from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_AUDIT, StreamAudit
 from pelops.api.crd import build_root_schema
 from tests.api_objects import Answer, create_object
-from tests.control_plane.crd_cases import list_messages
+from tests.control_plane.crd_cases import list_messages, list_settings
 from tests.control_plane.own_plane import crd_plane
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +42,13 @@ def build_audit(name: str = NAME, **spec: Any) -> dict[str, Any]:
 
 def url(value: str) -> dict[str, Any]:
     return {**PATTERN, "redis": {"url": value}}
+
+
+REF = {"name": "redis"}
+
+
+def of_redis(**redis: Any) -> dict[str, Any]:
+    return {**PATTERN, "redis": redis}
 
 
 def at(schedule: str) -> dict[str, Any]:
@@ -73,7 +80,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "exactly one of path",
         {"archive": {"s3": S3, "path": "/a"}},
-        {"archive": {"pvc": {"claimName": "c"}}},
+        {"archive": {"persistentVolumeClaim": {"claimName": "c"}}},
         "spec.archive",
     ),
     ("path must begin", path("archive"), path("hdfs://namenode/audits"), "spec.archive.path"),
@@ -81,9 +88,9 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("path must not hold cred", path("s3a://k:s@b/x"), path("s3a://b/x@y"), "spec.archive.path"),
     (
         "subPath must be relative",
-        {"archive": {"pvc": {"claimName": "c", "subPath": "../up"}}},
-        {"archive": {"pvc": {"claimName": "c", "subPath": "a/b"}}},
-        "spec.archive.pvc.subPath",
+        {"archive": {"persistentVolumeClaim": {"claimName": "c", "subPath": "../up"}}},
+        {"archive": {"persistentVolumeClaim": {"claimName": "c", "subPath": "a/b"}}},
+        "spec.archive.persistentVolumeClaim.subPath",
     ),
     (
         "endpoint must read",
@@ -114,7 +121,98 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("url must read", url("redis://r:65536"), url("redis://r:65535"), "spec.redis.url"),
     ("url must not carry", url("redis://r?x=1"), url("redis://r/1"), "spec.redis.url"),
     ("one of url, secretRef", {**PATTERN, "redis": {}}, PATTERN, "spec.redis"),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: name",
+        of_redis(secretRef=REF, authSecretRef=REF),
+        of_redis(url="redis://r", authSecretRef=REF),
+        "spec.redis.authSecretRef",
+    ),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: put",
+        of_redis(secretRef=REF, tls={"caSecretRef": REF}),
+        of_redis(url="rediss://r", tls={"caSecretRef": REF}),
+        "spec.redis.tls",
+    ),
+    (
+        "url must begin with rediss:// when tls",
+        of_redis(url="redis://r", tls={}),
+        of_redis(url="rediss://r", tls={}),
+        "spec.redis.url",
+    ),
 ]
+_PARTS = of_redis(url="rediss://a")
+_SENTINEL = {"masterName": "m", "nodes": ["s-0:26379"]}
+_CLAIM = {"claimName": "a"}
+_AOF = {"path": "/aof", "persistentVolumeClaim": _CLAIM}
+# Every field that a user sets, by its path: what it is first, and then, as a merge patch.
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "groups": ({}, {"groups": ["orders", "bills"]}),
+    "streamPattern": (PATTERN, {"streamPattern": "bills:*"}),
+    "redis.url": (_PARTS, {"redis": {"url": "rediss://b"}}),
+    "redis.secretRef": (_PARTS, {"redis": {"secretRef": REF}}),
+    "redis.authSecretRef": (_PARTS, {"redis": {"authSecretRef": REF}}),
+    "redis.tls.caSecretRef": (_PARTS, {"redis": {"tls": {"caSecretRef": REF}}}),
+    "redis.tls.certSecretRef": (_PARTS, {"redis": {"tls": {"certSecretRef": REF}}}),
+    "redis.tls.serverName": (_PARTS, {"redis": {"tls": {"serverName": "redis.shop"}}}),
+    "redis.sentinel.masterName": (
+        of_redis(sentinel=_SENTINEL),
+        {"redis": {"sentinel": {"masterName": "n"}}},
+    ),
+    "redis.sentinel.nodes": (
+        of_redis(sentinel=_SENTINEL),
+        {"redis": {"sentinel": {"nodes": ["s-1:26379"]}}},
+    ),
+    "redis.sentinel.authSecretRef": (
+        of_redis(sentinel=_SENTINEL),
+        {"redis": {"sentinel": {"authSecretRef": REF}}},
+    ),
+    "jobSecretRef": ({}, {"jobSecretRef": REF}),
+    "schedule": ({}, {"schedule": "@daily"}),
+    "timeZone": ({}, {"timeZone": "Europe/Berlin"}),
+    "windowSeconds": ({}, {"windowSeconds": 60}),
+    "stuckAfterSeconds": ({}, {"stuckAfterSeconds": 60}),
+    "archive.path": ({}, {"archive": {"path": "/elsewhere"}}),
+    "archive.persistentVolumeClaim.claimName": (
+        {"archive": {"persistentVolumeClaim": _CLAIM}},
+        {"archive": {"persistentVolumeClaim": {"claimName": "b"}}},
+    ),
+    "archive.persistentVolumeClaim.subPath": (
+        {"archive": {"persistentVolumeClaim": _CLAIM}},
+        {"archive": {"persistentVolumeClaim": {"subPath": "b"}}},
+    ),
+    **{
+        f"archive.s3.{field}": ({"archive": {"s3": S3}}, {"archive": {"s3": {field: value}}})
+        for field, value in {
+            "bucket": "others",
+            "prefix": "p",
+            "endpoint": "https://minio:9000",
+            "region": "eu-1",
+            "secretRef": REF,
+        }.items()
+    },
+    "payload": ({}, {"payload": "Full"}),
+    "retentionSeconds": ({}, {"retentionSeconds": 60}),
+    "evidence.aof.path": ({"evidence": {"aof": _AOF}}, {"evidence": {"aof": {"path": "/b"}}}),
+    **{
+        f"evidence.aof.persistentVolumeClaim.{field}": (
+            {"evidence": {"aof": _AOF}},
+            {"evidence": {"aof": {"persistentVolumeClaim": {field: "b"}}}},
+        )
+        for field in ("claimName", "subPath")
+    },
+    "activeDeadlineSeconds": ({}, {"activeDeadlineSeconds": 60}),
+    "image": ({}, {"image": "other"}),
+    "imagePullPolicy": ({}, {"imagePullPolicy": "Never"}),
+    "resources": ({}, {"resources": {"limits": {"memory": "2Gi"}}}),
+    "template": ({}, {"template": {"spec": {}}}),
+    "backend.type": ({}, {"backend": KUBEFLOW}),
+    "backend.sparkOperator": ({"backend": KUBEFLOW}, {"backend": {"sparkOperator": "Apache"}}),
+    "backend.executors": (
+        {"backend": KUBEFLOW, "archive": {"s3": S3}},
+        {"backend": {"executors": 2}},
+    ),
+    "suspend": ({}, {"suspend": True}),
+}
 RULES_ELSEWHERE = ("metadata.name must have",)
 
 BOUNDS = [
@@ -126,11 +224,15 @@ BOUNDS = [
     ({"archive": None}, "spec.archive"),
     ({"payload": "Everything"}, "spec.payload"),
     ({"windowSeconds": 0}, "spec.windowSeconds"),
-    ({"retentionDays": 0}, "spec.retentionDays"),
-    ({"deadlineSeconds": 1}, "spec.deadlineSeconds"),
+    ({"retentionSeconds": 59}, "spec.retentionSeconds"),
+    ({"retentionDays": 30}, "spec.retentionDays"),
+    ({"archive": {"pvc": {"claimName": "c"}}}, "spec.archive.pvc"),
+    ({"activeDeadlineSeconds": 1}, "spec.activeDeadlineSeconds"),
+    ({"deadlineSeconds": 60}, "spec.deadlineSeconds"),
     ({"image": "two words"}, "spec.image"),
     ({"imagePullPolicy": "Sometimes"}, "spec.imagePullPolicy"),
-    ({"evidence": {"aofPath": "relative"}}, "spec.evidence.aofPath"),
+    ({"evidence": {"aof": {"path": "relative"}}}, "spec.evidence.aof.path"),
+    ({"evidence": {}}, "spec.evidence.aof"),
     ({"archive": {"s3": {"bucket": "A"}}}, "spec.archive.s3.bucket"),
     ({"backend": {**KUBEFLOW, "executors": 0}}, "spec.backend.executors"),
     ({"backend": {"type": "Job"}}, "spec.backend.type"),
@@ -148,15 +250,15 @@ FULL_STATUS: dict[str, Any] = {
             "observedGeneration": 1,
         }
     ],
-    "job": "CronJob/nightly-audit",
+    "jobRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly-audit"},
     "run": {
         "lastStartTime": "2026-11-20T10:00:00Z",
-        "lastSuccessTime": "2026-11-20T10:01:00Z",
+        "lastSuccessfulTime": "2026-11-20T10:01:00Z",
         "active": False,
     },
     "summary": {
-        "window": "412",
-        "verdict": "findings",
+        "window": 412,
+        "verdict": "Findings",
         "produced": 10000,
         "lost": 2,
         "stuck": 1,
@@ -169,9 +271,10 @@ FULL_STATUS: dict[str, Any] = {
             "group": "order-processing",
             "name": "orders",
             "window": 412,
-            "time": "2026-11-20T10:00:00Z",
-            "verdict": "findings",
-            "sentence": "2 are lost.",
+            "windowEndTime": "2026-11-20T10:00:00Z",
+            "verdict": "Findings",
+            "certainty": "Inferred",
+            "message": "2 are lost.",
             "produced": 10000,
             "stuck": 1,
             "deadLettered": 3,
@@ -234,6 +337,29 @@ def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -
         assert parsed.spec.to_wire() == accepted.resource["spec"]
 
 
+@pytest.mark.parametrize("field", CHANGES)
+def test_every_field_of_an_audit_can_be_changed(plane: ControlPlane, field: str) -> None:
+    before, after = CHANGES[field]
+    created = create_object(plane, "default", "saudit", build_audit("changed", **before))
+    assert created.accepted, created.message
+    try:
+        body = json.dumps({"spec": after})
+        answer = plane.kubectl(
+            "patch", "saudit", "changed", "--type=merge", "-p", body, check=False
+        )
+    finally:
+        plane.kubectl("delete", "saudit", "changed")
+    assert answer.returncode == 0, answer.stderr
+    assert "(no change)" not in answer.stdout
+
+
+def test_every_field_of_an_audit_has_a_change() -> None:
+    spec = build_root_schema(STREAM_AUDIT)["properties"]["spec"]
+    fields = dict(list_settings(spec, ""))
+    assert fields.keys() == CHANGES.keys()
+    assert not [name for name, text in fields.items() if "Cannot be changed" in text]
+
+
 def test_the_full_sample_shows_every_field_but_the_alternatives() -> None:
     (full,) = yaml.safe_load_all((ROOT / "manifests/samples/full-audit.yaml").read_text())
     spec = build_root_schema(STREAM_AUDIT)["properties"]["spec"]
@@ -282,10 +408,32 @@ def test_the_columns_report_the_verdict(plane: ControlPlane, audit: str) -> None
     write_status(plane, audit, FULL_STATUS)
     heading, row = plane.kubectl("get", "saudit", "-o", "wide").stdout.splitlines()
     assert heading.split() == [
-        *("NAME", "WINDOW", "VERDICT", "LOST", "STUCK", "DEAD", "GROUPS", "SCHEDULE"),
-        *("LAST-RUN", "READY", "REASON", "AGE"),
+        *("NAME", "READY", "REASON", "VERDICT", "LOST", "STUCK", "DEAD", "WINDOW"),
+        *("GROUPS", "SCHEDULE", "LAST-RUN", "AGE"),
     ]
-    assert row.split()[:7] == [audit, "412", "findings", "2", "1", "3", "1/1"]
+    words = [audit, "True", "Scheduled", "Findings", "2", "1", "3", "412", "1/1"]
+    assert row.split()[:9] == words
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"summary": {"verdict": "findings"}}, "status.summary.verdict"),
+        ({"summary": {"certainty": "Sure"}}, "status.summary.certainty"),
+        ({"summary": {"window": "412"}}, "status.summary.window"),
+        ({"groups": [FULL_STATUS["groups"][0]] * 2}, "status.groups[1]"),
+        ({"groups": [{"stream": "s"}]}, "status.groups[0].group"),
+        ({"jobRef": {"kind": "CronJob"}}, "status.jobRef.apiVersion"),
+    ],
+)
+def test_a_status_that_programs_would_misread_is_refused(
+    plane: ControlPlane, audit: str, change: dict[str, Any], field: str
+) -> None:
+    body = json.dumps({"status": change})
+    flags = ("--subresource=status", "--type=merge", "-p", body)
+    refused = plane.kubectl("patch", "saudit", audit, *flags, check=False)
+    assert refused.returncode != 0
+    assert field in refused.stderr
 
 
 def test_explain_shows_a_person_every_field(plane: ControlPlane) -> None:

@@ -18,15 +18,19 @@ from pelops.api.group.recovery import DEFAULT_RECOVERY_STRATEGY
 from tests.api_objects import Answer, create_object
 from tests.control_plane.crd_cases import (
     BOUNDS,
+    CHANGES,
     FULL_STATUS,
+    IMMUTABLE,
     NAME,
     RULES,
     RULES_ELSEWHERE,
     TEMPLATE,
     build_resource,
     list_messages,
+    list_settings,
 )
 from tests.control_plane.own_plane import crd_plane
+from tests.kstatus import compute
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
@@ -93,7 +97,7 @@ def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 9}]}}
     for spec in (
         {"scaling": {"maxReplicas": 20}},
-        {"scaling": {"behavior": behavior}, "recovery": {"locks": {}, "backoff": {"factor": 1.5}}},
+        {"scaling": {"behavior": behavior}, "recovery": {"locks": {}, "backoff": {"factor": 3}}},
         {"targetRef": None, "template": TEMPLATE, "deadLetter": {}, "recovery": {}},
     ):
         accepted = offer(plane, build_resource(**spec))
@@ -121,7 +125,7 @@ def test_the_full_sample_shows_every_field_but_the_alternatives() -> None:
     spec = build_root_schema(STREAM_CONSUMER_GROUP)["properties"]["spec"]
 
     missing = set(_list_paths(spec, "")) - set(_list_paths_of(full["spec"], ""))
-    alternatives = (".targetRef", ".redis.sentinel")
+    alternatives = (".targetRef", ".redis.sentinel", ".redis.secretRef")
     assert [path for path in sorted(missing) if not path.startswith(alternatives)] == []
 
 
@@ -158,10 +162,48 @@ def test_stream_and_group_cannot_be_changed(plane: ControlPlane, resource: str) 
 
     assert "spec.stream: Forbidden: stream cannot be changed" in stream.stderr
     assert "spec.group: Forbidden: group cannot be changed" in group.stderr
+    prefix = change(plane, resource, recovery={"tuning": {"fieldPrefix": "x_"}})
+    assert "spec.recovery.tuning.fieldPrefix: Forbidden: fieldPrefix cannot" in prefix.stderr
+    assert change(plane, resource, recovery={"tuning": {"fieldPrefix": "_"}}).returncode == 0
+    assert change(plane, resource, recovery=None).returncode == 0
     # Saying what was meant all along changes nothing.
     assert change(plane, resource, group=resource).returncode == 0
     assert change(plane, resource, group=None).returncode == 0
     assert change(plane, resource, suspend=True).returncode == 0
+
+
+@pytest.fixture
+def changed(plane: ControlPlane) -> Iterator[str]:
+    """The name of a resource that a test creates."""
+    yield "changed"
+    plane.kubectl("delete", "scg", "changed", "--ignore-not-found")
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_field_changes_or_says_why_it_does_not(
+    plane: ControlPlane, changed: str, field: str
+) -> None:
+    before, after = CHANGES[field]
+    created = create_object(plane, "default", "scg", build_resource(changed, **before))
+    assert created.accepted, created.message
+
+    answer = change(plane, changed, **after)
+
+    if field in IMMUTABLE:
+        name = field.rsplit(".", 1)[-1]
+        assert f"spec.{field}: Forbidden: {name} cannot be changed: " in answer.stderr
+        return
+    assert answer.returncode == 0, answer.stderr
+    assert "(no change)" not in answer.stdout
+
+
+def test_every_field_is_mutable_by_a_case_or_immutable_by_its_description() -> None:
+    spec = build_root_schema(STREAM_CONSUMER_GROUP)["properties"]["spec"]
+    fields = dict(list_settings(spec, ""))
+    described = {name for name, text in fields.items() if "Cannot be changed" in text}
+
+    assert fields.keys() == CHANGES.keys()
+    assert described == IMMUTABLE
 
 
 def test_without_workers_there_is_nothing_to_scale(plane: ControlPlane, resource: str) -> None:
@@ -235,13 +277,13 @@ def test_the_columns_report_the_state(plane: ControlPlane, resource: str) -> Non
 
     plain, wide = read_columns(plane), read_columns(plane, "-o", "wide")
     assert list(plain) == (
-        ["NAME", "STREAM", "GROUP", "READY", "LAG", "PENDING", "OLDEST", "DLQ", "REPLICAS", "AGE"]
+        ["NAME", "READY", "REASON", "LAG", "PENDING", "STUCK", "OLDEST", "DLQ", "REPLICAS", "AGE"]
     )
-    assert list(plain.values())[1:6] == ["orders:events", resource, "False", "1000", "240"]
+    assert list(plain.values())[1:6] == ["False", "Starting", "1000", "240", "12"]
     assert plain["OLDEST"].endswith("d")
     assert (plain["DLQ"], plain["REPLICAS"]) == ("2", "2/3")
-    assert (wide["DESIRED"], wide["RECOVERED"]) == ("4", "37")
-    assert (wide["REDIS"], wide["REASON"]) == ("8.6.0 Cluster", "Starting")
+    assert (wide["STREAM"], wide["GROUP"]) == ("orders:events", resource)
+    assert (wide["REDIS"], wide["RECOVERED"], wide["DESIRED"]) == ("8.6.0 Cluster", "37", "4")
 
 
 def test_the_columns_read_well_when_nothing_is_owed_or_known(
@@ -256,7 +298,7 @@ def test_the_columns_read_well_when_nothing_is_owed_or_known(
     idle = read_columns(plane)
 
     reported = {name for name, cell in before.items() if cell}
-    assert reported == {"NAME", "STREAM", "AGE"}
+    assert reported == {"NAME", "STREAM", "AGE"}  # nothing is known yet
     assert (idle["LAG"], idle["PENDING"], idle["OLDEST"], idle["DLQ"]) == ("unknown", "0", "", "0")
 
 
@@ -285,3 +327,34 @@ def test_two_writers_own_a_condition_each(plane: ControlPlane, resource: str) ->
 
     shown = json.loads(plane.kubectl("get", "scg", resource, "-o", "json").stdout)
     assert {c["type"] for c in shown["status"]["conditions"]} == {"Ready", "DataLoss"}
+
+
+def test_a_new_resource_is_not_taken_for_settled(plane: ControlPlane, resource: str) -> None:
+    shown = json.loads(plane.kubectl("get", "scg", resource, "-o", "json").stdout)
+    assert shown["status"] == {"observedGeneration": -1}
+    assert StreamConsumerGroup.parse(shown).status is not None
+    assert compute(shown) == "InProgress"
+
+
+def test_kubectl_waits_for_readiness_of_the_newest_generation(
+    plane: ControlPlane, resource: str
+) -> None:
+    def wait() -> int:
+        flags = ("--for=condition=Ready", f"scg/{resource}", "--timeout=1s")
+        return plane.kubectl("wait", *flags, check=False).returncode
+
+    def ready(status: str, generation: int) -> dict[str, Any]:
+        stated = {"type": "Ready", "status": status, "reason": "Ready", "message": "m"}
+        when = {"lastTransitionTime": "2026-05-04T03:02:01Z", "observedGeneration": generation}
+        return {"observedGeneration": generation, "conditions": [{**stated, **when}]}
+
+    assert wait() != 0
+    write_status(plane, resource, ready("False", 1))
+    assert wait() != 0
+    write_status(plane, resource, ready("True", 1))
+    assert wait() == 0
+    change = json.dumps({"spec": {"replicas": 4}})
+    plane.kubectl("patch", "scg", resource, "--type=merge", "-p", change)
+    assert wait() != 0
+    write_status(plane, resource, ready("True", 2))
+    assert wait() == 0

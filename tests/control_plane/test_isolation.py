@@ -18,7 +18,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
-from tests.operators import Operators, Resources, is_ready
+from tests.operators import Operators, Resources, is_ready, metrics
 
 HOSTILE, HEALTHY = "hostile", "healthy"
 SOON_S = 20.0  # a group is provisioned within 2 to 3 s where nobody is hostile
@@ -92,7 +92,7 @@ def test_a_server_with_malformed_replies_ends_no_operator(
     sort: str,
 ) -> None:
     operators.start(1)
-    locks = {"locks": {"keyspaceNotifications": True}}
+    locks = {"locks": {}, "tuning": {"keyspaceNotifications": True}}
     hostile(plane, *({"redis": {"url": servers.url(sort, n)}, "recovery": locks} for n in range(5)))
     evil = Resources(plane, HOSTILE)
     wait_until(lambda: evil.condition("evil-0"), timeout_s=30, what="an answer about it")
@@ -175,5 +175,7 @@ def test_large_manifests_do_not_fill_the_memory_of_an_operator(
     refused = Resources(plane, HOSTILE)
     condition = refused.await_condition("large-7", reason="InvalidSpec", timeout_s=SOON_S)
     assert "of which at most 256 KiB are allowed" in condition["message"]
+    labels = f'{{name="large-7",namespace="{HOSTILE}"}}'
+    assert f"pelops_ready{labels} 0.0" in metrics(operators.ports[0])
     (process,) = operators.processes
     assert observe_memory(process.pid).rss_mib < MAX_RSS_MIB

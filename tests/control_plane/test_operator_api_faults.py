@@ -46,7 +46,7 @@ SETTLE_S = 8.0  # after the last fault: the longest pause and an answer that was
 RESOURCE_S, DEATH_S = (5.0, 1.0) if ASKED_S else (20.0, 10.0)
 WAIT_S = 60.0
 # Only the death of a pod calls a scan within the test's time, and no LIST repairs the cache.
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 DEAF = FAST | {"PELOPS_RESYNC_INTERVAL": "3600"}
 
 

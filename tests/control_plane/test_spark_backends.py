@@ -151,7 +151,9 @@ def test_kubeflow_is_given_the_schedule_and_reports_its_runs(resources: Resource
     await_audit(resources, "a run", lambda a: run.items() <= a["status"].get("run", {}).items())
     end_run(resources, "first", "COMPLETED")
     well = "2199-05-04T03:00:00Z"
-    await_audit(resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime") == well)
+    await_audit(
+        resources, "its end", lambda a: a["status"]["run"].get("lastSuccessfulTime") == well
+    )
 
 
 def test_a_run_of_kubeflow_that_failed_is_reported_once_another_has_begun(
@@ -191,13 +193,19 @@ def test_a_change_by_hand_of_a_scheduled_application_is_corrected(resources: Res
     )
 
 
+def _is_scheduled(audit: dict[str, Any]) -> bool | None:
+    reference = audit["status"]["jobRef"]
+    known = (reference["apiVersion"], reference["kind"], reference["name"])
+    return known == ("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", JOB) or None
+
+
 def test_another_backend_takes_the_place_of_the_former(resources: Resources) -> None:
     apply_audit(resources, an_audit(NAME))
     await_object(resources, "cronjob", JOB)
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
     await_object(resources, SCHEDULED, JOB)
     await_absence(resources, "cronjob", JOB)
-    await_audit(resources, "its job", lambda a: a["status"]["job"].startswith("Scheduled") or None)
+    await_audit(resources, "its job", _is_scheduled)
     apply_audit(resources, an_audit(NAME))
     await_object(resources, "cronjob", JOB)
     await_absence(resources, SCHEDULED, JOB)
@@ -221,7 +229,9 @@ def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
     uid = get(resources, SCHEDULED, JOB)["metadata"]["uid"]
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
     refused = await_reason(resources, "Ready", "NameTaken")
-    assert f"ScheduledSparkApplication {JOB} exists and belongs to somebody else" in str(refused)
+    assert f"ScheduledSparkApplication {JOB} exists and this StreamAudit did not create it" in str(
+        refused
+    )
     assert get(resources, SCHEDULED, JOB)["spec"] == theirs["spec"]
     # The status says that the audit ran as an application of this name.
     apply_audit(resources, an_audit(NAME))
@@ -296,7 +306,7 @@ def test_of_apaches_one_application_is_made_for_each_run_and_none_beside_it(
     application = get(resources, APPLICATION, second)
     assert application["metadata"]["ownerReferences"][0]["name"] == AUDIT
     reported = await_audit(
-        resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime")
+        resources, "its end", lambda a: a["status"]["run"].get("lastSuccessfulTime")
     )
     assert reported == ended
 

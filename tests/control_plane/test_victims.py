@@ -100,7 +100,7 @@ async def scene(
     target = Target(api_version="apps/v1", kind="Deployment", namespace=namespace, name=NAME)
     async with connected(endpoint_of(redis_86)) as server:
         await provision(server, keys)
-        owner = resource(metadata={"namespace": namespace}, recovery={"requeueTo": "RetryStream"})
+        owner = resource(metadata={"namespace": namespace}, recovery={"strategy": "RetryStream"})
         await _await_deployment(api, cache, target)
         workload = cache.workload(target)
         assert workload is not None

@@ -18,7 +18,13 @@ from pydantic import Field, ValidationError
 from pelops.api import crd
 from pelops.api.group.group_status_model import StatusCondition as ConditionModel
 from pelops.api.schema import base as schema
-from pelops.api.schema.base import ApiModel, ObjectMeta, Text, render_errors
+from pelops.api.schema.base import (
+    ApiModel,
+    ObjectMeta,
+    ObservedGeneration,
+    Text,
+    render_errors,
+)
 from pelops.controller.runtime.cache import Concern, Name, ObjectChange, concern_itself
 from pelops.controller.runtime.kind import (
     Finalizer,
@@ -51,7 +57,9 @@ class GreetingSpec(ApiModel):
 class GreetingStatus(ApiModel):
     """What is reported."""
 
-    observed_generation: int | None = Field(default=None, ge=0, description="Generation seen.")
+    observed_generation: ObservedGeneration | None = Field(
+        default=None, description="Generation seen."
+    )
     conditions: Annotated[tuple[ConditionModel, ...], Field(max_length=8)] | None = Field(
         default=None, description="Conditions."
     )

@@ -149,10 +149,10 @@ def reported_logs(resources: Resources, *which: str) -> str:
 
 
 def reported_columns(resources: Resources, name: str = AUDIT) -> list[str]:
-    """What `kubectl get streamaudit` shows of one, without its age."""
+    """What `kubectl get streamaudit` shows of one from VERDICT to WINDOW."""
     table = resources.plane.kubectl("get", "streamaudit", name, "-n", resources.namespace).stdout
     _, row = table.splitlines()
-    return row.split()[:6]
+    return row.split()[3:8]
 
 
 def env_of(job: Object) -> dict[str, Object]:

@@ -71,7 +71,7 @@ class Group:
 
     def apply(self, *, recovery: Object | None = None, **more: Any) -> None:
         """Declare it, scanned each second unless said otherwise."""
-        scanned = {"scanIntervalSeconds": 1, **(recovery or {})}
+        scanned = {"scanPeriodSeconds": 1, **(recovery or {})}
         more = {"redis": {"url": self.url}, "group": self.keys.group, **more}
         spec = a_spec("", self.stream, recovery=scanned, **more)
         self.resources.apply(self.name, spec)

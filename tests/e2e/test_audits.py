@@ -83,8 +83,10 @@ def test_what_a_job_records_is_told_where_people_look(
     assert audited.stream in loss["message"] and "annotate" in loss["message"]
     columns = resources.plane.kubectl("get", "saudit", AUDIT, "-n", resources.namespace).stdout
     heading, row = columns.splitlines()
-    assert heading.split() == ["NAME", "WINDOW", "VERDICT", "LOST", "STUCK", "DEAD", "AGE"]
-    assert row.split()[:6] == [AUDIT, "0", "findings", "2", "1", "3"]
+    assert heading.split() == [
+        *("NAME", "READY", "REASON", "VERDICT", "LOST", "STUCK", "DEAD", "WINDOW", "AGE")
+    ]
+    assert row.split()[:8] == [AUDIT, "True", "Scheduled", "Findings", "2", "1", "3", "0"]
     of_group = await_reason(resources, "LossDetected", "LossDetected", of=("scg", NAME))
     assert f"2 by StreamAudit {AUDIT}" in of_group["message"]
     for name, reported in ((AUDIT, {"LossDetected", "WindowAudited"}), (NAME, {"LossDetected"})):
@@ -111,7 +113,7 @@ def test_an_archive_that_trimming_overtakes_is_reported_until_it_has_caught_up(
     await_audit(resources, "a verdict", verdict_of)
     redis_86.cli("XTRIM", audited.stream, "MAXLEN", "=", "12")
     behind = await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention")
-    assert "are gone that were not archived" in behind["message"]
+    assert "were trimmed before they were archived" in behind["message"]
     of = ("scg", NAME)
     await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention", of=of)
     record(redis_86, audited, resources, a_summary(a_window(1, entries=20)))
@@ -125,7 +127,7 @@ def test_what_nobody_can_read_is_reported_and_mended_by_the_next_run(
     name = f"{resources.namespace}/{AUDIT}"
     redis_86.cli("HSET", audited.audit, name, "no summary")
     failing = await_reason(resources, "AuditFailing", "SummaryUnreadable")
-    assert "no JSON" in failing["message"]
+    assert "not valid JSON" in failing["message"]
     await_reason(resources, "AuditFailing", "SummaryUnreadable", of=("scg", NAME))
     record(redis_86, audited, resources, a_summary())
     await_reason(resources, "AuditFailing", None)
@@ -137,7 +139,7 @@ def test_a_loss_is_reported_until_a_person_has_seen_it(
     record(redis_86, audited, resources, a_summary(lost=2))
     await_reason(resources, "LossDetected", "LossDetected")
     record(redis_86, audited, resources, a_summary(a_window(1)))
-    await_audit(resources, "window 1", lambda a: a["status"]["summary"]["window"] == "1" or None)
+    await_audit(resources, "window 1", lambda a: a["status"]["summary"]["window"] == 1 or None)
     await_reason(resources, "LossDetected", "LossDetected")
     acknowledge = {"metadata": {"annotations": {"pelops.dev/acknowledge": "LossDetected"}}}
     patch(resources, "saudit", AUDIT, acknowledge)
@@ -186,8 +188,8 @@ def test_a_run_by_hand_has_all_it_needs_and_no_token(
     await_reason(resources, "Ready", "Scheduled")
     run_now(resources)
     group = await_audit(resources, "a verdict", verdict_of)
-    assert (group["verdict"], group["name"]) == ("balanced", NAME)
-    assert group["sentence"] == "Archived to /a/$HOME."
+    assert (group["verdict"], group["name"]) == ("Balanced", NAME)
+    assert group["message"] == "Archived to /a/$HOME."
 
 
 def test_a_run_of_the_schedule_is_reported(
@@ -197,7 +199,7 @@ def test_a_run_of_the_schedule_is_reported(
     run = await_audit(
         resources,
         "a run that ended well",
-        lambda a: (a.get("status") or {}).get("run", {}).get("lastSuccessTime"),
+        lambda a: (a.get("status") or {}).get("run", {}).get("lastSuccessfulTime"),
         timeout_s=120.0,
     )
     assert run

@@ -89,7 +89,7 @@ def test_a_key_that_is_no_stream_is_reported(
     redis_86.cli("SET", stream, "no stream")
     resources.apply(NAME, a_spec(redis_86.url, stream))
     apply_audit(resources, an_audit(NAME))
-    failing = await_reason(resources, "AuditFailing", "NotAccounted")
+    failing = await_reason(resources, "AuditFailing", "AuditInconclusive")
     assert f"{stream} holds a string" in failing["message"]
     redis_86.cli("DEL", stream)
     await_reason(resources, "AuditFailing", None)
@@ -118,7 +118,7 @@ def test_without_its_spark_operator_an_audit_says_what_to_install(
 
 
 def test_what_a_spec_cannot_mean_is_reported_by_the_api_server(resources: Resources) -> None:
-    with pytest.raises(KubectlError, match="exactly one of path, pvc and s3"):
+    with pytest.raises(KubectlError, match="exactly one of path, persistentVolumeClaim and s3"):
         apply_audit(resources, an_audit(NAME, archive={}))
 
 

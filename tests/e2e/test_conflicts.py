@@ -80,19 +80,21 @@ def test_deleting_the_younger_of_two_leaves_the_group_to_the_older(
     resources.await_condition(OLDER, reason="Ready")
 
 
-def test_of_two_resources_on_one_target_the_older_acts_until_it_is_deleted(
+def test_of_two_resources_on_one_target_the_older_scales_until_it_is_deleted(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(a_deployment("workers"))
     target = {"name": "workers"}
-    spec = a_spec(redis_86.url, stream, template=None, targetRef=target)
-    scaled = {**spec, "scaling": {"mode": "Manual"}, "replicas": 3}
+    manual = {"mode": "Manual"}
+    spec = a_spec(redis_86.url, stream, template=None, targetRef=target, scaling=manual)
+    scaled = {**spec, "replicas": 3}
     _apply_in_order(resources, spec, scaled)
     conflict = resources.await_condition(YOUNGER, reason="Conflict")
-    assert f"{resources.namespace}/{OLDER}" in conflict["message"]
+    assert OLDER in conflict["message"]
     assert "Deployment" in conflict["message"]
+    assert resources.condition(YOUNGER, "ScalingActive")["reason"] == "Conflict"
     assert resources.condition(YOUNGER, "GroupReady")["status"] == "True"
-    assert resources.condition(YOUNGER, "WorkloadReady")["reason"] == "Conflict"
+    assert resources.condition(YOUNGER, "WorkloadReady")["reason"] == "ScaledToZero"
     assert get(resources, "deployment", "workers")["spec"]["replicas"] == 0
 
     resources.delete(OLDER)
@@ -108,8 +110,8 @@ def test_the_former_deployment_goes_even_when_the_new_target_is_anothers(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(a_deployment("workers"))
-    spec = a_spec(redis_86.url, stream, recovery={"requeueTo": "RetryStream"})
-    guest = {**spec, "targetRef": {"name": "workers"}}
+    spec = a_spec(redis_86.url, stream, recovery={"strategy": "RetryStream"})
+    guest = {**spec, "targetRef": {"name": "workers"}, "scaling": {"mode": "Manual"}}
     del guest["template"]
     _apply_in_order(resources, guest, spec)
     resources.await_condition(YOUNGER, reason="Ready")

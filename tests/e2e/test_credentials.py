@@ -15,7 +15,7 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
-from local_cluster.redis_servers import RedisServers, ServerOptions
+from local_cluster.redis_servers import RedisServers, ServerOptions, StandaloneServers
 from tests.e2e.declaring import NAME, WAIT_S, a_spec
 from tests.e2e.declaring import secret as a_secret
 from tests.fake_sentinel import fake_sentinel
@@ -76,6 +76,34 @@ def test_a_secret_is_not_sent_to_a_host_that_it_does_not_name(
         assert "postgres" not in refused["message"] and PASSWORD not in refused["message"]
     assert "TLS" in tenant.await_refusal("same-host")["message"]
     assert (eve.connections, bytes(eve.received)) == (0, b"")
+
+
+def test_no_part_of_redis_takes_its_secret_to_a_host_that_the_secret_does_not_list(
+    tenant: Tenant, eve: HostileServer, redis_tls: StandaloneServers, stream: str
+) -> None:
+    pair = {key: text for key, text in redis_tls.secret().items() if key.startswith("tls.")}
+    fields = {"password": PASSWORD, **pair}
+    tenant.apply_raw(secret("none", **fields), secret("others", annotation="redis", **fields))
+    tls, plain = f"rediss://127.0.0.1:{eve.port}", f"redis://127.0.0.1:{eve.port}"
+    sentinel = {"masterName": "m", "nodes": [f"127.0.0.1:{eve.port}"]}
+    for name in ("none", "others"):
+        ref = {"name": name}
+        for part, redis in {
+            "auth": {"url": plain, "authSecretRef": ref},
+            "cert": {"url": tls, "tls": {"certSecretRef": ref}},
+            "sentinel": {"sentinel": {**sentinel, "authSecretRef": ref}},
+        }.items():
+            spec = a_spec("", f"{stream}-{part}-{name}", redis=redis)
+            tenant.create("StreamConsumerGroup", f"{part}-{name}", spec)
+    for part in ("auth", "cert"):
+        for name in ("none", "others"):
+            refused = tenant.await_refusal(f"{part}-{name}")
+            assert refused["reason"] == "CredentialsNotAllowed"
+            assert f"Secret {name}" in refused["message"]
+            assert PASSWORD not in refused["message"]
+    # A Sentinel is asked without a password first; it is never given one.
+    assert HOSTS in tenant.await_refusal("sentinel-none")["message"]
+    assert PASSWORD.encode() not in bytes(eve.received)
 
 
 def test_a_sentinel_of_the_tenant_cannot_send_a_secret_elsewhere(

@@ -75,7 +75,7 @@ def test_a_destroyed_group_leaves_its_stream_and_its_dead_letters(
     keys = derive_keys(stream, NAME)
     redis_86.cli("XADD", stream, "5-0", "sku", "A")
     redis_86.cli("XGROUP", "CREATE", stream, "neighbour", "0")
-    recovery = {"requeueTo": "RetryStream"}
+    recovery = {"strategy": "RetryStream"}
     spec = a_spec(redis_86.url, stream, deletionPolicy="Delete", recovery=recovery)
     resources.apply(NAME, spec)
     resources.await_condition(NAME, reason="Ready")
@@ -152,7 +152,7 @@ def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
         resources.delete(name)
     for name in ("no-redis", "no-secret"):
         await_absence(resources, "scg", name, PATIENCE_S)
-        left = resources.await_events(name, "LeftBehind")
+        left = resources.await_events(name, "GroupNotDestroyed")
         assert [event["type"] for event in left] == ["Warning"]
     assert group_of(redis_86, stream, "no-secret")
 
@@ -162,7 +162,7 @@ def test_a_deleted_namespace_goes_with_all_that_is_declared_in_it(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(secret("redis", url=redis_86.url))
-    recovery = {"requeueTo": "RetryStream"}  # there are two groups
+    recovery = {"strategy": "RetryStream"}  # there are two groups
     redis = {"secretRef": {"name": "redis"}}
     spec = a_spec("", stream, redis=redis, replicas=1, recovery=recovery)
     resources.apply("retained", spec)
@@ -198,14 +198,17 @@ def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream, deletionPolicy="Delete"))
     resources.await_condition(NAME, reason="Ready")
-    bound = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    recovery = (
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    )
+    bound = f"{recovery}/tuning/properties"
     with _patched_crd(resources, f"{bound}/batchSize/maximum", 9999):
-        _patch_when_served(resources, {"spec": {"recovery": {"batchSize": 5000}}})
+        _patch_when_served(resources, {"spec": {"recovery": {"tuning": {"batchSize": 5000}}}})
         reported = resources.await_condition(NAME, reason="InvalidSpec")
         assert "batchSize" in reported["message"]
         resources.delete(NAME)
         await_absence(resources, "scg", NAME)
-    resources.await_events(NAME, "LeftBehind")
+    resources.await_events(NAME, "GroupNotDestroyed")
     assert group_of(redis_86, stream, NAME)
 
 

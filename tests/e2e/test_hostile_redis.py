@@ -16,7 +16,7 @@ from tests.operators import Operators, Resources
 
 MIB: Final = 1024 * 1024
 _ENDLESS: Final = Sent(b"$500000000\r\nx", is_endless=True)
-_EXPIRIES: Final = {"locks": {"keyTemplate": "lock:{$tag}:$id", "keyspaceNotifications": True}}
+_EXPIRIES: Final = {"locks": {}, "tuning": {"keyspaceNotifications": True}}
 # What is answered to which command; the reason that follows, if there is one.
 ATTACKS: Final = {
     "slots-of-a-number": ("CLUSTER SLOTS", Sent(b"*1\r\n:5\r\n"), "InvalidRedisReply"),

@@ -150,12 +150,12 @@ def test_deleting_a_resource_leaves_derived_keys_that_are_somebody_elses(
         group="mine",
         template=None,
         deletionPolicy="Delete",
-        recovery={"requeueTo": "RetryStream"},
+        recovery={"strategy": "RetryStream"},
     )
     resources.apply("mine", spec)
     refused = resources.await_condition("mine", reason="StreamInUse")
     assert keys.retry in refused["message"]
-    resources.apply("mine", {**spec, "recovery": {"requeueTo": "Stream"}})
+    resources.apply("mine", {**spec, "recovery": {"strategy": "Requeue"}})
     resources.await_condition("mine", reason="Ready")
     resources.delete("mine")
     await_absence(resources, "scg", "mine")

@@ -14,7 +14,7 @@ from tests.operators import Resources
 from tests.redis_fixtures import RunRedis
 
 ALARM = "PendingEntriesDropped"
-CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
+CALM: Object = {"scanPeriodSeconds": 1, "processingTimeoutSeconds": 3600}
 
 
 def _await_numbers(group: Group, **numbers: object) -> None:

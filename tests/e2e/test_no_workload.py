@@ -24,7 +24,7 @@ def test_a_group_without_workers_is_made_and_ready(
     resources.await_condition(NAME, reason="Ready")
     workload = resources.condition(NAME, "WorkloadReady")
     assert (workload["status"], workload["reason"]) == ("True", "NoWorkload")
-    assert resources.condition(NAME, "ScalingActive")["reason"] == "ScalingOff"
+    assert resources.condition(NAME, "ScalingActive")["reason"] == "ScalingDisabled"
     assert group_of(redis_86, stream, NAME)
     # A Deployment that has the name which a template's would have is not taken for its workers.
     status = get(resources, "scg", NAME)["status"]

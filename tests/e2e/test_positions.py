@@ -16,7 +16,7 @@ from tests.e2e.recovering import Group, measured
 from tests.operators import Operators, Resources
 from tests.redis_fixtures import RunRedis
 
-CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
+CALM: Object = {"scanPeriodSeconds": 1, "processingTimeoutSeconds": 3600}
 
 
 def _await_remembered(group: Group, delivered: str, lowest: str) -> None:

@@ -11,8 +11,8 @@ from tests.e2e.declaring import NAME, a_spec, acts_of, await_observed, get, grou
 from tests.operators import Resources
 
 COLUMNS = (
-    *("NAME", "STREAM", "GROUP", "READY", "LAG", "PENDING", "OLDEST", "DLQ", "REPLICAS"),
-    *("DESIRED", "RECOVERED", "REDIS", "REASON", "AGE"),
+    *("NAME", "READY", "REASON", "LAG", "PENDING", "STUCK", "OLDEST", "DLQ", "REPLICAS"),
+    *("STREAM", "GROUP", "DESIRED", "RECOVERED", "REDIS", "AGE"),
 )
 
 
@@ -88,7 +88,7 @@ def test_two_groups_on_one_stream_stand_side_by_side(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     for group in ("billing", "shipping"):
-        alone = {"requeueTo": "RetryStream"}
+        alone = {"strategy": "RetryStream"}
         resources.apply(group, a_spec(redis_86.url, stream, recovery=alone))
     for group in ("billing", "shipping"):
         resources.await_condition(group, reason="Ready")

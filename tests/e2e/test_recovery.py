@@ -12,12 +12,12 @@ from tests.api_objects import delete_object
 from tests.e2e.declaring import Object, await_absence, await_observed, patch
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
-from tests.operators import Operators, Resources, sleeping_template
+from tests.operators import Operators, Resources, metrics, sleeping_template
 
 pytestmark = pytest.mark.usefixtures("node")
 
 # Only the death of a pod calls a scan that moves something within the test's time.
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 
 
 def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
@@ -42,7 +42,7 @@ def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
     assert "3 entries" in note and gone.name in note
     group.await_reported(requeued=3, deadLettered=0)
     assert group.measured(operator, "pelops_requeued_total", trigger="pod-death") == 3
-    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Sweeping"
+    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Scanning"
 
 
 def test_a_container_killed_in_place_is_charged_and_what_its_successor_read_again_stays(
@@ -66,7 +66,7 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
     template = sleeping_template()
     (worker,) = template["spec"]["containers"]
     template["spec"]["containers"].append({**worker, "name": "sidecar"})
-    more: Object = {"template": template, "container": "worker"}
+    more: Object = {"template": template, "containerName": "worker"}
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE, **more)
     kept = group.give(pod.consumer, 2)
     (beside,) = group.until(lambda: group.pods("sidecar"), "the sidecar")
@@ -115,12 +115,12 @@ def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
         group.name, "UnmatchedConsumers", reason="UnmatchedConsumers"
     )
     assert "laptop" in named["message"] and pod.name not in named["message"]
-    assert "minIdleSeconds" in named["message"]
+    assert "unmatchedConsumerTimeoutSeconds" in named["message"]
     assert group.resources.condition(group.name)["status"] == "True"
     group.await_scans()
     assert group.owners() == {kept[0]: pod.consumer, stuck[0]: "laptop"}
 
-    group.apply(replicas=1, recovery={**limit, "minIdleSeconds": 1})
+    group.apply(replicas=1, recovery={**limit, "unmatchedConsumerTimeoutSeconds": 1})
     group.await_moved(stuck)
     assert group.owners() == {kept[0]: pod.consumer}
     group.until(
@@ -141,15 +141,12 @@ def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(grou
     assert "at least 1, such as laptop" in named["message"]
 
 
-@pytest.mark.parametrize(
-    "still", [{"suspend": True}, {"recovery": {"strategy": "Off"}}], ids=["suspended", "off"]
-)
-def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
-    group: Group, still: Object
+def test_nothing_is_moved_while_the_resource_is_suspended_and_all_of_it_afterwards(
+    group: Group,
 ) -> None:
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)
     lost = group.give(pod.consumer, 2)
-    patch(group.resources, "scg", group.name, {"spec": still})
+    patch(group.resources, "scg", group.name, {"spec": {"suspend": True}})
     await_observed(group.resources)
     scanned_at = group.redis.hget(group.keys.state, SCAN_AT)
     group.delete_pod(pod)
@@ -159,8 +156,40 @@ def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
     assert group.redis.hget(group.keys.state, SCAN_AT) == scanned_at
     assert pod.consumer in group.consumers()
 
-    wanted = {"suspend": False, "recovery": {"strategy": "Requeue"}}
-    patch(group.resources, "scg", group.name, {"spec": wanted})
+    patch(group.resources, "scg", group.name, {"spec": {"suspend": False}})
+    group.await_moved(lost)
+
+
+WRITES = {"xadd", "xack", "xclaim", "xautoclaim", "xdel", "xtrim", "xgroup", "xsetid"}
+
+
+def test_without_recovery_stuck_entries_are_counted_and_nothing_is_written_to_the_stream(
+    group: Group, operator: Operators
+) -> None:
+    (pod,) = group.declare(1, recovery={"strategy": "Disabled"})
+    group.until(lambda: group.reported("recovery").get("stuck") == 0, "nothing stuck")
+    lost = group.give(pod.consumer, 2)
+    with group.redis.monitor() as monitor:
+        group.delete_pod(pod)
+        group.await_pods_other_than(pod)
+        group.until(lambda: group.reported("recovery").get("stuck") == 2, "stuck entries")
+        group.redis.echo("the end")
+        heard = []
+        for line in monitor.listen():
+            heard.append(line["command"])
+            if "the end" in line["command"]:
+                break
+    words = [one.split(" ") for one in heard]
+    of_stream = {one[0].lower() for one in words if group.stream in one[1:3]}
+    assert "xpending" in of_stream
+    assert not of_stream & WRITES
+    assert group.owners() == dict.fromkeys(lost, pod.consumer)
+    assert pod.consumer in group.consumers()
+    labels = f'{{name="{group.name}",namespace="{group.resources.namespace}"}}'
+    stuck = f"pelops_stuck_entries{labels} 2.0"
+    group.until(lambda: all(stuck in metrics(port) for port in operator.ports), stuck)
+
+    patch(group.resources, "scg", group.name, {"spec": {"recovery": {"strategy": "Requeue"}}})
     group.await_moved(lost)
 
 
@@ -183,7 +212,7 @@ def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group)
 def test_a_resource_that_is_deleted_amid_a_scan_goes_at_once_and_nothing_comes_back(
     group: Group,
 ) -> None:
-    slow: Object = {**BY_DEATH_ALONE, "batchSize": 1}
+    slow: Object = {**BY_DEATH_ALONE, "tuning": {"batchSize": 1}}
     (pod,) = group.declare(1, recovery=slow, deletionPolicy="Delete")
     many = 15_000
     group.give(pod.consumer, many)
@@ -205,7 +234,7 @@ def test_of_two_resources_on_one_group_only_the_one_that_acts_recovers(
     younger = Group(resources, redis_86, stream, group=OLDER, name=YOUNGER)
     older.declare(recovery={"processingTimeoutSeconds": 3600})
     await_next_second(resources, OLDER)
-    eager: Object = {"processingTimeoutSeconds": 1, "fieldPrefix": "eager_"}
+    eager: Object = {"processingTimeoutSeconds": 1, "tuning": {"fieldPrefix": "eager_"}}
     younger.apply(recovery=eager)
     resources.await_condition(YOUNGER, reason="Conflict")
     stuck = older.give("laptop", 2)

@@ -81,7 +81,7 @@ def test_without_retries_what_failed_alone_is_dead_lettered_and_a_co_failed_is_t
     group: Group,
 ) -> None:
     # Only what follows of itself may move the crowd: the next regular scan is an hour away.
-    rare: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 1, "maxRetries": 0}
+    rare: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 1, "maxRetries": 0}
     group.declare(recovery={**rare, "processingTimeoutSeconds": 3600})
     (alone,) = group.give("alone", 1)
     co_failed = group.give("crowd", 3)
@@ -98,10 +98,10 @@ def test_without_retries_what_failed_alone_is_dead_lettered_and_a_co_failed_is_t
 
 
 def test_what_failed_waits_longer_each_time(group: Group) -> None:
-    backoff = {"initialSeconds": 2, "factor": 1.5, "maxSeconds": 300}
+    backoff = {"initialSeconds": 2, "factor": 2, "maxSeconds": 300}
     group.declare(recovery={"processingTimeoutSeconds": 1, "backoff": backoff})
     group.give("laptop", 1)
-    for failure, least_s in ((1, 2.0), (2, 3.0)):
+    for failure, least_s in ((1, 2.0), (2, 4.0)):
         group.until(lambda n=failure: len(_waits(group)) == n, "the copy")  # type: ignore[misc]
         assert _waits(group)[-1] >= least_s
         ((_, fields),) = group.read("laptop", 1)

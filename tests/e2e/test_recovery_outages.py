@@ -21,7 +21,7 @@ from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.operators import Operators, Resources
 
 REPLICAS = 3
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def group(
 
 
 def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) -> None:
-    gone, other = group.declare(2, recovery={**BY_DEATH_ALONE, "batchSize": 10})
+    gone, other = group.declare(2, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 10}})
     lost = group.give(gone.consumer, 300)
     group.delete_pod(gone)
     group.await_moved(lost)
@@ -81,7 +81,7 @@ def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) 
 def test_a_replica_that_is_killed_amid_a_recovery_leaves_nothing_undone_and_nothing_done_twice(
     group: Group, fleet: Operators
 ) -> None:
-    (gone,) = group.declare(1, recovery={**BY_DEATH_ALONE, "batchSize": 1})
+    (gone,) = group.declare(1, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 1}})
     lost = group.give(gone.consumer, 6_000)
     group.delete_pod(gone)
     killed = group.await_act(LedgerKind.REQUEUED).details["actor"]
@@ -103,7 +103,8 @@ def _process_of(fleet: Operators, identity: str) -> Process:
 def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_are_recovered(
     plane: ControlPlane, group: Group
 ) -> None:
-    recovery = {**BY_DEATH_ALONE, "scanIntervalSeconds": 1, "minIdleSeconds": 2}
+    timeout = {"scanPeriodSeconds": 1, "unmatchedConsumerTimeoutSeconds": 2}
+    recovery = {**BY_DEATH_ALONE, **timeout}
     (pod,) = group.declare(1, recovery=recovery)
     lost = group.give(pod.consumer, 2)
     group.await_idle(lost, LONG_BEFORE_MS)

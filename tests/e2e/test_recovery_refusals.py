@@ -8,7 +8,7 @@ from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources
 from tests.redis_fixtures import RunRedis
 
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 ENTRIES = 200
 BODY = "x" * 20_000
 ROOM = 1_000_000  # bytes: for some of the copies
@@ -18,7 +18,7 @@ def test_what_was_moved_before_memory_ran_out_is_counted_and_reported_and_the_re
     resources: Resources, operator: Operators, node: Node, run_redis: RunRedis, stream: str
 ) -> None:
     group = Group(resources, run_redis(), stream)
-    (pod,) = group.declare(1, recovery={**BY_DEATH_ALONE, "batchSize": 10})
+    (pod,) = group.declare(1, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 10}})
     lost = group.give(pod.consumer, ENTRIES, body=BODY)
     group.redis.config_set("maxmemory", group.redis.info("memory")["used_memory"] + ROOM)
     group.delete_pod(pod)

@@ -14,8 +14,8 @@ from tests.operators import Operators, Resources
 pytestmark = pytest.mark.usefixtures("node")
 
 OTHER = "auditors"
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
-EAGER: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 1}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
+EAGER: Object = {"scanPeriodSeconds": 1, "processingTimeoutSeconds": 1}
 
 
 def _add_other_group(group: Group) -> None:
@@ -29,7 +29,7 @@ def _read_as_other(group: Group) -> list[tuple[str, Fields]]:
 
 def test_with_several_groups_nothing_is_requeued_and_the_ways_out_are_named(group: Group) -> None:
     _add_other_group(group)
-    group.apply(replicas=1, recovery={"scanIntervalSeconds": 1})
+    group.apply(replicas=1, recovery={"scanPeriodSeconds": 1})
     duplicates = group.resources.await_condition(
         group.name, "RecoveryHealthy", reason="RequeueWouldDuplicate"
     )
@@ -48,14 +48,14 @@ def test_with_several_groups_nothing_is_requeued_and_the_ways_out_are_named(grou
 
     group.redis.xgroup_destroy(group.stream, OTHER)
     group.await_moved(lost)
-    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Sweeping")
+    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Scanning")
 
 
 def test_through_the_retry_stream_entries_move_again_and_other_groups_see_nothing(
     group: Group,
 ) -> None:
     _add_other_group(group)
-    retry = {**BY_DEATH_ALONE, "requeueTo": "RetryStream"}
+    retry = {**BY_DEATH_ALONE, "strategy": "RetryStream"}
     first, second = group.declare(2, recovery=retry)
     lost = group.give(first.consumer, 3)
     assert [one for one, _ in _read_as_other(group)] == lost
@@ -106,7 +106,7 @@ def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worke
     group: Group, operator: Operators
 ) -> None:
     """The workers read `>` alone: what is offered waits, is reported once, and is no recovery."""
-    release = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600, "strategy": "Release"}
+    release = {"scanPeriodSeconds": 1, "processingTimeoutSeconds": 3600, "strategy": "Release"}
     gone, alive = group.declare(2, recovery=release)
     lost = group.give(gone.consumer, 5)
     group.delete_pod(gone)
@@ -130,7 +130,7 @@ def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worke
     group.until(
         lambda: not group.resources.condition(group.name, "OffersNotTaken"), "no OffersNotTaken"
     )
-    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Sweeping")
+    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Scanning")
     assert group.measured(operator, "pelops_released_total", trigger="pod-death") == 5
 
 
@@ -160,7 +160,7 @@ def _claim_what_is_offered(group: Group, worker: Pod) -> list[str]:
 def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
     group: Group,
 ) -> None:
-    recovery = {"minIdleSeconds": 1, "processingTimeoutSeconds": 3600, "locks": {}}
+    recovery = {"processingTimeoutSeconds": 3600, "locks": {"graceSeconds": 1}}
     (pod,) = group.declare(1, recovery=recovery)
     locked, free = group.add(2)
     key = f"lock:{{{group.stream}}}:{locked}"
@@ -178,8 +178,8 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
 def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_scan(
     group: Group,
 ) -> None:
-    recovery = {"scanIntervalSeconds": 3600, "minIdleSeconds": 1, "locks": {}}
-    (pod,) = group.declare(1, recovery={"scanIntervalSeconds": 3600})
+    recovery = {"scanPeriodSeconds": 3600, "locks": {"graceSeconds": 1}}
+    (pod,) = group.declare(1, recovery={"scanPeriodSeconds": 3600})
     locked = group.give(pod.consumer, 1)
     group.redis.set(f"lock:{{{group.stream}}}:{locked[0]}", pod.consumer, px=30_000)
     group.await_idle(locked, 1_000)

@@ -124,7 +124,8 @@ def test_a_dead_letter_stream_of_any_name_works_without_a_cluster(
 ) -> None:
     elsewhere = f"elsewhere-{stream}"
     group = Group(resources, redis_86, stream)
-    group.declare(recovery={"minIdleSeconds": 1, "maxRetries": 0}, deadLetter={"stream": elsewhere})
+    recovery = {"unmatchedConsumerTimeoutSeconds": 1, "maxRetries": 0}
+    group.declare(recovery=recovery, deadLetter={"stream": elsewhere})
     (entry,) = group.give("laptop", 1)
     group.until(lambda: group.redis.xlen(elsewhere) == 1, "the dead letter")
     assert group.pending() == {}

@@ -76,7 +76,7 @@ def test_without_scaling_a_target_keeps_its_own_number(
     resources.apply_raw(a_deployment(OWN))
     resources.apply(NAME, _targeting(redis_86, stream, replicas=5))
     resources.await_condition(NAME, reason="Ready")
-    assert resources.condition(NAME, "ScalingActive")["reason"] == "ScalingOff"
+    assert resources.condition(NAME, "ScalingActive")["reason"] == "ScalingDisabled"
     assert get(resources, "deployment", OWN)["spec"]["replicas"] == 0
 
 

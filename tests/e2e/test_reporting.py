@@ -8,6 +8,7 @@ from pathlib import Path
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers, ServerOptions
 from tests.e2e.declaring import NAME, WAIT_S, Object, a_spec, await_absence, get, patch, secret
+from tests.kstatus import compute
 from tests.operators import Operators, Resources, metrics
 from tests.redis_fixtures import RunRedis
 
@@ -61,6 +62,30 @@ def test_metrics_hold_the_facts_of_a_group_as_long_as_it_is_declared(
         what="no metrics",
         every_s=0.2,
     )
+
+
+def test_kubectl_and_kstatus_see_failure_and_then_health(
+    resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
+) -> None:
+    redis_86.cli("SET", stream, "of another type")
+    resources.apply(NAME, a_spec(redis_86.url, stream))
+    resources.await_condition(NAME, "Stalled", reason="WrongType")
+    assert compute(get(resources, "scg", NAME)) == "Failed"
+    stalled = (
+        f'pelops_condition{{kind="StreamConsumerGroup",name="{NAME}",'
+        f'namespace="{resources.namespace}",reason="WrongType",status="True",type="Stalled"}} 1.0'
+    )
+    wait_until(
+        lambda: all(stalled in metrics(port) for port in operator.ports),
+        timeout_s=WAIT_S,
+        what=stalled,
+        every_s=0.2,
+    )
+    redis_86.cli("DEL", stream)
+    flags = ("-n", resources.namespace, f"--timeout={WAIT_S:.0f}s")
+    resources.plane.kubectl("wait", "--for=condition=Ready", f"scg/{NAME}", *flags)
+    assert compute(get(resources, "scg", NAME)) == "Current"
+    assert not resources.condition(NAME, "Stalled")
 
 
 def _await_metric(resources: Resources, port: int, name: str, value: str) -> None:

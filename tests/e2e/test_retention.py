@@ -40,7 +40,7 @@ def _pending_of(group: Group, name: str) -> list[Any]:
 
 def test_only_what_no_group_owes_is_trimmed_and_the_ledger_says_how_much(group: Group) -> None:
     group.redis.xgroup_create(group.stream, OTHER, "0", mkstream=True)
-    group.declare(retention={"maxLength": 100}, recovery={"strategy": "Off"})
+    group.declare(retention={"maxLength": 100}, recovery={"strategy": "Disabled"})
     trimming = group.resources.await_condition(group.name, "RetentionActive", reason="Trimming")
     assert "100" in trimming["message"]
     ids = group.add(1_000)
@@ -76,7 +76,7 @@ def test_entries_go_when_they_are_older_than_the_limit_unless_they_are_pending(
     group.deliver("jane", len(old) + len(new))
     owed = old[150]
     group.acknowledge(one for one in old if one != owed)
-    group.declare(retention={"maxAgeSeconds": 600}, recovery={"strategy": "Off"})
+    group.declare(retention={"maxAgeSeconds": 600}, recovery={"strategy": "Disabled"})
     group.until(lambda: group.redis.xlen(group.stream) <= 160 + NODE, "the oldest to go")
     _until_seen(group, lambda: None)
     kept = {one for one, _ in group.redis.xrange(group.stream)}
@@ -89,7 +89,7 @@ def test_of_two_resources_on_one_stream_the_larger_limit_holds(
     small = Group(resources, redis_86, stream, name="small", group="small")
     large = Group(resources, redis_86, stream, name="large", group="large")
     for one, length in ((small, 100), (large, 600)):
-        one.declare(retention={"maxLength": length}, recovery={"strategy": "Off"})
+        one.declare(retention={"maxLength": length}, recovery={"strategy": "Disabled"})
     ids = small.add(1_000)
     for one in (small, large):
         one.deliver("jane", 1_000)
@@ -126,5 +126,5 @@ def test_dead_letters_go_by_age_alone_and_the_ledger_says_so(group: Group) -> No
     assert sum(int(one.details["count"]) for one in expired) == len(old)
     last = parse_entry_id(expired[-1].details["last_id"])
     assert parse_entry_id(old[-1]) <= last < parse_entry_id(new)
-    reported = group.resources.await_events(group.name, "LettersExpired")
+    reported = group.resources.await_events(group.name, "DeadLettersExpired")
     assert {event["type"] for event in reported} == {"Normal"}

@@ -13,9 +13,9 @@ from tests.operators import Operators
 pytestmark = pytest.mark.usefixtures("node")
 
 OTHER = "auditors"
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
-RETRY: Object = {**BY_DEATH_ALONE, "requeueTo": "RetryStream"}
-STREAM: Object = {**BY_DEATH_ALONE, "requeueTo": "Stream"}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
+RETRY: Object = {**BY_DEATH_ALONE, "strategy": "RetryStream"}
+STREAM: Object = {**BY_DEATH_ALONE, "strategy": "Requeue"}
 
 
 def _await_backlog(group: Group, *, lag: int, pending: int, retry: Object) -> None:
@@ -108,7 +108,7 @@ def test_what_cannot_go_back_is_reported_until_the_retry_stream_is_empty(
 ) -> None:
     lost, alive = _strand_copies(group, 3)
     group.redis.xgroup_create(group.stream, OTHER, "$")
-    for recovery, words in ((STREAM, "its other groups"), ({"strategy": "Off"}, '"Off"')):
+    for recovery, words in ((STREAM, "its other groups"), ({"strategy": "Disabled"}, "Disabled")):
         group.apply(replicas=2, recovery=recovery)
         _await_message(group, "RetryStreamNotEmpty", words)
         _await_backlog(group, lag=3, pending=0, retry={"lag": 3})
@@ -121,16 +121,16 @@ def test_what_cannot_go_back_is_reported_until_the_retry_stream_is_empty(
     assert len(lost) == len(held)
 
 
-@pytest.mark.parametrize("requeue_to", ["RetryStream", "Stream"])
+@pytest.mark.parametrize("strategy", ["RetryStream", "Requeue"])
 def test_entries_in_the_retry_stream_alone_bring_workers_and_keep_them(
-    group: Group, requeue_to: str
+    group: Group, strategy: str
 ) -> None:
-    """Invariant 6. With Stream the retry stream is a former one, and other groups are there."""
+    """Invariant 6. With Requeue the retry stream is a former one, and other groups are there."""
     asked: Object = {"replicas": None, "scaling": auto()}
     group.apply(recovery=RETRY, **asked)
     group.resources.await_condition(group.name, reason="Ready")
     group.redis.xgroup_create(group.stream, OTHER, "$")
-    if requeue_to == "Stream":
+    if strategy == "Requeue":
         group.apply(recovery=STREAM, **asked)
         group.resources.await_condition(
             group.name, "RecoveryHealthy", reason="RequeueWouldDuplicate"

@@ -83,8 +83,8 @@ def test_suspending_freezes_the_replicas_and_resuming_goes_on(group: ScaledGroup
 
 def test_a_mode_of_off_leaves_the_replicas_alone(group: ScaledGroup) -> None:
     group.scale_by_backlog()
-    group.change(scaling={"mode": "Off"})
-    group.await_scaling(Reason.SCALING_OFF)
+    group.change(scaling={"mode": "Disabled"})
+    group.await_scaling(Reason.SCALING_DISABLED)
     group.add(PER_REPLICA)
     group.await_seen(PER_REPLICA)
     assert group.replicas() == 0
@@ -162,8 +162,8 @@ def test_a_redis_that_is_gone_holds_the_replicas_until_it_is_back(
     group.add(2 * PER_REPLICA)
     group.await_replicas(2)
     servers.servers[0].kill()
-    held = group.await_scaling(Reason.HOLDING)
-    assert (held["status"], "2 are kept" in held["message"]) == ("False", True)
+    held = group.await_scaling(Reason.BACKLOG_UNKNOWN)
+    assert (held["status"], "stay at 2" in held["message"]) == ("False", True)
     assert group.replicas() == 2
     servers.servers[0].start()
     group.add(PER_REPLICA)
@@ -184,7 +184,7 @@ def test_a_target_that_is_deleted_is_waited_for_and_scaled_when_it_is_back(
     group.resources.plane.kubectl("delete", kind, OWN, "-n", group.resources.namespace)
     group.add(PER_REPLICA)
     group.resources.await_condition(group.name, reason=Reason.TARGET_MISSING)
-    group.await_scaling(Reason.HOLDING)
+    group.await_scaling(Reason.BACKLOG_UNKNOWN)
     group.resources.apply_raw(a_workload(kind, OWN, 0))
     group.await_replicas(3)
 

@@ -80,8 +80,8 @@ def test_a_budget_of_the_users_own_takes_the_place_of_ours_while_it_is_there(
     await_object(resources, BUDGET, WORKERS)
     resources.apply_raw(_a_budget("theirs"))
     await_absence(resources, BUDGET, WORKERS)
-    reported = group.await_event("BudgetGivesWay")
-    assert "theirs selects the workers" in reported["note"]
+    reported = group.await_event("PodDisruptionBudgetConflict")
+    assert "theirs selects the workers as well" in reported["note"]
     wait_until(lambda: _allowed(resources, "theirs") == 1, timeout_s=WAIT_S, what="theirs to count")
     assert _drain(drained, resources).returncode == 0
     resources.plane.kubectl("delete", "pdb", "theirs", "-n", resources.namespace)
@@ -158,7 +158,7 @@ def test_workers_run_without_a_budget_where_none_may_be_made(
     )
     group = Group(resources, redis_86, stream)
     group.declare(0)
-    reported = group.await_event("BudgetRefused")
+    reported = group.await_event("PodDisruptionBudgetRefused")
     assert (reported["type"], "exceeded quota" in reported["note"]) == ("Warning", True)
     assert resources.get(BUDGET, WORKERS) is None
     resources.await_condition(NAME, reason="Ready")

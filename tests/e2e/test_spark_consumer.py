@@ -105,7 +105,7 @@ def _assert_left_alone(group: Group) -> None:
     resources = group.resources
     assert resources.condition(group.name)["status"] == "True"
     assert resources.condition(group.name, "WorkloadReady")["reason"] == "NoWorkload"
-    assert resources.condition(group.name, "ScalingActive")["reason"] == "ScalingOff"
+    assert resources.condition(group.name, "ScalingActive")["reason"] == "ScalingDisabled"
     for alarm in ("PositionWentBack", "DataLoss", "UnmatchedConsumers"):
         assert not resources.condition(group.name, alarm)
     assert "PositionChanged" not in {event["reason"] for event in resources.events(group.name)}

@@ -65,6 +65,38 @@ def reported(servers: RedisServers, name: str) -> dict[str, str]:
     return found
 
 
+def test_a_worker_reaches_redis_by_the_parts_that_a_secret_each_holds(
+    resources: Resources, node: Node, redis_tls: StandaloneServers, stream: str
+) -> None:
+    user, held = f"worker-{stream}", redis_tls.secret()
+    redis_tls.acl_setuser(user, "on", f">{PASSWORD}", "+@all", "~*", "&*")
+    parts = (
+        secret("login", username=user, password=PASSWORD),
+        secret("ca", **{"ca.crt": held["ca.crt"]}),
+        secret("cert", **{key: held[key] for key in ("tls.crt", "tls.key")}),
+    )
+    for part in parts:
+        part["metadata"]["annotations"] = {"pelops.dev/redis-hosts": "127.0.0.1, localhost"}
+    resources.apply_raw(*parts)
+    redis = {
+        "url": redis_tls.url,
+        "authSecretRef": {"name": "login"},
+        "tls": {
+            "caSecretRef": {"name": "ca"},
+            "certSecretRef": {"name": "cert"},
+            "serverName": "localhost",
+        },
+    }
+    spec = a_spec(
+        redis_tls.url, stream, redis=redis, template=a_reporting_template(stream), replicas=1
+    )
+    resources.apply(NAME, spec)
+    seen = reported(redis_tls, stream)
+    assert (seen["PELOPS_REDIS_USERNAME"], seen["PELOPS_REDIS_PASSWORD"]) == (user, PASSWORD)
+    assert seen["PELOPS_REDIS_TLS_SERVER_NAME"] == "localhost"
+    resources.await_condition(NAME, reason="Ready")
+
+
 def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
@@ -74,7 +106,7 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
         "processingTimeoutSeconds": 42,
         "maxRetries": 7,
         "backoff": {"initialSeconds": 3},
-        "fieldPrefix": "x_",
+        "tuning": {"fieldPrefix": "x_"},
     }
     resources.apply(
         NAME, a_spec(servers.url, stream, redis={"secretRef": {"name": "redis"}}, recovery=recovery)
@@ -182,7 +214,7 @@ def test_only_the_reading_container_of_several_gets_them(
     template = sleeping_template()
     first = template["spec"]["containers"][0]
     template["spec"]["containers"] = [first | {"name": "proxy"}, first | {"name": "reader"}]
-    resources.apply(NAME, a_spec(redis_86.url, stream, template=template, container="reader"))
+    resources.apply(NAME, a_spec(redis_86.url, stream, template=template, containerName="reader"))
     deployment = await_object(resources, "deployment", WORKERS)
     proxy, reader = deployment["spec"]["template"]["spec"]["containers"]
     assert "env" not in proxy

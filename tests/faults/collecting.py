@@ -98,7 +98,7 @@ def read_owed(server: Any, lane: GroupUnderFault) -> frozenset[str] | None:
     """The names of what is undelivered or pending; None when there is no group to tell."""
     keys = lane.keys
     names: set[str] = set()
-    read = [keys.stream, *([keys.retry] if lane.requeue_to == "RetryStream" else [])]
+    read = [keys.stream, *([keys.retry] if lane.strategy == "RetryStream" else [])]
     for key in read:
         owed = _owed_ids(server, key, keys.group)
         if owed is None:

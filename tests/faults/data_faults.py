@@ -33,7 +33,7 @@ REPORT_S = 30.0
 OTHER_GROUP = "another"
 RETRY_STREAM = "RetryStream"
 RETURNED_S = 20.0
-SWITCHES = 0.7  # of the times that a retry stream is not read, requeueTo is changed and back
+SWITCHES = 0.7  # of the times that a retry stream is not read, the strategy is changed and back
 
 
 def flush_all(world: World, dice: random.Random) -> str:
@@ -141,7 +141,7 @@ def _await_report(world: World, lane: GroupUnderFault, since_ms: int) -> bool:
 
 def add_group(world: World, dice: random.Random) -> str:
     """A second group is created in mid-sweep, and goes again."""
-    lane = next(lane for lane in world.lanes if lane.requeue_to == "Stream")
+    lane = next(lane for lane in world.lanes if lane.strategy != RETRY_STREAM)
     server = world.connect()
     end_other_groups(world)
     world.signal_some(dice, signal.SIGKILL)
@@ -159,18 +159,18 @@ def add_group(world: World, dice: random.Random) -> str:
 
 def leave_retry_stream(world: World, dice: random.Random) -> str:
     """Workers read no new copies of their retry stream; the strategy may be another meanwhile."""
-    lane = next(lane for lane in world.lanes if lane.requeue_to == RETRY_STREAM)
+    lane = next(lane for lane in world.lanes if lane.strategy == RETRY_STREAM)
     switches = dice.random() < SWITCHES
     world.place.unread(lane).touch()
     try:
         _strand(world, lane, dice)
         if switches:
-            world.ask_for(lane, requeue_to="Stream")
+            world.ask_for(lane, strategy="Requeue")
             _strand(world, lane, dice)
             _await_returned(world, lane)
     finally:
         world.read_retry_streams()
-    what = "requeueTo was Stream meanwhile" if switches else "requeueTo stayed"
+    what = "the strategy was Requeue meanwhile" if switches else "the strategy stayed"
     return f"{lane.name}: {what}"
 
 

@@ -27,7 +27,6 @@ class GroupUnderFault:
     name: str
     kind: str  # of its workers
     strategy: str = "Requeue"
-    requeue_to: str = "Stream"
     reads_history: bool = False  # its workers do, after a restart
     says_boot: bool = False  # its workers do; those that claim always do
     timeout_s: int = PROCESSING_TIMEOUT_S
@@ -65,9 +64,8 @@ class GroupUnderFault:
             "template": {"spec": _pod_spec(self, place)},
             "recovery": {
                 "strategy": self.strategy,
-                "requeueTo": self.requeue_to,
                 "processingTimeoutSeconds": self.timeout_s,
-                "scanIntervalSeconds": SCAN_INTERVAL_S,
+                "scanPeriodSeconds": SCAN_INTERVAL_S,
                 "maxRetries": self.max_retries,
             },
         }
@@ -102,7 +100,7 @@ class Place:
 USUAL = (
     GroupUnderFault(name="each", kind="plain-each"),
     GroupUnderFault(
-        name="ten", kind="plain-ten", requeue_to="RetryStream", reads_history=True, handler_ms=100
+        name="ten", kind="plain-ten", strategy="RetryStream", reads_history=True, handler_ms=100
     ),
     GroupUnderFault(
         name="claiming", kind="claiming", strategy="Release", reads_history=True, handler_ms=10
@@ -173,7 +171,7 @@ def _plain_options(lane: GroupUnderFault, place: Place) -> list[str]:
         options.append("--reads-history")
     if lane.says_boot:
         options.append("--says-boot")
-    if lane.requeue_to == "RetryStream":
+    if lane.strategy == "RetryStream":
         options.append("--reads-retry-stream")
     return options
 

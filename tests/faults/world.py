@@ -70,16 +70,16 @@ class World(Scene):
             if restarts >= 3 and time.monotonic() - since > PATIENCE_S:
                 self.kubectl("delete", "pod", meta["name"], "--wait=false")
 
-    def ask_for(self, lane: GroupUnderFault, *, requeue_to: str) -> None:
+    def ask_for(self, lane: GroupUnderFault, *, strategy: str) -> None:
         """Have stuck entries of a lane copied to the stream, or to its retry stream."""
-        patch = json.dumps({"spec": {"recovery": {"requeueTo": requeue_to}}})
+        patch = json.dumps({"spec": {"recovery": {"strategy": strategy}}})
         self.kubectl("patch", "streamconsumergroup", lane.name, "--type=merge", "-p", patch)
 
     def read_retry_streams(self) -> None:
         """Retry streams are asked for and read as they were in the beginning."""
         for lane in self.lanes:
-            if lane.requeue_to == "RetryStream":
-                self.ask_for(lane, requeue_to=lane.requeue_to)
+            if lane.strategy == "RetryStream":
+                self.ask_for(lane, strategy=lane.strategy)
                 self.place.unread(lane).unlink(missing_ok=True)
 
     def heal(self) -> None:

@@ -111,6 +111,9 @@ CALLS: Final[Mapping[str, Call]] = {
     ),
     "read_fields": lambda s: scan_calls.read_fields(s, KEYS, ["a", "b"]),
     "list_consumers": lambda s: consumers.list_consumers(s, KEYS.stream, KEYS.group),
+    "list_pending_of": lambda s: _drain(
+        consumers.list_pending_of(s, KEYS.stream, KEYS.group, DEAD)
+    ),
     "list_owners": lambda s: consumers.list_lowest_owners(s, KEYS.stream, KEYS.group, count=10),
     "count_consumers": lambda s: consumers.count_consumers(s, KEYS.stream, KEYS.group),
     "observe_progress": lambda s: consumers.observe_progress(s, KEYS.stream, KEYS.group, DEAD),
@@ -159,6 +162,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "forget_audit": lambda s: records.forget_audit(s, KEYS, "audit"),
     "forget_groups": lambda s: records.forget_groups(s, "audit"),
     "lifetimes": lambda s: keyspace_events.read_lifetimes(s, ["lock", "other"]),
+    "existing": lambda s: keyspace_events.find_existing(s, ["lock", "other"]),
     "can_see_expiries": keyspace_events.can_see_expiries,
 }
 ENDS: Final[Mapping[str, Call]] = {  # after which a group is there no more

@@ -74,9 +74,12 @@ async def scans(reporting: StandaloneServers) -> AsyncIterator[ScanRequests]:
         await scans.listening.close()
 
 
+NOTIFIED = {"keyspaceNotifications": True}
+
+
 def asks(name: Name = ORDERS, *, strategy: str = "Requeue", **spec: Any) -> StreamConsumerGroup:
     """A resource that asks for notifications, of a stream of its own name."""
-    recovery = {"strategy": strategy, "locks": {"keyspaceNotifications": True}}
+    recovery = {"strategy": strategy, "locks": {}, "tuning": NOTIFIED}
     metadata = {"namespace": name[0], "name": name[1]}
     return resource(metadata=metadata, stream=name[1], **{"recovery": recovery, **spec})
 
@@ -111,10 +114,10 @@ async def test_many_locks_at_once_ask_for_few_scans_and_the_last_is_not_lost(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"strategy": "Off"},
+        {"strategy": "Disabled"},
         {"suspend": True},
         {"recovery": {"strategy": "Requeue", "locks": {}}},
-        {"recovery": {"strategy": "Requeue"}},
+        {"recovery": {"strategy": "Requeue", "tuning": NOTIFIED}},
     ],
 )
 async def test_who_does_not_ask_any_more_is_not_listened_for(
@@ -134,8 +137,8 @@ async def test_another_template_or_stream_is_listened_for_with_the_same_connecti
 
     await scans.follow(asks())
     former = connections()
-    locks = {"keyspaceNotifications": True, "keyTemplate": "mine:$id"}
-    await scans.listening.follow([asks(recovery={"strategy": "Requeue", "locks": locks})])
+    locks = {"keyTemplate": "mine:$id"}
+    await scans.listening.follow([asks(recovery={"locks": locks, "tuning": NOTIFIED})])
     scans.asked.clear()
     await expire(scans.server, lock("orders", 1), "mine:1-1")
     await until(lambda: scans.asked == [ORDERS], "the scan is asked for")
@@ -149,8 +152,8 @@ async def test_an_outage_while_connecting_keeps_what_is_listened_for(scans: Scan
 
 
 async def test_a_template_that_cannot_be_concerns_nobody_else(scans: ScanRequests) -> None:
-    locks = {"keyspaceNotifications": True, "keyTemplate": "no-id"}
-    broken = asks(BILLS, recovery={"strategy": "Requeue", "locks": locks})
+    locks = {"keyTemplate": "no-id"}
+    broken = asks(BILLS, recovery={"locks": locks, "tuning": NOTIFIED})
     await scans.listening.follow([broken, asks()])
     await scans.await_reported(asks())
 

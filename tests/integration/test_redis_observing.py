@@ -1,5 +1,8 @@
 """What is seen of streams and groups on real servers of each version."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from pelops.domain.entry_id import EntryId
@@ -43,6 +46,36 @@ async def test_a_missing_group_of_a_stream_is_a_fact(server: Server) -> None:
         last,
     )
     assert (seen.groups, seen.group) == (0, None)
+
+
+async def test_how_long_the_oldest_entries_wait_is_seen(server: Server) -> None:
+    ids = [await add(server, KEYS.stream) for _ in range(3)]
+    await provision(server, KEYS)
+    seen = (await observe_group(server, KEYS)).group
+    assert seen is not None
+    assert (seen.first_undelivered, seen.lowest_idle) == (ids[0], None)
+    await deliver(server, KEYS, 3, "one")
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, "one", 0, str(ids[0]), "IDLE", 3_600_000)
+    await server.execute(*claim, key=KEYS.stream)
+    seen = (await observe_group(server, KEYS)).group
+    assert seen is not None and seen.lowest_idle is not None
+    assert seen.first_undelivered is None
+    assert timedelta(hours=1) <= seen.lowest_idle < timedelta(hours=2)
+
+
+async def test_the_first_dead_letter_is_seen_when_asked_for(server: Server) -> None:
+    await provision(server, KEYS)
+    asked = ObservationRequest(KEYS, with_letters=True)
+
+    async def first(request: ObservationRequest) -> EntryId | None:
+        seen = (await observe_groups(server, [request]))[request]
+        assert isinstance(seen, StreamObservation)
+        return seen.first_dead_letter
+
+    assert await first(asked) is None
+    letters = [await add(server, KEYS.dead_letter) for _ in range(2)]
+    assert await first(asked) == letters[0]
+    assert await first(ObservationRequest(KEYS)) is None
 
 
 async def test_pending_lag_and_the_lowest_pending_entry_are_seen(server: Server) -> None:
@@ -121,7 +154,8 @@ async def test_streams_beside_it_are_seen_when_asked_for(server: Server) -> None
     await server.execute("XREADGROUP", *words, key=KEYS.retry)
     seen = await observe_group(server, KEYS, with_retry=True, with_offers=True)
     assert seen.has_offer_stream
-    assert seen.retry == RetryObservation(
+    assert seen.retry is not None and seen.retry.lowest_idle is not None
+    assert replace(seen.retry, lowest_idle=None) == RetryObservation(
         exists=True,
         length=3,
         first_id=ids[0],

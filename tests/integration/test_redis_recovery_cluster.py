@@ -69,6 +69,15 @@ async def test_b7_entries_of_any_stream_are_recovered(server: Server, stream: st
     assert len(await recorded(server, "requeued", keys)) == 3
 
 
+async def test_a_dry_run_decides_on_a_cluster_too_and_moves_nothing(server: Server) -> None:
+    await strand(server, 250)
+    before = await snapshot(server)
+    batches = await recover_all(server.dry)
+    assert [one.moved for one in batches] == [100, 100, 50]
+    assert await snapshot(server) == before
+    assert sum(one.moved for one in await recover_all(server)) == 250
+
+
 async def test_b7_a_slot_that_is_being_migrated_refuses_and_nothing_happens(
     server: Server, empty_cluster: ClusterServers
 ) -> None:

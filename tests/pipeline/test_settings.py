@@ -207,3 +207,23 @@ def test_spark_connect_is_refused_before_java_starts(
     assert main(["report", *wanted]) == settings.UNUSABLE
     assert reported in caplog.text
     assert "needs a classic session" in caplog.text
+
+
+def test_each_part_of_redis_reaches_the_data_source() -> None:
+    reported = {
+        "PELOPS_REDIS_SENTINEL_MASTER": "m",
+        "PELOPS_REDIS_SENTINEL_NODES": "a:26379",
+        "PELOPS_REDIS_SENTINEL_USERNAME": "guard",
+        "PELOPS_REDIS_SENTINEL_PASSWORD": "hunter2",
+        "PELOPS_REDIS_TLS": "true",
+        "PELOPS_REDIS_TLS_SERVER_NAME": "redis.shop",
+        "PELOPS_REDIS_HOSTS": "a",
+    }
+    place = settings.read_place(reported)
+    assert place.endpoint.sentinel is not None
+    assert place.endpoint.sentinel.password == "hunter2"
+    assert place.options["sentinelUsername"] == "guard"
+    assert place.options["sentinelPasswordEnv"] == "PELOPS_REDIS_SENTINEL_PASSWORD"
+    assert (place.options["tls"], place.options["tlsServerName"]) == ("true", "redis.shop")
+    assert place.options["credentialHosts"] == "a"
+    assert "hunter2" not in str(place.options)

@@ -172,10 +172,10 @@ PROBLEM: st.SearchStrategy[Finding] = pelops_errors().map(diagnose)
 
 
 RECOVERIES: list[dict[str, Any]] = [
-    {"strategy": "Off"},
+    {"strategy": "Disabled"},
     {"strategy": "Requeue"},
-    {"strategy": "Requeue", "requeueTo": "RetryStream"},
-    {"strategy": "Release", "minIdleSeconds": 5},
+    {"strategy": "RetryStream"},
+    {"strategy": "Release", "unmatchedConsumerTimeoutSeconds": 5},
     # The last template breaks a rule that only the API server checks.
     *({"locks": {"keyTemplate": template}} for template in ("lock:{$tag}:$id", "l:$id", "l:id")),
 ]
@@ -212,7 +212,7 @@ def resources(draw: st.DrawFn) -> Any:
     if draw(st.booleans()):
         spec["template"] = TEMPLATE
     if draw(st.booleans()):
-        spec["scaling"] = {"mode": draw(st.sampled_from(["Auto", "Manual", "Off"]))}
+        spec["scaling"] = {"mode": draw(st.sampled_from(["Auto", "Manual", "Disabled"]))}
     spec["recovery"] = draw(st.sampled_from(RECOVERIES))
     spec["retention"] = draw(st.sampled_from([None, {"maxLength": 5}, {"maxAgeSeconds": 60}]))
     spec["suspend"] = draw(st.booleans())

@@ -13,25 +13,16 @@ from pelops.domain.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.group.provisioning import (
     PATIENCE,
-    Claim,
     CleanupAction,
     Lack,
     decide_cleanup,
     decide_conflict,
     decide_finalizer,
-    decide_target_owner,
     plan_provisioning,
 )
 from tests.builders import NOW, group, later, owner, resource, stream
 from tests.properties.strategies import OWNER, STREAM, UNTIL
 
-CLAIM = st.builds(
-    Claim,
-    created=st.sampled_from(["2026-05-04T03:02:01Z", "2026-05-04T03:02:02Z"]),
-    uid=st.uuids().map(str),
-    namespace=st.just("shop"),
-    name=st.sampled_from(["a", "b"]),
-)
 START = st.sampled_from(["Beginning", "End", "7-0"])
 
 
@@ -129,16 +120,6 @@ def test_an_own_hold_that_binds_nobody_is_written_again(until: datetime) -> None
     plan = plan_provisioning(resource().spec, seen, owner(), was_created=True)
     binds = NOW < until <= NOW + 2 * OWNERSHIP_LIFETIME
     assert plan.lacks == (() if binds else (Lack.OWNERSHIP,))
-
-
-@given(st.lists(CLAIM, min_size=1, max_size=6, unique_by=lambda claim: claim.uid))
-def test_of_any_set_of_claims_exactly_one_acts(claims: list[Claim]) -> None:
-    acting = [
-        claim
-        for claim in claims
-        if decide_target_owner(claim, reversed(claims), target="Deployment shop/w") is None
-    ]
-    assert acting == [min(claims)]
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.booleans()), min_size=30, max_size=60))

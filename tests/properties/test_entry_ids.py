@@ -31,5 +31,5 @@ def test_the_sequence_number_may_be_left_out() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1-2-3", "1.5", f"{2**64}-0", "0x1-0"])
 def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no entry ID"):
+    with pytest.raises(ValueError, match="is not an entry ID"):
         parse_entry_id(text)

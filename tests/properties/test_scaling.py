@@ -138,7 +138,11 @@ def test_a_doubt_ends_no_worker_and_never_the_last_one(
     if decision.replicas is None or (backlog and backlog.exists and backlog.is_exact):
         return
     assert decision.replicas >= min(decision.current, scaling["maxReplicas"])
-    assert decision.reason in (Reason.HOLDING, Reason.LAG_UNKNOWN, Reason.SCALING_INEFFECTIVE)
+    assert decision.reason in (
+        Reason.BACKLOG_UNKNOWN,
+        Reason.LAG_UNKNOWN,
+        Reason.SCALING_INEFFECTIVE,
+    )
     if backlog is not None and backlog.exists:
         assert decision.replicas >= 1
 

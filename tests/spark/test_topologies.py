@@ -228,6 +228,9 @@ def test_what_is_verified_of_a_server(redis_tls: StandaloneServers) -> None:
     assert "is not trusted" in tls_refusal(redis_tls, **other)
     read = Read(stream="unverified", tlsVerify="certificate", **other)
     assert read.rows() == [("unverified", "1-1")]
+    assert "is not trusted" in tls_refusal(redis_tls, tlsServerName="redis.shop", **other)
+    read = Read(stream="unverified", tlsServerName="localhost", **other)
+    assert read.rows() == [("unverified", "1-1")]
 
 
 def test_a_password_is_needed_where_one_is_set(

@@ -25,7 +25,7 @@ EVERYTHING = GroupState(
     loss=LOSS, back=BACK, dropped=DROPPED, report=replace(REPORT, is_not_taken=True)
 )
 RELEASE = resource(recovery={"strategy": "Release"})
-OFF = resource(recovery={"strategy": "Off"})
+OFF = resource(recovery={"strategy": "Disabled"})
 
 
 def vanished(cause: LossCause, observed: datetime | None = NOW) -> Loss:
@@ -50,34 +50,35 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "a group reads the dead letters": (
         facts(stream=stream(dead_letter_groups=1)),
         "DeadLetterStreamInUse",
-        ":dlq, so its dead letters do not expire",
+        ":dlq, so Pelops does not delete dead letters",
     ),
     "entries are lost": (
         remembering(GroupState(loss=LOSS)),
         "DataLoss",
-        "at least 3, at most 5, after 7-0",
+        "at least 3, at most 5, after ID 7-0",
     ),
     "at least so many are lost": (
         remembering(GroupState(loss=Loss(at_least=3, at_most=None, position=EntryId(7), seen=NOW))),
         "DataLoss",
-        "at least 3, after 7-0",
+        "at least 3, after ID 7-0",
     ),
     "a stream is gone": (
         remembering(GroupState(loss=vanished(LossCause.STREAM_GONE))),
         "DataLoss",
-        "The stream orders:events disappeared with entries that the group had not finished: "
-        "177 undelivered, 11 pending. That is the last observation (2026-05-04T03:02:01Z)",
+        "The stream orders:events was deleted with entries that the group had not finished: 177 "
+        "undelivered, 11 pending. These numbers are from the last observation "
+        "(2026-05-04T03:02:01Z)",
     ),
     "a stream lost its end": (
         remembering(GroupState(loss=vanished(LossCause.TAIL_LOST, observed=None))),
         "DataLoss",
-        "at least 177 undelivered and at most 11 pending entries are gone. "
-        "That is the last observation (as the status said last)",
+        "at least 177 undelivered and at most 11 pending entries are lost. "
+        "These numbers are from the last observation (from the last status)",
     ),
     "a retry stream is gone": (
         remembering(GroupState(loss=vanished(LossCause.RETRY_STREAM_GONE))),
         "DataLoss",
-        "The stream {orders:events}:order-processing:retry disappeared",
+        "The stream {orders:events}:order-processing:retry was deleted",
     ),
     "a stream that is gone is acknowledged by hand": (
         remembering(GroupState(loss=vanished(LossCause.STREAM_GONE))),
@@ -92,7 +93,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "the group went back": (
         remembering(GroupState(back=BACK)),
         "PositionWentBack",
-        "found at 4-0 at 2026-05-04T03:02:01Z, though it had been at 9-0",
+        "At 2026-05-04T03:02:01Z the position of the group was 4-0, although it had been 9-0",
     ),
     "what was pending waits": (
         remembering(GroupState(back=BACK)),
@@ -102,12 +103,12 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "the wait can be ended": (
         remembering(GroupState(back=BACK)),
         "PositionWentBack",
-        "pelops.dev/acknowledge=PositionWentBack, which also ends the wait",
+        "pelops.dev/acknowledge=PositionWentBack, which also ends that wait",
     ),
     "a consumer was deleted with pending entries": (
         remembering(GroupState(dropped=DROPPED)),
         "PendingEntriesDropped",
-        "Consumer jane was deleted with up to 11 pending entries (last seen pending at "
+        "Consumer jane was deleted with up to 11 pending entries (last observed at "
         "2026-05-04T03:02:01Z)",
     ),
     "several consumers were deleted with pending entries": (
@@ -118,7 +119,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "nobody takes what is offered": (
         remembering(GroupState(report=NOT_TAKEN), resource=RELEASE),
         "OffersNotTaken",
-        "none was taken for 30 s",
+        "no worker has taken one for 30 s",
     ),
     "workers that do not claim are told what to read": (
         remembering(GroupState(report=NOT_TAKEN), resource=RELEASE),
@@ -128,7 +129,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "an entry cannot be moved": (
         remembering(GroupState(report=REPORT)),
         "UnmovableEntries",
-        "such as 8-1 cannot be moved",
+        "(for example 8-1) cannot be recovered",
     ),
     "an entry is moved by hand": (
         remembering(GroupState(report=REPORT)),
@@ -143,20 +144,23 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "anything may be evicted": (
         facts(evicts_any_key=True),
         "EvictionPossible",
-        "Set maxmemory-policy noeviction",
+        "Set maxmemory-policy to noeviction",
     ),
     "some consumers of very many are no pods": (
         remembering(GroupState(report=replace(REPORT, is_partial=True))),
         "UnmatchedConsumers",
-        "consumers with pending entries: at least 2, such as w-1, w-2 (the group has too many",
+        "match no pod: at least 2, such as w-1, w-2 (the group has too many",
     ),
     "consumers are no pods": (
         remembering(GroupState(report=REPORT)),
         "UnmatchedConsumers",
-        "pending entries: w-1, w-2. Their entries are recovered only 300 s after",
+        "match no pod: w-1, w-2. Pelops recovers their entries only 300 s after",
     ),
     "consumers are no pods and said not to be": (
-        remembering(GroupState(report=REPORT), resource=resource(recovery={"minIdleSeconds": 12})),
+        remembering(
+            GroupState(report=REPORT),
+            resource=resource(recovery={"unmatchedConsumerTimeoutSeconds": 12}),
+        ),
         "UnmatchedConsumers",
         "only 12 s after",
     ),

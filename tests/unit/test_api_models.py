@@ -85,7 +85,7 @@ def test_metadata_is_read_with_aware_times() -> None:
         ({"stream": "a\0b"}, "spec.stream"),
         ({"scaling": {"maxReplicas": 0}}, "spec.scaling.maxReplicas"),
         ({"scaling": {"mode": False}}, "spec.scaling.mode"),
-        ({"recovery": {"batchSize": 5000}}, "spec.recovery.batchSize"),
+        ({"recovery": {"tuning": {"batchSize": 5000}}}, "spec.recovery.tuning.batchSize"),
         ({"redis": {"sentinel": {"masterName": "m", "nodes": ["a"]}}}, "sentinel.nodes[0]"),
         ({"targetRef": {}}, "spec.targetRef.name"),
     ],
@@ -104,9 +104,8 @@ def test_a_refusal_never_repeats_the_value() -> None:
 
 
 def test_many_mistakes_are_counted_not_listed() -> None:
-    recovery = dict.fromkeys(
-        ["batchSize", "maxRetries", "scanIntervalSeconds", "minIdleSeconds", "fieldPrefix"], -1
-    )
+    fields = ["maxEntryBytes", "maxRetries", "scanPeriodSeconds", "processingTimeoutSeconds"]
+    recovery = {**dict.fromkeys(fields, -1), "tuning": {"batchSize": -1}}
     with pytest.raises(InvalidSpec, match=r"and 2 more$"):
         StreamConsumerGroup.parse(build_resource(recovery=recovery, replicas=-1, suspend=7))
 
@@ -159,10 +158,15 @@ def test_a_resource_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize(
     ("recovery", "seconds"),
-    [({}, 30), ({"minIdleSeconds": 5}, 5), ({"processingTimeoutSeconds": 10}, 10)],
+    [
+        ({"locks": {}}, 30),
+        ({"locks": {"graceSeconds": 5}}, 5),
+        ({"processingTimeoutSeconds": 10, "locks": {}}, 10),
+        ({"locks": {}, "unmatchedConsumerTimeoutSeconds": 5}, 30),
+    ],
 )
 def test_a_missing_lock_frees_after_thirty_seconds_or_what_is_said(
-    recovery: dict[str, int], seconds: int
+    recovery: dict[str, Any], seconds: int
 ) -> None:
     assert RecoverySpec.model_validate(recovery).lock_free_seconds == seconds
 

@@ -110,7 +110,7 @@ def test_an_archive_that_was_behind_when_the_run_began_stays_so_until_the_next()
 def test_entries_that_went_unseen_are_reported_as_gone() -> None:
     group = a_group(ends=StreamEnds(added=100, length=50))
     message = reported(facts([group]))["ArchiveBehindRetention"].message
-    assert "entries of orders:events are gone that were not archived" in message
+    assert "entries of orders:events were trimmed before they were archived" in message
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_run_after_which_another_began_has_failed_unless_it_ended_well(
 def test_a_failing_verdict_is_reported_in_its_own_words() -> None:
     group = a_group(a_summary(verdict=AuditVerdict.FAILING, sentence="The stream was replaced."))
     failing = reported(facts([group]))["AuditFailing"]
-    assert failing.reason == "NotAccounted"
+    assert failing.reason == "AuditInconclusive"
     assert "The stream was replaced." in failing.message
 
 
@@ -193,7 +193,7 @@ def mounting(*paths: object) -> dict[str, Any]:
         ({"archive": {"path": "/a/b"}, "template": mounting("/a")}, False),
         ({"archive": {"path": "/a/b/"}, "template": mounting("/a/b")}, False),
         ({"archive": {"path": "hdfs://namenode/a"}}, False),
-        ({"archive": {"pvc": {"claimName": "audits"}}}, False),
+        ({"archive": {"persistentVolumeClaim": {"claimName": "audits"}}}, False),
     ],
     ids=str,
 )
@@ -218,7 +218,7 @@ def test_a_key_that_is_no_stream_is_reported_before_the_first_run() -> None:
     problem = Finding(reason=Reason.WRONG_TYPE, message="The key holds a string.")
     group = a_group(record=None, ends=None, stream_problem=problem)
     failing = reported(facts([group], runs=Runs(exists=True)))["AuditFailing"]
-    assert failing.reason == "NotAccounted"
+    assert failing.reason == "AuditInconclusive"
     assert "The key holds a string." in failing.message
 
 

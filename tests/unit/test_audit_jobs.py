@@ -54,17 +54,17 @@ def test_equal_facts_give_equal_bytes() -> None:
         {"schedule": "@daily"},
         {"timeZone": "Europe/Berlin"},
         {"suspend": True},
-        {"deadlineSeconds": 60},
+        {"activeDeadlineSeconds": 60},
         {"windowSeconds": 60},
         {"payload": "Full"},
-        {"retentionDays": 1},
+        {"retentionSeconds": 86400},
         {"image": "mine:2"},
         {"imagePullPolicy": "Always"},
         {"resources": {}},
         {"stuckAfterSeconds": 9},
-        {"archive": {"pvc": PVC}},
+        {"archive": {"persistentVolumeClaim": PVC}},
         {"archive": {"s3": BUCKET}},
-        {"evidence": {"aofPath": "/aof"}},
+        {"evidence": {"aof": {"path": "/aof"}}},
         {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}},
     ],
     ids=str,
@@ -131,11 +131,11 @@ def test_the_job_understands_all_that_it_is_reported() -> None:
     made = job(
         archive={"s3": s3},
         payload="Full",
-        retentionDays=7,
+        retentionSeconds=604800,
         windowSeconds=60,
-        deadlineSeconds=120,
+        activeDeadlineSeconds=120,
         stuckAfterSeconds=9,
-        evidence={"aofPath": "/aof"},
+        evidence={"aof": {"path": "/aof"}},
     )
     values = {name: value for name, value in env(made).items() if isinstance(value, str)}
     parser = argparse.ArgumentParser()
@@ -189,9 +189,9 @@ def test_without_a_memory_limit_nothing_is_said_of_memory() -> None:
 
 
 def test_volumes_are_mounted_where_the_environment_says() -> None:
-    evidence = {"aofPath": "/redis/aof", "aofClaim": {"claimName": "data"}}
+    evidence = {"aof": {"path": "/redis/aof", "persistentVolumeClaim": {"claimName": "data"}}}
     access = WorkerAccess(url="rediss://redis", secret="s", secret_keys=frozenset({"ca.crt"}))
-    made = job(access, archive={"pvc": PVC}, evidence=evidence)
+    made = job(access, archive={"persistentVolumeClaim": PVC}, evidence=evidence)
     mounts = {one["mountPath"]: one for one in container(made)["volumeMounts"]}
     volumes = {one["name"]: one for one in pod(made)["spec"]["volumes"]}
     assert mounts.keys() == {"/var/lib/pelops", "/archive", "/redis/aof", "/etc/pelops/redis"}
@@ -240,7 +240,7 @@ def test_a_template_of_another_shape_is_refused_by_name(template: dict[str, Any]
 
 def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> None:
     page = (ROOT / "docs" / "audits.md").read_text(encoding="utf-8")
-    evidence = {"aofPath": "/aof"}
+    evidence = {"aof": {"path": "/aof"}}
     s3 = {**BUCKET, "endpoint": "https://minio"}
     audits: list[dict[str, Any]] = [
         {"archive": {"s3": s3}, "evidence": evidence, "stuckAfterSeconds": 1},

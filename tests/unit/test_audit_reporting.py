@@ -34,16 +34,16 @@ def test_a_status_is_one_that_the_schema_knows_and_equal_facts_give_an_equal_one
 def test_the_summary_is_of_all_groups_and_names_the_one_furthest_behind() -> None:
     groups = [a_group(a_summary(a_window(3), lost=2)), a_group(dead_lettered=4)]
     summary = rendered(facts([*groups, a_group(record=None)]))["summary"]
-    assert (summary["window"], summary["verdict"], summary["groups"]) == ("0", "findings", "2/3")
+    assert (summary["window"], summary["verdict"], summary["groups"]) == (0, "Findings", "2/3")
     assert (summary["lost"], summary["deadLettered"], summary["produced"]) == (2, 4, 20)
 
 
 def test_a_status_says_how_certain_it_is_and_of_how_many_entries_nothing_is_known() -> None:
     unknown = a_group(a_summary(indeterminate=3, verdict=AuditVerdict.UNKNOWN))
     status = rendered(facts([a_group(), unknown]))
-    assert (status["summary"]["verdict"], status["summary"]["certainty"]) == ("unknown", "unknown")
+    assert (status["summary"]["verdict"], status["summary"]["certainty"]) == ("Unknown", "Unknown")
     reported = {group["certainty"]: group.get("indeterminate") for group in status["groups"]}
-    assert reported == {"unknown": 3, "inferred": None}
+    assert reported == {"Unknown": 3, "Inferred": None}
     happening = report_windows({}, status)
     assert happening is not None and happening.type == "Warning"
 
@@ -90,7 +90,7 @@ def test_a_failed_run_concerns_all_groups_and_a_failing_verdict_only_its_own() -
     }
     failing = facts([a_group(a_summary(verdict=AuditVerdict.FAILING)), a_group(resource="mailing")])
     assert [(name, one.failure) for name, one in notices(failing).items()] == [
-        ("order-processing", "NotAccounted")
+        ("order-processing", "AuditInconclusive")
     ]
 
 

@@ -86,24 +86,24 @@ def broken(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "no JSON"),
-        ("[]", "no JSON object"),
-        ("[" * 9000, "no JSON"),
+        ("", "not valid JSON"),
+        ("[]", "not a JSON object"),
+        ("[" * 9000, "not valid JSON"),
         ("x" * (SUMMARY_LIMIT + 1), "longer than"),
         (broken(version=2), "of one release"),
-        (broken(version=True), "version is no count"),
+        (broken(version=True), "version is not a count"),
         (broken(produced=11), "do not account for 11"),
-        (broken(produced=-1), "produced is no count"),
-        (broken(produced=2**63), "produced is no count"),
-        (broken(counts={"acked": 10}), "'acked', which is no status"),
-        (broken(counts=[]), "counts is no object"),
+        (broken(produced=-1), "produced is not a count"),
+        (broken(produced=2**63), "produced is not a count"),
+        (broken(counts={"acked": 10}), "'acked', which is not a status"),
+        (broken(counts=[]), "counts is not an object"),
         (broken(window={}), "window.number"),
-        (broken(findings={}), "findings is no list"),
+        (broken(findings={}), "findings is not a list"),
         (broken(findings=[1]), "findings holds"),
         (broken(findings=[{"kind": "x"}]), r"findings\[\].count"),
         (broken(verdict="fine"), "verdict is none of balanced, unknown, findings"),
-        (broken(sentence=None), "sentence is no text"),
-        (broken(retention_margin="1"), "retention_margin is no number"),
+        (broken(sentence=None), "sentence is not a text"),
+        (broken(retention_margin="1"), "retention_margin is not a number"),
     ],
 )
 def test_a_text_that_is_no_summary_is_refused_by_the_name_of_the_field(
@@ -115,7 +115,7 @@ def test_a_text_that_is_no_summary_is_refused_by_the_name_of_the_field(
 
 def test_numbers_beyond_reason_are_refused() -> None:
     for text in ("NaN", "1e400", "-Infinity"):
-        with pytest.raises(InvalidSpec, match="oldest_stuck_s is no number"):
+        with pytest.raises(InvalidSpec, match="oldest_stuck_s is not a number"):
             parse_summary(broken().replace('"oldest_stuck_s": null', f'"oldest_stuck_s": {text}'))
 
 

@@ -188,11 +188,11 @@ TOLERATED: dict[str, tuple[float, int, dict[str, Any], int]] = {
     "more than that does": (11.1, 10, {}, 12),
     "10 percent less changes nothing": (9.0, 10, {}, 10),
     "less than that does": (8.9, 10, {}, 9),
-    "a direction has its own": (10.6, 10, {"scaleUp": {"tolerance": 0.05}}, 11),
-    "and the other one keeps the default": (9.1, 10, {"scaleUp": {"tolerance": 0.05}}, 10),
-    "downwards as well": (9.1, 10, {"scaleDown": {"tolerance": 0.0}}, 10),
+    "a direction has its own": (10.6, 10, {"scaleUp": {"tolerancePercent": 5}}, 11),
+    "and the other one keeps the default": (9.1, 10, {"scaleUp": {"tolerancePercent": 5}}, 10),
+    "downwards as well": (9.1, 10, {"scaleDown": {"tolerancePercent": 0}}, 10),
     "from zero nothing is close": (0.01, 0, {}, 1),
-    "nothing is never close": (0.0, 10, {"scaleDown": {"tolerance": 1.0}}, 0),
+    "nothing is never close": (0.0, 10, {"scaleDown": {"tolerancePercent": 100}}, 0),
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pelops.controller.runtime.cache import Name, ghosts
-from pelops.controller.workload.workload_cache import WorkloadCache, target_of
+from pelops.controller.workload.sharing import SharedWorkloads
+from pelops.controller.workload.workload_cache import MOST_SHARING, WorkloadCache, target_of
 from pelops.kube.client import AUTOSCALER, DEPLOYMENT, NODE, POD, STREAM_CONSUMER_GROUP, Kind
 from pelops.kube.worker_deployment import RESOURCE_LABEL
 from tests.cached_objects import (
@@ -113,6 +114,59 @@ def test_two_resources_on_one_target_are_both_concerned(cache: WorkloadCache) ->
     cache.put(STREAM_CONSUMER_GROUP, resource("second", "workers"))
     assert cache.resources_of(WORKERS) == {ORDERS, ("shop", "second")}
     assert cache.put(POD, pod("w-1", {"app": "w"})) == {ORDERS, ("shop", "second")}
+
+
+def test_a_pod_of_a_template_concerns_who_names_its_deployment_as_well(
+    cache: WorkloadCache,
+) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("guest", "returns-workers"))
+    found = cache.put(POD, pod("r-1", {RESOURCE_LABEL: "returns"}))
+    assert found == {RETURNS, ("shop", "guest")}
+
+
+def test_who_shares_a_workload_is_due_when_another_one_changes_but_not_its_status(
+    cache: WorkloadCache,
+) -> None:
+    due: list[set[Name]] = []
+    cache.objects.listen(STREAM_CONSUMER_GROUP, lambda _, names: due.append(set(names)))
+    second = resource("second", "workers")
+    cache.put(STREAM_CONSUMER_GROUP, second)
+    first_version = cache.sharing_version(WORKERS)
+    reported = {**second, "metadata": {**second["metadata"], "resourceVersion": "2"}, "status": {}}
+    cache.put(STREAM_CONSUMER_GROUP, reported)
+    assert (due, cache.sharing_version(WORKERS)) == ([{ORDERS}], first_version)
+    cache.put(STREAM_CONSUMER_GROUP, resource("second", "others", version=3))
+    assert due == [{ORDERS}, {ORDERS}]
+    assert cache.sharing_version(WORKERS) != first_version
+    cache.put(STREAM_CONSUMER_GROUP, resource("second", "workers", version=4))
+    cache.remove(STREAM_CONSUMER_GROUP, ("shop", "second"), "uid-second")
+    assert due == [{ORDERS}] * 4
+
+
+def test_of_very_many_that_share_a_workload_a_bounded_number_is_due_and_counted(
+    cache: WorkloadCache,
+) -> None:
+    for number in range(MOST_SHARING - 2):
+        cache.put(STREAM_CONSUMER_GROUP, resource(f"more-{number:03}", "workers"))
+    due: list[set[Name]] = []
+    cache.objects.listen(STREAM_CONSUMER_GROUP, lambda _, names: due.append(set(names)))
+    cache.put(STREAM_CONSUMER_GROUP, resource("last-counted", "workers"))
+    assert [len(names) for names in due] == [MOST_SHARING - 1]
+    cache.put(STREAM_CONSUMER_GROUP, resource("one-too-many", "workers"))
+    assert len(due) == 1
+    part = SharedWorkloads(cache).part(ORDERS)
+    assert part is not None and len(part.others) in (MOST_SHARING - 1, MOST_SHARING)
+
+
+def test_a_workload_that_is_named_anew_is_not_taken_for_the_one_before(
+    cache: WorkloadCache,
+) -> None:
+    versions = {cache.sharing_version(WORKERS)}
+    for version in (2, 4):
+        cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=version))
+        cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=version + 1))
+        versions.add(cache.sharing_version(WORKERS))
+    assert len(versions) == 3
 
 
 def test_a_workload_has_the_pods_that_its_selector_names(cache: WorkloadCache) -> None:

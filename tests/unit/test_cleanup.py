@@ -42,8 +42,8 @@ def test_what_is_left_behind_is_reported_with_its_cause() -> None:
         failure="no answer",
         now=later(seconds=31),
     )
-    assert decision.reason == "LeftBehind"
-    assert decision.message.endswith("stays in Redis: no answer")
+    assert decision.reason == "GroupNotDestroyed"
+    assert decision.message.endswith("stays in Redis (remove it with XGROUP DESTROY): no answer")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def wrong(**changes: Any) -> bytes:
 FILES: dict[str, tuple[bytes | None, str]] = {
     "there is none": (None, "No such file"),
     "it is no YAML": (b"a: [", "no YAML"),
-    "it is no text": (b"\xff\xfe\x00", "no UTF-8 text"),
+    "it is not a text": (b"\xff\xfe\x00", "not UTF-8 text"),
     "it holds control characters": (b"a: \x01", "no YAML"),
     "it holds a day that never was": (b"a: 2026-02-31", "no YAML"),
     "it is empty": (b"", "no StreamConsumerGroup"),

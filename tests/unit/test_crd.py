@@ -78,15 +78,26 @@ def test_bounds_and_optional_fields_become_structural() -> None:
     class Model(ApiModel):
         """A model."""
 
-        ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="R.")
+        count: Annotated[int, Field(gt=0, le=9)] | None = Field(default=None, description="C.")
 
-    assert build_structural_schema(Model)["properties"]["ratio"] == {
-        "description": "R.",
-        "type": "number",
+    assert build_structural_schema(Model)["properties"]["count"] == {
+        "description": "C.",
+        "type": "integer",
+        "format": "int32",
         "exclusiveMinimum": True,
-        "maximum": 1,
+        "maximum": 9,
         "minimum": 0,
     }
+
+
+@pytest.mark.parametrize(("largest", "format_"), [(2**31 - 1, "int32"), (2**31, "int64")])
+def test_an_integer_says_how_wide_it_is(largest: int, format_: str) -> None:
+    class Model(ApiModel):
+        """A model."""
+
+        count: int = Field(description="C.", ge=0, le=largest)
+
+    assert build_structural_schema(Model)["properties"]["count"]["format"] == format_
 
 
 class _Recursive(ApiModel):
@@ -118,7 +129,23 @@ def test_what_no_structural_schema_can_say_is_an_error(model: type[ApiModel]) ->
         ({"type": "null"}, "type 'null'"),
         ({"type": "string"}, "a string without maxLength"),
         ({"type": "integer", "minimum": 0}, "no maximum"),
+        ({"type": "integer"}, "an integer without the format int32 or int64"),
+        ({"type": "number", "minimum": 0, "maximum": 1}, "type 'number'"),
         ({"type": "array", "maxItems": 1}, "an array without items"),
+        ({"type": "array", "maxItems": 1}, "an array without x-kubernetes-list-type"),
+        (
+            {"type": "array", "x-kubernetes-list-type": "map"},
+            "x-kubernetes-list-map-keys go with a list of type map",
+        ),
+        (
+            {
+                "type": "array",
+                "items": {"type": "object", "properties": {}},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["a"],
+            },
+            "keys ['a'] of a map are not required",
+        ),
         ({"type": "object"}, "a map without maxProperties"),
         ({"type": "string", "maxLength": 1, "pattern": "(?=a)"}, "RE2 has no look-around"),
         ({"type": "string", "enum": ["a"], "default": "b"}, "default 'b' is not in enum"),
@@ -156,6 +183,7 @@ def test_the_checker_names_the_field() -> None:
                 "description": "A.",
                 "type": "array",
                 "maxItems": 1,
+                "x-kubernetes-list-type": "atomic",
                 "items": {"type": "string"},
             }
         },

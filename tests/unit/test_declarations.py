@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
 from typing import NamedTuple
 
 import pytest
@@ -93,11 +94,23 @@ def test_a_missing_argument_or_key_is_named() -> None:
 
 def test_lua_has_each_name_as_a_local() -> None:
     text = a_script().text
-    assert text.startswith("local stream, state = KEYS[1], KEYS[2]\n")
+    begin = "local stream, state = KEYS[1], KEYS[2]\n"
+    assert text.startswith(f"local dry_run = false\n{begin}")
+    assert begin in a_script().dry.text
     assert "for i = 3, #KEYS do locks[i - 2] = KEYS[i] end" in text
     assert "local group, most, is_deep = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'\n" in text
     assert "for i = 4, #ARGV, 2 do" in text
     assert "idle_ms = tonumber(ARGV[i + 1])" in text
+
+
+def test_the_text_for_dry_runs_is_another_script_that_the_server_keeps_from_writing() -> None:
+    script = a_script()
+    text = script.dry.text
+    assert text.startswith("#!lua flags=no-writes\nlocal dry_run, redis = true, ")
+    assert "{ HSET = true, XNACK = true }" in text
+    assert text.endswith(script.text.removeprefix("local dry_run = false\n"))
+    assert (script.writes, script.dry.writes) == (True, False)
+    assert script.dry.sha == sha1(text.encode()).hexdigest()
 
 
 def test_what_is_written_is_asked_for_before_and_what_may_fail_is_not() -> None:

@@ -28,8 +28,8 @@ REPORTED: dict[str, Any] = {
     "deadLettered": 2,
     "stuck": 0,
     "lost": 0,
-    "verdict": SUMMARY.verdict.value,
-    "sentence": SUMMARY.sentence,
+    "verdict": SUMMARY.verdict.value.capitalize(),
+    "message": SUMMARY.sentence,
 }
 GOOD = AuditOutcome(
     summary=SUMMARY,

@@ -19,7 +19,7 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         errors.PermissionDenied("xgroup|create is not allowed", command="xgroup|create"),
         "PermissionDenied",
         True,
-        "Pelops goes on by itself",
+        "Pelops continues as soon as",
     ),
     "a key of another type": (
         errors.WrongType("s holds a list.", key="s", found="list"),
@@ -31,7 +31,7 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         errors.AddressNotAllowed("Redis at r:1 is not connected to: it is a loopback address"),
         "AddressNotAllowed",
         True,
-        "a loopback address. Correct spec.redis, or let whoever installed Pelops",
+        "a loopback address. Correct spec.redis, or ask the administrator of Pelops",
     ),
     "credentials that may not go there": (
         errors.CredentialsNotAllowed("the credentials of Secret s may not go to r:1"),
@@ -49,25 +49,25 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         errors.OutOfMemory("Redis is out of memory and refuses writes (OOM)"),
         "RedisOutOfMemory",
         False,
-        "(OOM). Raise maxmemory, or make room: set spec.retention",
+        "(OOM). Raise maxmemory, or free memory: set spec.retention",
     ),
     "Redis cannot persist": (
         errors.WritesRefused("Redis refuses writes (MISCONF)"),
         "RedisRefusesWrites",
         False,
-        "(MISCONF). Pelops tries again by itself",
+        "(MISCONF). Pelops retries automatically",
     ),
     "Redis loads its data": (
         errors.NotServing("Redis is loading its data (LOADING)"),
         "RedisNotReady",
         False,
-        "(LOADING). Pelops tries again by itself",
+        "(LOADING). Pelops retries automatically",
     ),
     "an answer is lost": (
         errors.OutcomeUnknown("timeout"),
         "RedisUnreachable",
         False,
-        "looks again",
+        "retries automatically",
     ),
     "what is answered is no reply": (
         errors.InvalidReply("Redis answers TIME with what is no valid reply: a list is missing"),
@@ -81,9 +81,19 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         True,
         "In another slot",
     ),
-    "a group that vanished": (errors.NoSuchGroup("NOGROUP"), "GroupVanished", False, "anew"),
+    "a group that vanished": (
+        errors.NoSuchGroup("NOGROUP"),
+        "GroupNotFound",
+        False,
+        "creates it again",
+    ),
     "an unknown refusal by Redis": (errors.RedisError("ERR odd"), "RedisError", True, "ERR odd"),
-    "a refused template": (errors.Rejected("spec.x: Invalid"), "Rejected", True, "refuses it"),
+    "a refused template": (
+        errors.Rejected("spec.x: Invalid"),
+        "Rejected",
+        True,
+        "rejects the object",
+    ),
     "an unknown refusal by Kubernetes": (
         errors.KubernetesError("teapot"),
         "KubernetesError",
@@ -116,7 +126,7 @@ def test_diagnosis(case: tuple[errors.PelopsError, str, bool, str]) -> None:
 def test_a_long_error_is_cut_and_the_advice_stays() -> None:
     message = diagnose(errors.RedisUnavailable("x" * 100_000)).message
     assert len(message) < 3000
-    assert message.endswith("…. Check spec.redis and the network; Pelops tries again by itself")
+    assert message.endswith("…. Check spec.redis and the network; Pelops retries automatically")
 
 
 def test_a_shortened_text_shows_that_some_is_missing() -> None:

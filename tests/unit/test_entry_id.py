@@ -38,7 +38,7 @@ def test_before_an_id_comes_the_greatest_smaller_one(entry_id: EntryId, before: 
     ["", "-", "1-", "-1", "1-2-3", "+1-1", " 1-1", "1_0-1", "$", "x", "1-*", "٣-1", "9" * 5000],
 )
 def test_a_text_that_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(InvalidSpec, match="no entry ID"):
+    with pytest.raises(InvalidSpec, match="not an entry ID"):
         parse_entry_id(text)
 
 

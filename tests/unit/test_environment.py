@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pelops.kube.container_environment import WorkerAccess, build_environment, literal
+from pelops.api.redis import RedisSpec, SecretRef
+from pelops.kube.container_environment import (
+    WorkerAccess,
+    build_environment,
+    literal,
+    name_secrets,
+    tls_volume,
+)
 from tests.builders import keys, resource
 
 BY_URL = WorkerAccess(url="redis://redis:6379")
@@ -58,10 +66,10 @@ def test_a_backoff_reaches_workers_only_when_the_resource_sets_one() -> None:
     """Without one, workers on the SDK wait by their own policy."""
     name = "PELOPS_BACKOFF_"
     assert not [one for one in variables() if one.startswith(name)]
-    backoff = {"initialSeconds": 5, "factor": 1.5}
+    backoff = {"initialSeconds": 5, "factor": 3}
     found = variables(recovery={"backoff": backoff})
     reported = {one.removeprefix(name): v["value"] for one, v in found.items() if name in one}
-    assert reported == {"INITIAL_SECONDS": "5", "FACTOR": "1.5", "MAX_SECONDS": "300"}
+    assert reported == {"INITIAL_SECONDS": "5", "FACTOR": "3", "MAX_SECONDS": "300"}
     assert variables(recovery={"backoff": {}})[f"{name}INITIAL_SECONDS"]["value"] == "0"
 
 
@@ -93,6 +101,52 @@ def test_only_certificates_that_are_there_are_named() -> None:
     found = variables(WorkerAccess(secret="r", secret_keys=frozenset({"ca.crt", "password"})))
     assert found["PELOPS_REDIS_CA_FILE"]["value"] == "/etc/pelops/redis/ca.crt"
     assert "PELOPS_REDIS_KEY_FILE" not in found
+
+
+def test_the_parts_of_redis_come_from_a_secret_each() -> None:
+    ref = {"name": "login"}
+    redis = {
+        "url": "rediss://redis",
+        "authSecretRef": ref,
+        "tls": {
+            "caSecretRef": {"name": "ca"},
+            "certSecretRef": {"name": "cert"},
+            "serverName": "redis.shop",
+        },
+        "sentinel": {"masterName": "m", "nodes": ["a:26379"], "authSecretRef": {"name": "s"}},
+    }
+    spec = RedisSpec.model_validate(redis)
+    access = name_secrets(spec, None)
+    found = variables(access, redis=redis)
+    assert found["PELOPS_REDIS_PASSWORD"]["valueFrom"] == from_secret(
+        "login", "password", optional=True
+    )
+    assert found["PELOPS_REDIS_SENTINEL_PASSWORD"]["valueFrom"] == from_secret(
+        "s", "password", optional=False
+    )
+    assert found["PELOPS_REDIS_TLS_SERVER_NAME"]["value"] == "redis.shop"
+    assert found["PELOPS_REDIS_KEY_FILE"]["value"] == "/etc/pelops/redis/tls.key"
+    volume = tls_volume(access)
+    assert volume is not None
+    assert [
+        (one["secret"]["name"], [item["key"] for item in one["secret"]["items"]])
+        for one in volume["projected"]["sources"]
+    ] == [("ca", ["ca.crt"]), ("cert", ["tls.crt", "tls.key"])]
+
+
+def test_workers_with_a_secret_of_their_own_do_not_get_the_operators_certificate() -> None:
+    tls = {"caSecretRef": {"name": "ca"}, "certSecretRef": {"name": "cert"}}
+    spec = RedisSpec.model_validate({"url": "rediss://redis", "tls": tls})
+    access = name_secrets(spec, SecretRef(name="workers"))
+    assert access.tls_sources == (("ca", ("ca.crt",)),)
+    own = replace(access, secret_keys=frozenset({"ca.crt", "tls.crt", "tls.key"}))
+    assert own.tls_sources == (("ca", ("ca.crt",)), ("workers", ("tls.crt", "tls.key")))
+
+
+def test_sentinels_without_a_url_are_spoken_to_by_tls_when_it_is_asked_for() -> None:
+    sentinel = {"masterName": "m", "nodes": ["a:26379"]}
+    assert variables(redis={"sentinel": sentinel, "tls": {}})["PELOPS_REDIS_TLS"]["value"] == "true"
+    assert "PELOPS_REDIS_TLS" not in variables(redis={"sentinel": sentinel})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pelops.controller.recovery.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import LivenessReason, Offers, Trigger, no_cutoff
+from pelops.domain.recovery import EntryVerdict, LivenessReason, Offers, Trigger, no_cutoff
 from pelops.policy.recovery.scan_interval import Unfinished
 from tests.builders import NOW, later
 
@@ -27,7 +27,7 @@ def test_bodies_that_are_gone_are_reported_while_a_worker_still_holds_the_entrie
     (reported,) = findings.happenings()
     assert (reported.type, reported.reason, reported.occurrence) == (
         "Warning",
-        "BodyMissing",
+        "PendingEntryDeleted",
         "5-1",
     )
     assert "5-1" in reported.note
@@ -37,9 +37,9 @@ def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_
     findings = findings_of(worker=OwnerTally(gone=1, at=NOW))
     findings.dangling, findings.lowest_dangling = 1, EntryId(5, 1)
     acknowledged, missing = findings.happenings()
-    assert (acknowledged.reason, missing.reason) == ("PayloadGone", "BodyMissing")
-    assert "acknowledged" in acknowledged.note and "worker" in acknowledged.note
-    assert "acknowledged" not in missing.note
+    assert (acknowledged.reason, missing.reason) == ("PayloadGone", "PendingEntryDeleted")
+    assert "Acknowledged" in acknowledged.note and "worker" in acknowledged.note
+    assert "Acknowledged" not in missing.note
 
 
 def test_the_same_bodies_are_reported_once() -> None:
@@ -58,7 +58,7 @@ def test_each_kind_of_end_of_an_owners_entries_is_reported_with_a_reason_of_its_
         ("Warning", "DeadLettered"),
         ("Warning", "PayloadGone"),
     ]
-    assert reported[0].note == "Requeued 1 entry of worker: it is gone"
+    assert reported[0].note == "Requeued 1 entry of consumer worker: it is gone"
     assert {one.occurrence for one in reported} == {"7-0"}
 
 
@@ -137,3 +137,22 @@ def test_offers_that_wait_for_too_long_are_reported() -> None:
     findings.review(Offers(now=later(seconds=30), untaken=5, oldest=NOW, due=later(seconds=31)))
     assert findings.report().is_not_taken
     assert findings.earliest == timedelta(seconds=1)
+
+
+def test_stuck_is_what_a_scan_left_where_it_is() -> None:
+    findings = findings_of()
+    assert findings.report().stuck == 0
+    findings.waiting, findings.offered = 2, 3
+    findings.offers = Offers(now=NOW, untaken=4)
+    stays = {
+        EntryVerdict.HELD: 1,
+        EntryVerdict.TOO_LARGE: 1,
+        EntryVerdict.LOCKED: 9,
+        EntryVerdict.TOO_YOUNG: 9,
+        EntryVerdict.NOT_PENDING: 9,
+    }
+    findings.verdicts.update(stays)
+    findings.counted = 5
+    assert findings.report().stuck == 2 + 3 + 4 + 2 + 5
+    findings.is_counted = False
+    assert findings.report().stuck is None

@@ -39,7 +39,7 @@ async def is_left(former: FormerRetryStreams, server: Answers, **changes: Any) -
 
 async def test_a_retry_stream_that_is_asked_for_is_no_former_one() -> None:
     server = Answers()
-    asked = {"recovery": {"requeue_to": "RetryStream"}}
+    asked = {"recovery": {"strategy": "RetryStream"}}
     assert not await is_left(FormerRetryStreams(Clock()), server, **asked)
     assert server.asked == 0
 

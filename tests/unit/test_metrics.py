@@ -1,10 +1,24 @@
-"""A resource that is gone leaves no series behind."""
+"""What is exported of a resource, and that one that is gone leaves no series behind."""
 
+from dataclasses import replace
+from datetime import timedelta
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
 from prometheus_client import REGISTRY
 
 from pelops.controller.audit.audit_status import measure_audit
+from pelops.controller.group.group_status import measure_resource
+from pelops.controller.recovery.findings import Findings, OwnerTally
+from pelops.domain.entry_id import EntryId
+from pelops.domain.recovery import Trigger
+from pelops.domain.state import GroupState, ScanReport
+from pelops.domain.stream_observation import GroupObservation, RetryObservation
 from pelops.metrics import (
     BACKLOG,
+    CONDITIONS,
     GROUP_ACTS,
     GROUP_FACTS,
     SCALING_FACTS,
@@ -15,7 +29,13 @@ from pelops.metrics import (
 )
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
 from pelops.policy.audit.audit_facts import AuditFacts
+from pelops.worker.metrics import build_metrics
 from tests.audit_facts import a_group, after, an_audit, facts
+from tests.builders import NOW, group, resource, stream
+from tests.builders import facts as group_facts
+
+ROOT = Path(__file__).parents[2]
+HOUR = timedelta(hours=1)
 
 
 def series(name: str) -> int:
@@ -30,13 +50,12 @@ def series(name: str) -> int:
 
 def report(name: str) -> None:
     for gauge in GROUP_FACTS.values():
-        gauge.labels("metrics-test", name).set(1)
+        gauge.set(1, "metrics-test", name)
     report_scaling(name)
-    STATUS_WRITES_LIMITED.labels("metrics-test", name).inc()
+    STATUS_WRITES_LIMITED.add("metrics-test", name)
     for act in GROUP_ACTS:
         for value in ("one", "other"):
-            more = [value] * (len(act._labelnames) - 2)
-            act.labels("metrics-test", name, *more).inc()
+            act.add("metrics-test", name, *[value] * (len(act.labelnames) - 2))
 
 
 def report_scaling(name: str) -> None:
@@ -64,6 +83,124 @@ def test_a_forgotten_resource_is_in_no_series_and_others_stay() -> None:
     forget_group("metrics-test", "gone")
     forget_group("metrics-test", "never seen")
     forget_group("metrics-test", "stays")
+
+
+def sampled(metric: str, name: str) -> dict[tuple[str, ...], float]:
+    """The series of a resource by their other labels."""
+    return {
+        tuple(value for key, value in sample.labels.items() if key not in {"namespace", "name"}): (
+            sample.value
+        )
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if sample.name == metric and sample.labels.get("name") == name
+    }
+
+
+def measured(name: str, **changes: Any) -> None:
+    """Have the gauges of a resource set from these facts."""
+    named = {"name": name, "namespace": "metrics-test"}
+    spec = changes.pop("spec", {})
+    measure_resource(
+        group_facts(resource=resource(metadata=named, **spec), **changes), is_ready=True
+    )
+
+
+def test_counters_of_recovery_begin_at_0_so_that_the_first_event_is_an_increase() -> None:
+    measured("begun")
+    assert sampled("pelops_dead_lettered_total", "begun") == {("MaxRetriesExceeded",): 0}
+    assert sampled("pelops_payload_gone_total", "begun") == {(): 0}
+    triggers = {(trigger.value,): 0.0 for trigger in Trigger}
+    assert sampled("pelops_requeued_total", "begun") == triggers
+    assert sampled("pelops_released_total", "begun") == {}
+    findings = Findings(trigger=Trigger.POD_DEATH, by_owner={"w": OwnerTally(requeued=2, dead=1)})
+    findings.measure("metrics-test", "begun")
+    measured("begun")  # counts nothing away
+    assert sampled("pelops_dead_lettered_total", "begun") == {("MaxRetriesExceeded",): 1}
+    assert sampled("pelops_requeued_total", "begun")["pod-death",] == 2
+    forget_group("metrics-test", "begun")
+    assert series("begun") == 0
+
+
+def test_a_group_that_releases_counts_offers_and_one_that_recovers_nothing_counts_none() -> None:
+    measured("releases", spec={"recovery": {"strategy": "Release"}})
+    assert len(sampled("pelops_offered_total", "releases")) == len(Trigger)
+    assert len(sampled("pelops_released_total", "releases")) == len(Trigger)
+    measured("off", spec={"recovery": {"strategy": "Disabled"}})
+    assert sampled("pelops_dead_lettered_total", "off") == {}
+    for name in ("releases", "off"):
+        forget_group("metrics-test", name)
+
+
+def test_ages_are_those_of_the_oldest_of_both_streams_on_the_clock_of_redis() -> None:
+    now_ms = int(NOW.timestamp() * 1000)
+    first, second = EntryId(now_ms - 90_000), EntryId(now_ms - 60_000)
+    retry = RetryObservation(exists=True, lag=1, first_undelivered=first, lowest_idle=HOUR)
+    seen = stream(
+        group=group(lag=3, first_undelivered=second, lowest_idle=HOUR / 2),
+        retry=retry,
+        dead_letters=2,
+        first_dead_letter=EntryId(now_ms - 30_000),
+        state=GroupState(report=ScanReport(stuck=4), scanned_at=NOW),
+    )
+    measured("ages", stream=seen)
+    assert sampled("pelops_oldest_undelivered_seconds", "ages") == {(): pytest.approx(90)}
+    assert sampled("pelops_oldest_pending_idle_seconds", "ages") == {(): 3600}
+    assert sampled("pelops_oldest_dead_letter_seconds", "ages") == {(): pytest.approx(30)}
+    assert sampled("pelops_stuck_entries", "ages") == {(): 4}
+    assert sampled("pelops_last_scan_timestamp_seconds", "ages") == {(): NOW.timestamp()}
+    # A look of scaling does not read dead letters.
+    measured("ages", stream=replace(seen, first_dead_letter=None))
+    assert sampled("pelops_oldest_dead_letter_seconds", "ages") == {(): pytest.approx(30)}
+    measured("ages", stream=stream())
+    assert sampled("pelops_oldest_dead_letter_seconds", "ages") == {(): 0}
+    assert sampled("pelops_oldest_undelivered_seconds", "ages") == {(): 0}
+    assert isnan(sampled("pelops_stuck_entries", "ages")[()])
+    measured("ages", stream=None)
+    assert isnan(sampled("pelops_last_scan_timestamp_seconds", "ages")[()])
+    forget_group("metrics-test", "ages")
+
+
+@pytest.mark.parametrize(
+    "undelivered",
+    [group(lag=None), group(lag=2), group(lag=1, first_undelivered=EntryId(5))],
+    ids=["lag is unknown", "it may not be read", "its ID is no time"],
+)
+def test_an_age_that_is_not_known_is_nan(undelivered: GroupObservation) -> None:
+    measured("unknown", stream=stream(group=undelivered))
+    assert isnan(sampled("pelops_oldest_undelivered_seconds", "unknown")[()])
+    forget_group("metrics-test", "unknown")
+
+
+def test_what_redis_counted_is_followed() -> None:
+    seen = stream(entries_added=9, group=group(entries_read=7))
+    measured("totals", stream=seen)
+    assert sampled("pelops_entries_added_total", "totals") == {(): 9}
+    measured("totals", stream=replace(seen, entries_added=11, group=group(entries_read=None)))
+    assert sampled("pelops_entries_added_total", "totals") == {(): 11}
+    assert sampled("pelops_entries_read_total", "totals") == {(): 7}
+    forget_group("metrics-test", "totals")
+    assert series("totals") == 0
+
+
+def test_conditions_are_replaced_together_and_go_with_their_resource() -> None:
+    lost = ("DataLoss", "True", "DataLoss")
+    CONDITIONS.show("K", "metrics-test", "c", [("Ready", "False", "Creating"), lost])
+    assert sampled("pelops_condition", "c") == {
+        ("K", "Ready", "False", "Creating"): 1,
+        ("K", *lost): 1,
+    }
+    CONDITIONS.show("K", "metrics-test", "c", [("Ready", "True", "Ready")])
+    assert sampled("pelops_condition", "c") == {("K", "Ready", "True", "Ready"): 1}
+    CONDITIONS.forget("K", "metrics-test", "c")
+    assert sampled("pelops_condition", "c") == {}
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    build_metrics("orders", "billing")  # those of workers
+    ours = {m.name for m in REGISTRY.collect() if m.name.startswith("pelops_")}
+    assert [name for name in sorted(ours) if name not in pages] == []
 
 
 def test_every_metric_says_what_it_is() -> None:

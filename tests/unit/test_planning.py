@@ -10,11 +10,9 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.state import OWNERSHIP_LIFETIME, GroupState, RememberedPosition
 from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.provisioning import (
-    Claim,
     Lack,
     decide_conflict,
     decide_start,
-    decide_target_owner,
     needs_offer_stream,
     needs_retry_stream,
     plan_provisioning,
@@ -33,7 +31,7 @@ from tests.builders import (
 )
 
 SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
-    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingOff"),
+    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingDisabled"),
     "a template without scaling runs spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},
         {},
@@ -47,11 +45,11 @@ SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
         "Manual",
     ),
     "zero is a number": ({"scaling": {"mode": "Manual"}, "replicas": 0}, {}, 0, "Manual"),
-    "mode Off leaves a template alone": (
-        {"template": TEMPLATE, "scaling": {"mode": "Off"}},
+    "mode Disabled leaves a template alone": (
+        {"template": TEMPLATE, "scaling": {"mode": "Disabled"}},
         {},
         None,
-        "ScalingOff",
+        "ScalingDisabled",
     ),
     "an autoscaler wins over spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},
@@ -135,13 +133,13 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         {"group": None},
         True,
         (Lack.GROUP,),
-        "the group is gone from Redis; creating it anew at 0-0",
+        "the group was deleted from Redis; creating it again at 0-0",
     ),
     "a lost group is created anew where it loses nothing": (
         {"group": None, "state": GroupState(seen=remembered())},
         True,
         (Lack.GROUP,),
-        "creating it anew where nothing is skipped, at 7-0 or before",
+        "creating it again where nothing is skipped, at 7-0 or before",
     ),
     "a missing retry stream is made": (
         {"retry": RetryObservation(exists=False)},
@@ -188,11 +186,10 @@ def test_an_empty_redis_lacks_everything() -> None:
 @pytest.mark.parametrize(
     ("recovery", "needs"),
     [
-        ({"strategy": "Off"}, (False, False)),
+        ({"strategy": "Disabled"}, (False, False)),
         ({"strategy": "Requeue"}, (False, False)),
-        ({"strategy": "Requeue", "requeueTo": "RetryStream"}, (True, False)),
+        ({"strategy": "RetryStream"}, (True, False)),
         ({"strategy": "Release"}, (False, True)),
-        ({"strategy": "Off", "requeueTo": "RetryStream"}, (False, False)),
     ],
 )
 def test_streams_beside_the_stream_are_made_for_who_uses_them(
@@ -229,31 +226,3 @@ def test_a_conflict_names_the_other_and_its_cluster() -> None:
 def test_the_successor_of_a_resource_does_not_wait_for_the_hold_of_the_former() -> None:
     former = ownership(owner=owner(uid="former", created=later(days=-1)))
     assert decide_conflict(former, owner(), NOW) is None
-
-
-def test_a_target_goes_to_the_older_and_then_to_the_smaller_uid() -> None:
-    def claim(uid: str, created: str) -> Claim:
-        return Claim(created=created, uid=uid, namespace="shop", name=f"n-{uid}")
-
-    young, old, twin = (
-        claim("a", "2026-05-04T03:02:02Z"),
-        claim("b", "2026-05-04T03:02:01Z"),
-        claim("c", "2026-05-04T03:02:01Z"),
-    )
-    assert decide_target_owner(old, [young, twin], target="Deployment shop/w") is None
-    for loser in (young, twin):
-        finding = decide_target_owner(loser, [old], target="Deployment shop/w")
-        assert finding is not None
-        assert "Deployment shop/w is the target of shop/n-b as well" in finding.message
-
-
-def test_a_target_belongs_to_the_resource_that_runs_it_however_young() -> None:
-    def claim(uid: str, *, is_guest: bool, created: str) -> Claim:
-        return Claim(is_guest=is_guest, created=created, uid=uid, namespace="shop", name=f"n-{uid}")
-
-    guest = claim("a", is_guest=True, created="2026-05-04T03:02:01Z")
-    host = claim("b", is_guest=False, created="2026-05-04T03:02:02Z")
-    assert decide_target_owner(host, [guest, host], target="Deployment shop/w") is None
-    finding = decide_target_owner(guest, [guest, host], target="Deployment shop/w")
-    assert finding is not None
-    assert "which runs it" in finding.message

@@ -58,21 +58,21 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "GroupReady",
         "False",
         "Creating",
-        "being created",
+        "Creating group",
     ),
     "its ledger is not there yet": (
         facts(stream=stream(ledger_exists=False)),
         "GroupReady",
         "False",
         "Creating",
-        "being created",
+        "Creating group",
     ),
     "a suspended resource does not create its group": (
         facts(resource=SUSPENDED, stream=empty_redis()),
         "GroupReady",
         "False",
         "Suspended",
-        "spec.suspend forbids",
+        "spec.suspend: true prevents",
     ),
     "a suspended resource with all in place is ready": (
         facts(resource=SUSPENDED),
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WaitingForGroup",
         "GroupReady",
     ),
-    "the Deployment is being created": (
+    "the Deployment is Creating group": (
         facts(resource=OWNED, workload=GONE),
         "WorkloadReady",
         "False",
@@ -128,28 +128,29 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkloadReady",
         "False",
         "CrashLooping",
-        "(exit code 137) and waits to be started again; see kubectl logs -n shop w-1 --previous",
+        "(exit code 137) and is waiting for its next restart; see kubectl logs -n shop w-1 "
+        "--previous",
     ),
     "a crash tells more than a pull": (
         facts(workload=workload(ready=0, pods=(waiting("ImagePullBackOff"), crashing()))),
         "WorkloadReady",
         "False",
         "CrashLooping",
-        "w-1 crashed and waits",
+        "w-1 crashed and is waiting",
     ),
     "an image cannot be pulled": (
         facts(workload=workload(ready=1, pods=(waiting("ImagePullBackOff", "no such image"),))),
         "WorkloadReady",
         "False",
         "ImagePullBackOff",
-        "waits with ImagePullBackOff: no such image",
+        "is waiting: ImagePullBackOff: no such image",
     ),
     "a container waits for something odd": (
         facts(workload=workload(ready=1, pods=(waiting("my own reason"),))),
         "WorkloadReady",
         "False",
-        "Waiting",
-        "waits with my own reason",
+        "ContainerWaiting",
+        "is waiting: my own reason",
     ),
     "containers are being made": (
         facts(workload=workload(ready=1, pods=(waiting("ContainerCreating"),))),
@@ -163,7 +164,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkloadReady",
         "False",
         "NodeNotReady",
-        "not ready: node n1, n2",
+        "that are not ready: n1, n2",
     ),
     "a roll-out is not seen yet": (
         facts(workload=workload(is_rolled_out=False)),
@@ -172,20 +173,26 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkersNotReady",
         "2 of 2",
     ),
-    "the replicas are nobody's": (facts(), "ScalingActive", "False", "ScalingOff", "left alone"),
+    "the replicas are nobody's": (
+        facts(),
+        "ScalingActive",
+        "False",
+        "ScalingDisabled",
+        "does not change the replicas",
+    ),
     "the replicas are said": (
         facts(resource=resource(template=TEMPLATE, replicas=2)),
         "ScalingActive",
         "True",
         "Manual",
-        "2 wanted by spec.replicas",
+        "spec.replicas asks for 2 workers",
     ),
     "nobody has decided about scaling yet": (
         facts(resource=resource(scaling={"mode": "Auto"}), scaling=None),
         "ScalingActive",
         "False",
-        "Holding",
-        "not looked at yet",
+        "BacklogUnknown",
+        "has not been observed yet",
     ),
     "another replica of the operator decides": (
         facts(resource=resource(scaling={"mode": "Auto"}, status=SCALED_BY_ANOTHER), scaling=None),
@@ -239,7 +246,7 @@ def test_what_was_not_asked_for_is_not_reported() -> None:
 
 
 def test_recovery_that_is_off_is_not_reported() -> None:
-    off = facts(resource=resource(recovery={"strategy": "Off"}))
+    off = facts(resource=resource(recovery={"strategy": "Disabled"}))
     assert "RecoveryHealthy" not in {condition.type for condition in decide_conditions(off)}
 
 

@@ -31,7 +31,7 @@ def test_reasons_are_words_that_kubernetes_accepts() -> None:
 
 @pytest.mark.parametrize("found", ["", "no word", "x" * 200, "-", "Déjà", "a-b", "Ends:"])
 def test_a_reason_that_cannot_be_shown_becomes_waiting(found: str) -> None:
-    assert fit_reason(found) == Reason.WAITING
+    assert fit_reason(found) == Reason.CONTAINER_WAITING
 
 
 def test_no_module_has_a_reason_of_its_own() -> None:

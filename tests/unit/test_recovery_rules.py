@@ -2,11 +2,18 @@
 their owner."""
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from pelops.api import RecoverySpec
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, no_cutoff
-from pelops.policy.recovery.processing_timeouts import counts_attempt, decide_idle_death
+from pelops.policy.recovery.processing_timeouts import (
+    counts_attempt,
+    decide_idle_death,
+    decide_processing_timeouts,
+)
 from tests.builders import NOW
 
 KILLED = Cutoff(at=NOW, reason=LivenessReason.GONE, message="gone", death=Death.KILLED)
@@ -31,6 +38,26 @@ def test_an_idle_entry_is_charged_and_its_worker_excused_only_if_killed(
 ) -> None:
     assert decide_idle_death(cutoff) is wanted
     assert counts_attempt(decide_idle_death(cutoff))
+
+
+@pytest.mark.parametrize(
+    ("recovery", "unmatched", "unlocked"),
+    [
+        ({}, 300, None),
+        ({"unmatchedConsumerTimeoutSeconds": 5}, 5, None),
+        ({"locks": {}}, 300, 30),
+        ({"locks": {"graceSeconds": 7}}, 300, 7),
+        ({"locks": {"graceSeconds": 7}, "unmatchedConsumerTimeoutSeconds": 5}, 5, 7),
+    ],
+)
+def test_locks_and_unmatched_consumers_have_a_timeout_each(
+    recovery: dict[str, Any], unmatched: int, unlocked: int | None
+) -> None:
+    timeouts = decide_processing_timeouts(RecoverySpec.model_validate(recovery))
+
+    assert timeouts.alive == timedelta(seconds=300)
+    assert timeouts.unknown == timedelta(seconds=unmatched)
+    assert timeouts.unlocked == (None if unlocked is None else timedelta(seconds=unlocked))
 
 
 def test_a_planned_end_alone_is_no_entrys_fault() -> None:

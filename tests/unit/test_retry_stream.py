@@ -23,7 +23,7 @@ from pelops.policy.status.facts import Facts
 from tests.builders import NOW, facts, group, resource, stream, workload
 
 NOW_MS = int(NOW.timestamp() * 1000)
-RETRY = {"requeue_to": "RetryStream"}
+RETRY = {"strategy": "RetryStream"}
 FIRST = EntryId(NOW_MS - 40_000)  # the copy that waits first
 POSITION = EntryId(1700000000000)  # of the group on the stream
 NOTED = RetryWait(first_undelivered=FIRST, position=POSITION, at=NOW - UNREAD_AFTER)
@@ -89,25 +89,30 @@ def test_numbers_of_the_retry_stream_are_written_as_seldom_as_others() -> None:
     assert compare(after, before) is Difference.NUMBERS
 
 
+def number(found: float | None) -> float:
+    assert found is not None
+    return found
+
+
 def test_metrics_have_the_total_under_the_old_name_and_each_stream_under_another() -> None:
     name = ("shop", "order-processing")
     lowest = EntryId(NOW_MS - 60_000)
     measure_group(name, both(group={"lag": 4, "pending": 5}, pending=2, lowest_pending=lowest))
-    totals = {fact: GROUP_FACTS[fact].labels(*name)._value.get() for fact in STREAM_FACTS}
+    totals = {fact: GROUP_FACTS[fact].value(*name) for fact in STREAM_FACTS}
     assert totals == {"lag": 7, "pending": 7, "oldest": pytest.approx(60)}
     for fact in ("lag", "pending"):
-        parts = [STREAM_FACTS[fact].labels(*name, one)._value.get() for one in ("main", "retry")]
+        parts = [number(STREAM_FACTS[fact].value(*name, one)) for one in ("main", "retry")]
         assert sum(parts) == totals[fact]
     measure_group(name, both(lag=None))
-    assert math.isnan(GROUP_FACTS["lag"].labels(*name)._value.get())
-    assert STREAM_FACTS["lag"].labels(*name, "main")._value.get() == 0
+    assert math.isnan(number(GROUP_FACTS["lag"].value(*name)))
+    assert STREAM_FACTS["lag"].value(*name, "main") == 0
     measure_group(name, None)
-    parts = [STREAM_FACTS["lag"].labels(*name, one)._value.get() for one in ("main", "retry")]
+    parts = [number(STREAM_FACTS["lag"].value(*name, one)) for one in ("main", "retry")]
     assert all(map(math.isnan, parts))
     measure_group(name, stream())
-    assert (*name, "retry") not in STREAM_FACTS["lag"]._metrics
+    assert STREAM_FACTS["lag"].value(*name, "retry") is None
     forget_group(*name)
-    assert (*name, "main") not in STREAM_FACTS["lag"]._metrics
+    assert STREAM_FACTS["lag"].value(*name, "main") is None
 
 
 @pytest.mark.parametrize("seen", [both(), both(lag=0, pending=2), former(), both(lag=None)])
@@ -247,7 +252,7 @@ def left(found: Facts) -> str:
     return kinds["RetryStreamNotEmpty"].message if "RetryStreamNotEmpty" in kinds else ""
 
 
-OFF = resource(recovery={"strategy": "Off"})
+OFF = resource(recovery={"strategy": "Disabled"})
 RELEASE = resource(recovery={"strategy": "Release"})
 
 
@@ -276,8 +281,8 @@ def test_nothing_goes_back_where_it_would_be_doubled_or_not_delivered_or_is_not_
 def test_what_stays_is_reported_until_it_is_empty() -> None:
     for seen in (former(), former(lag=0, pending=2, first_undelivered=None)):
         others = stream(retry=seen.retry, groups=2)
-        assert "its other groups would be given them" in left(facts(stream=others))
-        assert 'strategy is "Off"' in left(facts(stream=seen, resource=OFF))
+        assert "its other groups would receive them" in left(facts(stream=others))
+        assert "strategy is Disabled" in left(facts(stream=seen, resource=OFF))
         suspended = facts(stream=seen, resource=resource(suspend=True))
         assert "when spec.suspend is false" in left(suspended)
     empty = stream(retry=retry(is_former=True, lag=0, first_undelivered=None, length=0), groups=2)
@@ -287,5 +292,5 @@ def test_what_stays_is_reported_until_it_is_empty() -> None:
 
 def test_what_is_pending_there_is_reported_by_the_numbers_while_scans_recover_it() -> None:
     assert not left(facts(stream=former(lag=0, pending=2, first_undelivered=None)))
-    assert "being moved back" in left(facts(stream=former()))
-    assert "being moved back" in left(facts(stream=former(lag=None, at_least=0)))
+    assert "moves them back" in left(facts(stream=former()))
+    assert "moves them back" in left(facts(stream=former(lag=None, at_least=0)))

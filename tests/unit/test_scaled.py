@@ -12,6 +12,7 @@ from pelops.controller.scaling.scaled_resources import ScaledResources
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import NOT_DECIDED
+from pelops.policy.scaling.sharing import Contribution, Role
 from tests.builders import manifest
 
 NAME: Name = ("shop", "order-processing")
@@ -81,13 +82,13 @@ def test_a_replica_that_decides_no_more_forgets_and_begins_anew_when_it_does_aga
     "spec",
     [
         {"scaling": {"mode": "Manual"}},
-        {"scaling": {"mode": "Off"}},
+        {"scaling": {"mode": "Disabled"}},
         {},
         {"suspend": True, **AUTO},
         {"metadata": {"deletionTimestamp": "2026-05-04T03:02:01Z"}, **AUTO},
         {"stream": 7, **AUTO},
     ],
-    ids=["Manual", "Off", "no scaling", "suspended", "being deleted", "not readable"],
+    ids=["Manual", "Disabled", "no scaling", "suspended", "being deleted", "not readable"],
 )
 def test_what_is_not_to_be_scaled_is_forgotten(scene: Scene, spec: dict[str, Any]) -> None:
     scene.declare(**AUTO)
@@ -143,3 +144,89 @@ def test_resources_of_one_redis_share_a_lane_within_their_namespace(scene: Scene
     assert not {lane for (_, place), lane in lanes.items() if place == "shop"} & {
         lane for (_, place), lane in lanes.items() if place == "stock"
     }
+
+
+def share(scene: Scene, name: str, mode: str | None, **more: Any) -> Name:
+    """Declare a resource that names the Deployment `shared`."""
+    metadata = {"name": name, "uid": f"uid-{name}", **more.pop("metadata", {})}
+    scaling = {} if mode is None else {"scaling": {"mode": mode}}
+    target = {"target_ref": None, "targetRef": {"name": "shared"}}
+    scene.declare(metadata=metadata, **target, **scaling, **more)
+    return "shop", name
+
+
+def test_one_that_follows_is_looked_at_while_another_one_decides_by_the_backlog(
+    scene: Scene,
+) -> None:
+    follower = share(scene, "follower", "Follow")
+    assert scene.scaled.admit(follower) is None, "nobody decides"
+    leader = share(scene, "leader", "Auto")
+    found = scene.scaled.admit(follower)
+    assert found is not None and found.part.role is Role.FOLLOWS
+    assert scene.scaled.leader_of(found) is None, "it was not looked at yet"
+    leading = scene.scaled.admit(leader)
+    assert leading is not None and scene.scaled.leader_of(found) is leading
+    for metadata, more in (({"generation": 2}, {"suspend": True}), ({"generation": 3}, {})):
+        share(scene, "leader", "Auto", metadata=metadata, **more)
+        assert (scene.scaled.admit(follower) is None) is bool(more)
+    share(scene, "leader", "Manual", metadata={"generation": 4})
+    assert scene.scaled.admit(follower) is None, "spec.replicas says the number"
+
+
+def test_one_that_neither_leads_nor_follows_is_not_looked_at(scene: Scene) -> None:
+    share(scene, "a-leader", "Auto")
+    assert scene.scaled.admit(share(scene, "b-second", "Auto")) is None
+    assert scene.scaled.admit(share(scene, "b-off", "Disabled")) is None
+    assert scene.scaled.admit(share(scene, "b-nothing", None)) is None
+
+
+def test_what_was_decided_is_not_written_once_another_one_leads(scene: Scene) -> None:
+    leader = scene.scaled.admit(share(scene, "b-leader", "Auto"))
+    assert leader is not None and scene.scaled.is_current(leader)
+    share(scene, "older", "Auto", metadata={"creationTimestamp": "2026-05-04T03:02:00Z"})
+    assert not scene.scaled.is_current(leader)
+
+
+def test_who_leads_anew_forgets_what_it_asked_for_and_keeps_what_was_measured(
+    scene: Scene,
+) -> None:
+    share(scene, "leader", "Auto")
+    follower = scene.scaled.admit(share(scene, "second", "Follow"))
+    assert follower is not None
+    follower.contribution, memory = Contribution(name="second"), follower.memory
+    share(scene, "leader", "Disabled", metadata={"generation": 2})
+    share(scene, "second", "Auto", metadata={"generation": 2})
+    again = scene.scaled.admit(("shop", "second"))
+    assert again is follower and again.memory is memory
+    assert (again.part.role, again.contribution) == (Role.LEADS, None)
+
+
+def test_what_the_others_ask_for_counts_for_as_long_as_it_is_fresh(scene: Scene) -> None:
+    leader = scene.scaled.admit(share(scene, "leader", "Auto"))
+    names = [share(scene, name, "Follow") for name in ("fresh", "foreign", "new", "old")]
+    share(scene, "paused", "Follow", suspend=True)
+    fresh, foreign, _, old = (scene.scaled.admit(name) for name in names)
+    leader = scene.scaled.admit(("shop", "leader"))
+    assert leader and fresh and foreign and old
+    for one, until in ((fresh, 20.0), (old, 10.0)):
+        one.contribution, one.counts_until = Contribution(name=one.name[1], in_doubt=7), until
+    foreign.is_foreign = True
+    found = {one.name: one for one in scene.scaled.sharing(leader, now=15.0).others}
+    assert found.keys() == {"fresh", "new", "old", "paused"}, "another resource counts the foreign"
+    assert found["fresh"].in_doubt == 7
+    unknown = {name: one.unknown for name, one in found.items() if name != "fresh"}
+    assert unknown == {
+        "new": "it was not looked at for a while",
+        "old": "it was not looked at for a while",
+        "paused": "it is suspended",
+    }
+    assert not any(found[name].is_seen for name in unknown)
+
+
+def test_a_dry_run_that_follows_has_no_effect_on_the_workers(scene: Scene) -> None:
+    leader = scene.scaled.admit(share(scene, "leader", "Auto"))
+    name = share(scene, "dry", "Follow", recovery={"dryRun": True})
+    assert scene.scaled.admit(name) is None
+    leader = scene.scaled.admit(("shop", "leader"))
+    assert leader is not None
+    assert scene.scaled.sharing(leader, now=15.0).others == ()

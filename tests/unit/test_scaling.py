@@ -174,29 +174,29 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         None,
         {"current": 4},
         4,
-        "Holding",
-        "Redis cannot be looked at: the backlog is not known, and 4 are kept",
+        "BacklogUnknown",
+        "Redis cannot be observed, so the backlog is unknown: the replicas stay at 4",
     ),
     "the group is missing": (
         owing(exists=False, is_exact=False, added=None),
         {"current": 4},
         4,
-        "Holding",
-        "the group does not exist: the backlog is not known, and 4 are kept",
+        "BacklogUnknown",
+        "the group does not exist, so the backlog is unknown: the replicas stay at 4",
     ),
     "what is held stays within the bounds": (
         None,
         {"current": 12},
         10,
-        "Holding",
-        "Redis cannot be looked at: the backlog is not known, and 10 are kept",
+        "BacklogUnknown",
+        "Redis cannot be observed, so the backlog is unknown: the replicas stay at 10",
     ),
     "the target is missing": (
         owing(undelivered=5),
         {"current": 0, "exists": False},
         None,
-        "Holding",
-        "Deployment shop/order-workers does not exist: there is nothing to scale",
+        "BacklogUnknown",
+        "Deployment shop/order-workers does not exist, so it cannot be scaled: create it",
     ),
     "a quota refuses pods": (
         owing(undelivered=900),
@@ -273,7 +273,7 @@ def test_workers_that_hold_entries_are_kept_when(
 
 
 def test_workers_that_hold_entries_are_kept_when_nobody_would_get_back_what_they_lose() -> None:
-    spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Off"}).spec
+    spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Disabled"}).spec
     memory = wanting(0, meter=Meter(handling=handling(0.1)))
     seen = workload(wished=8, ready=8)
     decision = decide_replicas(spec, seen, owing(held=5), memory, now=SECOND)[0]
@@ -303,7 +303,7 @@ def test_without_scaling_what_is_owed_decides_nothing() -> None:
     decision, memory = decide_replicas(
         resource().spec, seen, owing(undelivered=500), wanting(3), now=SECOND
     )
-    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_OFF)
+    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_DISABLED)
     assert memory == ScalingMemory()
 
 
@@ -316,6 +316,7 @@ def test_who_decides_is_true_and_what_is_wrong_is_not() -> None:
         Reason.IDLE,
         Reason.LIMITED,
         Reason.LAG_UNKNOWN,
+        Reason.FOLLOWING,
     }
 
 

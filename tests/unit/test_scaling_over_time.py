@@ -119,9 +119,10 @@ def test_a_hand_that_moves_them_twice_is_left_to_it_for_ten_minutes() -> None:
     decision = group.look(owing(undelivered=400))
     assert (decision.replicas, decision.reason) == (None, Reason.SCALED_BY_OTHERS)
     assert decision.message == (
-        "somebody else moved the replicas of Deployment shop/order-workers away from what was "
-        "written here twice within 10 minutes; they are left alone for 10 minutes. End the other "
-        "one, or set spec.scaling.mode to Off"
+        "Another controller or user changed the replicas of Deployment shop/order-workers twice "
+        "within 10 minutes after Pelops had set them: Pelops does not change them for 10 minutes. "
+        "Remove the other one (an autoscaler, spec.replicas in Git, a script), or set "
+        "spec.scaling.mode to Disabled"
     )
     assert group.look(owing(undelivered=400), after_s=598).replicas is None
     group.look(owing(undelivered=400))

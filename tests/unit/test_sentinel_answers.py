@@ -60,7 +60,7 @@ def test_the_master_counts_whatever_is_said_of_others(others: object) -> None:
 )  # fmt: skip
 def test_what_is_no_address_is_refused(address: object) -> None:
     sentinels = answers()
-    with pytest.raises(InvalidReply, match="no address of orders") as refused:
+    with pytest.raises(InvalidReply, match="invalid address of orders") as refused:
         sentinels.master(TWO, address)
     assert not isinstance(refused.value, MasterUnknown)
     assert sentinels.order == (ONE, TWO)

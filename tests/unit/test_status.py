@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from pelops.controller.group.group_status import compare, render_status
+from pelops.api.group.scaling import ScalingMode
+from pelops.controller.group.group_status import SHOWN, compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.controller.runtime.passes import render_refusal
-from pelops.domain.condition import Condition, Finding
+from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
+from pelops.policy.scaling.sharing import Claim, decide_part
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import Reason
@@ -110,8 +113,40 @@ def test_what_recovery_cannot_do_is_reported_as_long_as_it_is_asked_for() -> Non
     asked = rendered(remembering(report=report))["recovery"]
     assert (asked["waiting"], asked["unmovable"]) == (4, 2)
     assert asked["unmatchedConsumers"] == ["w-1", "w-2"]
-    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Off"}))
+    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Disabled"}))
     assert not {"waiting", "unmovable", "unmatchedConsumers"} & rendered(off)["recovery"].keys()
+
+
+def test_the_stuck_entries_that_the_last_scan_left_are_one_number() -> None:
+    report = ScanReport(waiting=4, offered=3, unmovable=2, stuck=10)
+    scanned = remembering(report=report, scanned_at=NOW)
+    recovery = rendered(scanned)["recovery"]
+    assert (recovery["stuck"], recovery["lastScanTime"]) == (10, render_time(NOW))
+    assert "stuck" not in rendered(remembering(report=ScanReport()))["recovery"], "no scan was made"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"report": ScanReport(stuck=4, reason=Reason.REQUEUE_WOULD_DUPLICATE)},
+        {"recovery": {"strategy": "Disabled"}},
+    ],
+    ids=["scans recover nothing", "recovery is disabled"],
+)
+def test_how_many_are_stuck_is_said_also_where_nothing_is_recovered(
+    changes: dict[str, Any],
+) -> None:
+    scanned = remembering(report=changes.get("report", ScanReport(stuck=4)), scanned_at=NOW)
+    asked = resource(recovery=changes.get("recovery", {}))
+    assert rendered(replace(scanned, resource=asked))["recovery"]["stuck"] == 4
+
+
+def test_the_time_of_a_scan_alone_is_never_written() -> None:
+    before = rendered(remembering(scanned_at=NOW))
+    later = rendered(remembering(scanned_at=NOW + timedelta(hours=1)))
+    assert before != later
+    assert compare(later, before) is Difference.NONE
+    assert compare({**later, "replicas": 7}, before) is Difference.FACTS
 
 
 def test_totals_beyond_all_memory_are_still_a_status_that_can_be_written() -> None:
@@ -203,7 +238,10 @@ def test_a_refused_spec_keeps_what_was_known() -> None:
     refusal = [Condition(type="Ready", status="False", reason="InvalidSpec", message="no")]
     status = render_refusal(refusal, before, NOW)
     assert status["observedGeneration"] == 4
-    assert [c["reason"] for c in status["conditions"]] == ["InvalidSpec"]
+    assert [(c["type"], c["reason"]) for c in status["conditions"]] == [
+        ("Ready", "InvalidSpec"),
+        ("Stalled", "InvalidSpec"),
+    ]
     assert status["group"] == before.status["group"]
 
 
@@ -278,3 +316,56 @@ def test_what_changed_in_scaling_is_as_urgent_as_it_deserves(
 ) -> None:
     before, after, difference = case
     assert compare(after, before) is difference
+
+
+def sharing(demands: dict[str, float | None] | None, *names: str) -> Facts:
+    """A resource that follows the first of these; all others follow it as well."""
+    own = Claim(name="order-processing", uid="uid-1", mode=ScalingMode.FOLLOW)
+    modes = [ScalingMode.AUTO, *(len(names) - 1) * [ScalingMode.FOLLOW]]
+    others = (Claim(name=n, uid=n, mode=m) for n, m in zip(names, modes, strict=True))
+    return facts(part=decide_part(own, others), demands=demands)
+
+
+def test_who_leads_and_what_each_group_asks_for_is_shown_to_all_that_share() -> None:
+    asked = {"order-processing": 1.254, "lead": 3.0, "aaa": None}
+    assert rendered(sharing(asked, "lead", "aaa"))["scaling"] == {
+        "leader": "lead",
+        "demand": "1.25",
+        "sharedWith": [
+            {"name": "lead", "mode": "Auto", "demand": "3"},
+            {"name": "aaa", "mode": "Follow"},
+        ],
+    }
+    assert "scaling" not in rendered(facts())
+
+
+def test_a_replica_that_does_not_decide_repeats_what_each_group_asked_for() -> None:
+    before = rendered(sharing({"order-processing": 1.0, "lead": 3.0}, "lead"))
+    previous = PreviousStatus(status=before, generation=3)
+    again = rendered(sharing(None, "lead", "new"), previous)["scaling"]
+    assert again["demand"] == "1"
+    assert again["sharedWith"] == [
+        {"name": "lead", "mode": "Auto", "demand": "3"},
+        {"name": "new", "mode": "Follow"},
+    ]
+
+
+def test_of_very_many_that_share_a_workload_some_are_shown() -> None:
+    names = [f"n{number:04}" for number in range(5_000)]
+    shown = rendered(sharing(dict.fromkeys(names, 1.0), *reversed(names)))["scaling"]["sharedWith"]
+    assert [one["name"] for one in shown] == [names[-1], *names[: SHOWN - 1]]
+
+
+SHARED: dict[str, tuple[Facts, Difference]] = {
+    "what the others ask for": (sharing({"lead": 4.0}, "lead"), Difference.NUMBERS),
+    "what it asks for": (sharing({"order-processing": 4.0}, "lead"), Difference.NUMBERS),
+    "another one leads": (sharing(None, "other"), Difference.FACTS),
+    "one more shares": (sharing(None, "lead", "more"), Difference.FACTS),
+    "nobody shares any more": (facts(), Difference.FACTS),
+}
+
+
+@pytest.mark.parametrize("case", SHARED.values(), ids=SHARED)
+def test_what_groups_ask_for_is_written_seldom(case: tuple[Facts, Difference]) -> None:
+    seen, difference = case
+    assert compare(rendered(seen), rendered(sharing({"lead": 3.0}, "lead"))) is difference

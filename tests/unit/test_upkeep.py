@@ -40,20 +40,22 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "copies go to the end of the stream": (
         facts(),
         "True",
-        "Sweeping",
-        "copied to the end of the stream: at once when their worker's pod is gone, else after 300",
+        "Scanning",
+        "copied to the end of the stream: immediately when the pod of their worker is gone, "
+        "otherwise 300",
     ),
     "copies go to the retry stream, which workers must know": (
-        asking({"requeueTo": "RetryStream"}),
+        asking({"strategy": "RetryStream"}),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied to {orders:events}:order-processing:retry, which the workers must read as well",
     ),
     "entries are offered to workers that claim": (
         asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
         "True",
-        "Sweeping",
-        "offered to workers that claim: at once when their worker's pod is gone, else after 45 s",
+        "Scanning",
+        "offered to workers that claim entries: immediately when the pod of their worker is gone, "
+        "otherwise 45 s",
     ),
     "nobody takes what is offered": (
         asking({"strategy": "Release"}, stream=untaken()),
@@ -64,26 +66,26 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "what was offered before is no matter of another strategy": (
         asking({}, stream=untaken()),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied to the end of the stream",
     ),
     "a missing lock frees an entry": (
-        asking({"locks": {}, "minIdleSeconds": 7}),
+        asking({"locks": {"graceSeconds": 7}}),
         "True",
-        "Sweeping",
+        "Scanning",
         "or 7 s without their lock",
     ),
     "a suspended resource recovers nothing and is well": (
         facts(resource=resource(suspend=True)),
         "True",
         "Suspended",
-        "only counted",
+        "are not recovered",
     ),
     "a suspended resource does not repeat an old report": (
         facts(resource=resource(suspend=True), stream=reporting("PermissionDenied")),
         "True",
         "Suspended",
-        "only counted",
+        "are not recovered",
     ),
     "Redis is down": (facts(redis_problem=PROBLEM), "False", "RedisUnreachable", "GroupReady"),
     "the group is not there yet": (
@@ -96,24 +98,24 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(stream=SHARED),
         "False",
         "RequeueWouldDuplicate",
-        "spec.recovery.requeueTo: RetryStream",
+        "spec.recovery.strategy: RetryStream",
     ),
     "Release is the other way out of several groups": (
         facts(stream=SHARED),
         "False",
         "RequeueWouldDuplicate",
-        "spec.recovery.strategy: Release",
+        "or Release (for workers that claim",
     ),
     "a retry stream is of this group alone": (
-        asking({"requeueTo": "RetryStream"}, stream=SHARED),
+        asking({"strategy": "RetryStream"}, stream=SHARED),
         "True",
-        "Sweeping",
+        "Scanning",
         "retry",
     ),
     "a released entry is of this group alone": (
         asking({"strategy": "Release"}, stream=SHARED),
         "True",
-        "Sweeping",
+        "Scanning",
         "claim",
     ),
     "the position is ahead of the stream": (
@@ -125,19 +127,19 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "locks in another slot cannot be seen": (
         asking(LOCKS_ELSEWHERE, topology="Cluster"),
         "False",
-        "LocksUnusable",
+        "LockInAnotherSlot",
         "as in lock:{$tag}:$id",
     ),
     "without slots a lock is seen under any name": (
         asking(LOCKS_ELSEWHERE, topology="Standalone"),
         "True",
-        "Sweeping",
+        "Scanning",
         "30 s without their lock",
     ),
     "locks in the stream's slot are seen": (
         asking({"locks": {}}, topology="Cluster"),
         "True",
-        "Sweeping",
+        "Scanning",
         "lock",
     ),
     "the last scan was refused": (
@@ -148,15 +150,17 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     ),
     "the slot moves": (facts(stream=reporting("SlotMigrating")), "False", "SlotMigrating", "to do"),
     "nobody reports when a lock expires, which only costs time": (
-        facts(stream=reporting("ExpiryEventsUnseen", "set notify-keyspace-events Ex")),
+        facts(
+            stream=reporting("KeyspaceNotificationsUnavailable", "set notify-keyspace-events Ex")
+        ),
         "True",
-        "ExpiryEventsUnseen",
+        "KeyspaceNotificationsUnavailable",
         "notify-keyspace-events",
     ),
     "what the last scan counted is older than this look": (
         facts(stream=reporting("RequeueWouldDuplicate")),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied",
     ),
     "a report that somebody else wrote": (
@@ -186,12 +190,22 @@ def test_a_message_about_a_position_ahead_names_no_end_that_moves() -> None:
         return condition
 
     assert reported(7) == reported(8)
-    assert "at 9-0" in reported(8).message
+    assert "is 9-0" in reported(8).message
 
 
 RETENTION: dict[str, tuple[Facts, str, str, str]] = {
-    "by number": (retaining({"maxLength": 5}), "True", "Trimming", "go beyond 5 entries, once no"),
-    "by age": (retaining({"maxAgeSeconds": 60}), "True", "Trimming", "go after 60 s, once no"),
+    "by number": (
+        retaining({"maxLength": 5}),
+        "True",
+        "Trimming",
+        "trimmed beyond 5 entries, once every",
+    ),
+    "by age": (
+        retaining({"maxAgeSeconds": 60}),
+        "True",
+        "Trimming",
+        "trimmed after 60 s, once every",
+    ),
     "by both": (
         retaining({"maxLength": 5, "maxAgeSeconds": 60}),
         "True",
@@ -223,4 +237,4 @@ def test_the_stream_is_trimmed(case: tuple[Facts, str, str, str]) -> None:
 
 
 def test_what_was_not_asked_for_is_not_reported() -> None:
-    assert decide_upkeep(asking({"strategy": "Off"}, stream=SHARED)) == []
+    assert decide_upkeep(asking({"strategy": "Disabled"}, stream=SHARED)) == []

@@ -142,3 +142,25 @@ def test_a_rejection_carries_the_error_that_led_to_it() -> None:
     except Reject as rejection:
         found = decide_settlement(rejection, 0, RetryPolicy(), describe)
     assert found == GivenUp(reason="Card", error="ValueError: no such card")
+
+
+def test_each_part_of_redis_reaches_the_worker() -> None:
+    sentinel = {
+        "PELOPS_REDIS_SENTINEL_MASTER": "m",
+        "PELOPS_REDIS_SENTINEL_NODES": "a:26379",
+        "PELOPS_REDIS_SENTINEL_USERNAME": "guard",
+        "PELOPS_REDIS_SENTINEL_PASSWORD": "hunter2",
+        "PELOPS_REDIS_TLS": "true",
+        "PELOPS_REDIS_TLS_SERVER_NAME": "redis.shop",
+    }
+    group = {"PELOPS_STREAM": "orders", "PELOPS_GROUP": "shipping"}
+    endpoint = read_place({**group, **sentinel}).endpoint
+    assert endpoint.sentinel is not None
+    assert (endpoint.sentinel.username, endpoint.sentinel.password) == ("guard", "hunter2")
+    assert (endpoint.tls, endpoint.server_name) == (True, "redis.shop")
+    assert "hunter2" not in repr(endpoint)
+
+
+def test_a_worker_that_must_speak_tls_refuses_a_url_that_does_not() -> None:
+    with pytest.raises(WrongWorkerSettings, match="PELOPS_REDIS_TLS is set and PELOPS_REDIS_URL"):
+        read_place({**REPORTED, "PELOPS_REDIS_TLS": "true"})

@@ -85,7 +85,7 @@ def test_variables_of_the_user_win_and_are_defined_before_ours_refer_to_them() -
 
 def test_only_the_container_that_reads_is_given_variables() -> None:
     template = {"spec": {"containers": [{"name": "proxy"}, {"name": "worker"}]}}
-    proxy, worker = containers(built(template, container="worker"))
+    proxy, worker = containers(built(template, container_name="worker"))
     assert "env" not in proxy
     assert worker["env"]
 
@@ -145,7 +145,7 @@ def test_a_template_of_any_shape_is_built_or_refused_in_words(
 
 def test_a_container_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(InvalidSpec, match=r"'reader', but spec.template has the containers worker"):
-        built(container="reader")
+        built(container_name="reader")
 
 
 # wished, live, whether an apply may be left out

@@ -2,11 +2,15 @@
 
 from pelops.api.audit.audit_status_model import (
     AuditedGroupStatus,
+    AuditJobReference,
     AuditRunStatus,
     AuditSummaryStatus,
+    ReportedCertainty,
+    ReportedVerdict,
     StreamAuditStatus,
 )
 from pelops.api.audit.stream_audit import (
+    AofSpec,
     ArchiveSpec,
     BackendSpec,
     BackendType,
@@ -24,6 +28,7 @@ from pelops.api.group.group_status_model import (
     GroupStatus,
     RecoveryStatus,
     RedisStatus,
+    ReportedTopology,
     StatusCondition,
     StreamConsumerGroupStatus,
     StreamStatus,
@@ -35,8 +40,8 @@ from pelops.api.group.recovery import (
     LocksSpec,
     RecoverySpec,
     RecoveryStrategy,
-    RequeueTo,
     RetentionSpec,
+    TuningSpec,
 )
 from pelops.api.group.scaling import (
     BehaviorSpec,
@@ -55,7 +60,7 @@ from pelops.api.group.stream_consumer_group import (
     StreamConsumerGroupSpec,
     TargetRef,
 )
-from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
+from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec, TlsSpec
 from pelops.api.schema.base import API_VERSION, GROUP, VERSION, KindDefinition, ObjectMeta
 from pelops.api.schema.kind_definitions import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
 
@@ -66,7 +71,9 @@ __all__ = [
     "STREAM_AUDIT",
     "STREAM_CONSUMER_GROUP",
     "VERSION",
+    "AofSpec",
     "ArchiveSpec",
+    "AuditJobReference",
     "AuditRunStatus",
     "AuditSummaryStatus",
     "AuditedGroupStatus",
@@ -93,7 +100,9 @@ __all__ = [
     "RecoveryStrategy",
     "RedisSpec",
     "RedisStatus",
-    "RequeueTo",
+    "ReportedCertainty",
+    "ReportedTopology",
+    "ReportedVerdict",
     "RetentionSpec",
     "S3Spec",
     "ScaleDownRules",
@@ -114,4 +123,6 @@ __all__ = [
     "StreamStatus",
     "Summary",
     "TargetRef",
+    "TlsSpec",
+    "TuningSpec",
 ]

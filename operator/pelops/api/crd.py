@@ -17,6 +17,7 @@ from pelops.api.generated_files import write_or_check
 from pelops.api.schema.base import (
     API_VERSION,
     GROUP,
+    UNOBSERVED,
     VALIDATIONS,
     VERSION,
     KindDefinition,
@@ -125,7 +126,7 @@ def _render_type(field: SchemaView) -> str:
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field["type"] == "array":
         return f"list of {field['items']['type']}, {_range(field, 'minItems', 'maxItems')}"
-    if field["type"] in {"integer", "number"}:
+    if field["type"] == "integer":
         return f"{field['type']}, {_range(field, 'minimum', 'maximum')}"
     if "maxLength" in field:
         return f"string, {_range(field, 'minLength', 'maxLength')} characters"
@@ -154,7 +155,10 @@ def build_root_schema(kind: KindDefinition) -> Schema:
             "kind": {"type": "string", "maxLength": 64, "description": f"Always {kind.kind}."},
             "metadata": {"type": "object"},
             "spec": build_structural_schema(kind.spec),
-            "status": build_structural_schema(kind.status),
+            "status": {
+                **build_structural_schema(kind.status),
+                "default": {"observedGeneration": UNOBSERVED},
+            },
         },
         VALIDATIONS: cel(*kind.rules)[VALIDATIONS],
     }

@@ -6,7 +6,16 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pelops.api.schema.base import HOST, PORT, ApiModel, ObjectName, Rule, RuleReason, cel
+from pelops.api.schema.base import (
+    DNS_SUBDOMAIN,
+    HOST,
+    PORT,
+    ApiModel,
+    ObjectName,
+    Rule,
+    RuleReason,
+    cel,
+)
 
 _URL_RULES = cel(
     Rule(
@@ -17,7 +26,7 @@ _URL_RULES = cel(
         # An @ has no other use in such a URL, and a password may hold a slash before it.
         rule="!self.contains('@') && !self.matches('(?i)[?&](user|username|pass|password|auth)=')",
         message="url must not hold credentials: put username and password into a Secret and name"
-        " it in spec.redis.secretRef",
+        " it in authSecretRef, or put the whole url there and name it in secretRef",
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
@@ -29,8 +38,8 @@ _URL_RULES = cel(
     ),
     Rule(
         rule="!self.contains('?') && !self.contains('#')",
-        message="url must not carry options: certificates belong into the Secret as ca.crt,"
-        " tls.crt and tls.key; everything else is detected",
+        message="url must not carry options: name certificates in tls, or in the Secret of"
+        " secretRef; everything else is detected",
         reason=RuleReason.FORBIDDEN,
     ),
 )
@@ -54,8 +63,31 @@ class SecretRef(ApiModel):
     name: ObjectName = Field(description="Name of the Secret, in the same namespace.")
 
 
+class TlsSpec(ApiModel):
+    """How TLS is spoken: certificates, and the name that is verified."""
+
+    ca_secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with the key ca.crt: the only authorities that are trusted, in PEM."
+        " Default: those of the operator's image.",
+    )
+    cert_secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with the keys tls.crt and tls.key: the certificate that is shown to"
+        " Redis, such as a Secret of cert-manager. Its annotation pelops.dev/redis-hosts must list"
+        " the host of url.",
+    )
+    server_name: (
+        Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)] | None
+    ) = Field(
+        default=None,
+        description="Name that the certificate of every server and Sentinel must hold, for servers"
+        " that are connected to by another name. Default: the host that is connected to.",
+    )
+
+
 class SentinelSpec(ApiModel):
-    """Sentinel, which tells the address of the current master."""
+    """Sentinel, which knows the address of the current master."""
 
     master_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00\s]+$")] = (
         Field(description="The name under which the sentinels know the master, such as mymaster.")
@@ -64,6 +96,12 @@ class SentinelSpec(ApiModel):
         description="Addresses of sentinels, each HOST:PORT. One that answers is enough; the"
         " others are learned from it.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    auth_secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with the keys username and password for the Sentinels; username may be"
+        " absent. Its annotation pelops.dev/redis-hosts must list the Sentinels. Default: the"
+        " credentials for Redis, and only for Sentinels that ask for a password.",
     )
 
 
@@ -76,30 +114,74 @@ class RedisSpec(ApiModel):
                 rule="has(self.url) || has(self.secretRef) || has(self.sentinel)",
                 message="one of url, secretRef and sentinel is needed to find Redis",
                 reason=RuleReason.REQUIRED,
-            )
+            ),
+            Rule(
+                rule="!has(self.secretRef) || !has(self.authSecretRef)",
+                message="secretRef is the short form of url, authSecretRef and tls: name the Secret"
+                " in one of secretRef and authSecretRef",
+                field_path=".authSecretRef",
+                reason=RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                rule="!has(self.secretRef) || !has(self.tls)"
+                " || (!has(self.tls.caSecretRef) && !has(self.tls.certSecretRef))",
+                message="secretRef is the short form of url, authSecretRef and tls: put ca.crt,"
+                " tls.crt and tls.key into its Secret, or use url and authSecretRef in its place",
+                field_path=".tls",
+                reason=RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                rule="!has(self.tls) || !has(self.url) || self.url.startsWith('rediss:')",
+                message="url must begin with rediss:// when tls is set",
+                field_path=".url",
+            ),
         )
     )
 
     url: Url | None = Field(
         default=None,
-        description="Address of Redis: redis://HOST[:PORT][/DATABASE], or rediss:// for TLS; the"
-        " port is 6379 and the database 0 unless said. Standalone servers, any node of a Cluster"
-        " and proxied endpoints are told apart by asking. Credentials are refused here: they"
-        " belong into the Secret. Without url, the Secret's key url is the address. With both, this"
-        " one is, and the credentials go there only if the Secret's url names the same host and"
-        " port, or its annotation pelops.dev/redis-hosts lists the host; rediss:// in the Secret"
-        " asks for rediss:// here. Beside sentinel only its scheme and its database count.",
+        description="Address of Redis: redis://HOST[:PORT][/DATABASE], or rediss:// for TLS. The"
+        " default port is 6379, the default database 0. Standalone servers, nodes of a Cluster and"
+        " proxies are detected. Credentials are refused here. Beside secretRef it replaces the host"
+        " of the Secret's url, if the Secret allows that host. Beside sentinel only its scheme and"
+        " its database count.",
     )
     secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with any of the keys url, username, password, ca.crt, tls.crt and"
-        " tls.key. Its url may hold credentials; the keys username and password come before"
-        " those. Its credentials go to the host and port of its own url, and to the hosts that its"
-        " annotation pelops.dev/redis-hosts lists; with sentinel, or with a url here and none in"
-        " the Secret, the annotation is needed. A changed Secret is picked up without a restart.",
+        description="Short form: one Secret with any of the keys url, username, password, ca.crt,"
+        " tls.crt and tls.key. Its url may hold credentials; the keys username and password come"
+        " before those. Credentials go to the host of the Secret's own url, and to the hosts that"
+        " its annotation pelops.dev/redis-hosts lists. Changes of the Secret take effect within a"
+        " minute.",
+    )
+    auth_secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with the keys username and password; username may be absent. Its"
+        " annotation pelops.dev/redis-hosts must list the host of url, unless its own key url names"
+        " that host and port.",
+    )
+    tls: TlsSpec | None = Field(
+        default=None,
+        description="Certificates, and the name that is verified. Connections use TLS when url, or"
+        " the url of the Secret, begins with rediss://; with sentinel and no url, if this is set.",
     )
     sentinel: SentinelSpec | None = Field(
         default=None,
-        description="Ask these sentinels for the master instead of connecting to a fixed address."
+        description="Sentinels that are asked for the master, in place of a fixed address."
         " Failovers are followed.",
     )
+
+    @property
+    def login_ref(self) -> SecretRef | None:
+        """The Secret with username and password."""
+        return self.auth_secret_ref or self.secret_ref
+
+    @property
+    def secret_refs(self) -> tuple[SecretRef, ...]:
+        """Every Secret that connecting takes."""
+        tls, sentinel = self.tls or TlsSpec(), self.sentinel
+        named = (
+            *(self.login_ref, tls.ca_secret_ref, tls.cert_secret_ref),
+            sentinel.auth_secret_ref if sentinel else None,
+        )
+        return tuple(one for one in named if one is not None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import yaml
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
-from pelops.kube.container_environment import WorkerAccess, build_environment
+from pelops.kube.container_environment import build_environment, name_secrets
 
 
 def render_environment(text: str) -> str:
@@ -23,8 +25,9 @@ def render_environment(text: str) -> str:
     spec = resource.spec
     keys = derive_keys(spec.stream, resource.group_name, dead_letter=spec.dead_letter.stream)
     own = spec.redis.secret_ref.name if spec.redis.secret_ref else None
-    worker = spec.worker_secret_ref.name if spec.worker_secret_ref else own
-    access = WorkerAccess(
-        url=spec.redis.url, url_secret=own if spec.redis.url is None else None, secret=worker
+    access = replace(
+        name_secrets(spec.redis, spec.worker_secret_ref),
+        url=spec.redis.url,
+        url_secret=own if spec.redis.url is None else None,
     )
     return yaml.safe_dump({"env": build_environment(resource, keys, access)}, sort_keys=False)

@@ -135,7 +135,7 @@ def _run_env(arguments: argparse.Namespace) -> str:
     try:
         text = arguments.file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidSpec(f"{arguments.file} is no UTF-8 text") from error
+        raise InvalidSpec(f"{arguments.file} is not UTF-8 text") from error
     return render_environment(text)
 
 

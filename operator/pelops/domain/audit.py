@@ -326,13 +326,13 @@ def _parse_certainty(fields: JsonFields) -> Certainty:
 def _parse_counts(fields: JsonFields) -> dict[EntryStatus, int]:
     unknown = fields.content.keys() - set(EntryStatus)
     if unknown:
-        raise InvalidSpec(f"counts holds {shorten(min(unknown), 64)!r}, which is no status")
+        raise InvalidSpec(f"counts holds {shorten(min(unknown), 64)!r}, which is not a status")
     return {EntryStatus(name): fields.number(name) for name in fields.content}
 
 
 def _parse_findings(found: object) -> tuple[AuditFinding, ...]:
     if not isinstance(found, list):
-        raise InvalidSpec("findings is no list")
+        raise InvalidSpec("findings is not a list")
     return tuple(_parse_finding(one) for one in found)
 
 

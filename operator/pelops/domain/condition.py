@@ -21,6 +21,8 @@ class Condition:
     status: Truth
     reason: str
     message: str
+    # Whether a new generation of the resource begins it anew, though the status stays the same.
+    begins_with_generation: bool = False
 
     @property
     def is_true(self) -> bool:
@@ -46,6 +48,15 @@ def render_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def parse_time(text: object) -> datetime | None:
+    """The inverse of `render_time`; None for anything that is not such a time."""
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return moment if moment is not None and moment.tzinfo is not None else None
+
+
 def render_conditions(
     wished: Iterable[Condition],
     previous: Iterable[Mapping[str, Any]],
@@ -63,6 +74,8 @@ def render_conditions(
     for condition in wished:
         old = before.get(condition.type, {})
         unchanged = old.get("status") == condition.status and "lastTransitionTime" in old
+        if condition.begins_with_generation and old.get("observedGeneration") != generation:
+            unchanged = False
         since = old["lastTransitionTime"] if unchanged else render_time(now)
         rendered.append(
             {

@@ -94,7 +94,7 @@ def parse_host_patterns(text: str) -> tuple[HostPattern, ...]:
 
     Raises ValueError, with what is wrong with which part.
     """
-    return tuple(_parse_pattern(part.lower()) for part in _split(text))
+    return tuple(_parse_pattern(part.lower()) for part in split_host_list(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +103,12 @@ class CredentialGrant:
 
     owner: str  # of the credentials, for messages: "Secret orders-redis"
     hosts: tuple[HostPattern, ...]
+    also: CredentialGrant | None = None  # of another Secret, which must allow the host as well
 
     def objection(self, host: str, port: int) -> str | None:
         """Why the credentials may not go to a host and port; None: they may."""
         if any(pattern.matches(host, port) for pattern in self.hosts):
-            return None
+            return None if self.also is None else self.also.objection(host, port)
         shown = f"[{host}]" if ":" in host else host
         return (
             f"the credentials of {self.owner} may not go to {shown}:{port}, which is not among the "
@@ -166,7 +167,7 @@ def parse_address_rules(networks: str, hosts: str) -> AddressRules:
 
     Raises ValueError, with what is wrong with which part.
     """
-    parts = _split(networks)
+    parts = split_host_list(networks)
     patterns = parse_host_patterns(hosts)
     if any(pattern.port is not None or pattern.network is not None for pattern in patterns):
         raise ValueError("a host pattern has no port, and networks have a list of their own")
@@ -177,7 +178,7 @@ def parse_address_rules(networks: str, hosts: str) -> AddressRules:
     )
 
 
-def _split(text: str) -> list[str]:
+def split_host_list(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
@@ -186,7 +187,7 @@ def _parse_network(text: str) -> IpNetwork:
         return ip_network(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no network; write one such as 10.0.0.0/8 or fd00::/8, or {ROUTABLE}"
+            f"{text!r} is not a network; write one such as 10.0.0.0/8 or fd00::/8, or {ROUTABLE}"
         ) from None
 
 

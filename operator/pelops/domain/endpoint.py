@@ -46,6 +46,10 @@ class Sentinel:
 
     master_name: str
     nodes: tuple[Node, ...]
+    # Credentials of their own; without a password, those for the master serve.
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    grant: CredentialGrant | None = None  # of these credentials; None: that of the master's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,7 @@ class RedisEndpoint:
     ca_pem: bytes | None = field(default=None, repr=False)
     cert_pem: bytes | None = field(default=None, repr=False)
     key_pem: bytes | None = field(default=None, repr=False)
+    server_name: str | None = None  # what certificates must name; None: the host connected to
     sentinel: Sentinel | None = None
     rules: AddressRules | None = None  # None: any address may be connected to
     grant: CredentialGrant | None = None  # None: credentials go to whatever node is connected to
@@ -81,12 +86,12 @@ class RedisEndpoint:
 class UrlProblem(Enum):
     """Why a text is no URL of a Redis."""
 
-    PORT = "its port is no number from 1 to 65535"
+    PORT = "its port is not a number from 1 to 65535"
     HOST = "its host is malformed"
     SCHEME = "it does not begin with redis:// and a host"
     NO_HOST = "it names no host, or port 0"
     OPTIONS = "it holds options after '?' or '#'"
-    DATABASE = "its database is no number"
+    DATABASE = "its database is not a number"
 
 
 _REPORTED: Final = {
@@ -96,7 +101,7 @@ _REPORTED: Final = {
     UrlProblem.NO_HOST: "names no host, or port 0",
     UrlProblem.OPTIONS: "holds options after '?' or '#', which are not read (percent-encode such "
     "characters within a password)",
-    UrlProblem.DATABASE: "names a database that is no number",
+    UrlProblem.DATABASE: "names a database that is not a number",
 }
 
 
@@ -180,8 +185,11 @@ def build_endpoint(
     secret: Mapping[str, bytes] | None = None,
     sentinel_master: str | None = None,
     sentinel_nodes: Sequence[str] = (),
+    tls: bool = False,
 ) -> RedisEndpoint:
-    """The endpoint of a resource: its URL and Sentinels, and the fields of its Secret.
+    """The endpoint of a resource: its URL and Sentinels, and the fields of its Secrets.
+
+    `tls` has Sentinels without a URL spoken to by TLS, and refuses a URL that is not for TLS.
 
     The resource's URL wins over the Secret's, which then gives credentials only; the keys username
     and password win over those. With Sentinels a URL gives TLS and database. Raises InvalidSpec.
@@ -189,6 +197,10 @@ def build_endpoint(
     fields = dict(secret or {})
     sentinel = _build_sentinel(sentinel_master, sentinel_nodes)
     found = _choose_url(url, _text(fields, "url"), has_sentinel=sentinel is not None)
+    if url is None and not fields.get("url"):
+        found = replace(found, tls=tls)
+    if tls and not found.tls:
+        raise InvalidSpec("spec.redis.tls is set and the URL begins with redis://; write rediss://")
     endpoint = replace(
         found,
         username=_text(fields, "username") or found.username,
@@ -200,6 +212,16 @@ def build_endpoint(
     )
     _check_credentials(endpoint)
     return endpoint
+
+
+def with_sentinel_login(
+    endpoint: RedisEndpoint, *, username: str | None, password: str | None
+) -> RedisEndpoint:
+    """The endpoint whose Sentinels have credentials of their own; the same without a password."""
+    if endpoint.sentinel is None or not password:
+        return endpoint
+    sentinel = replace(endpoint.sentinel, username=username or None, password=password)
+    return replace(endpoint, sentinel=sentinel)
 
 
 def confine_credentials(
@@ -234,7 +256,34 @@ def confine_credentials(
     objection = None if endpoint.sentinel else grant.objection(node.host, node.port)
     if objection is not None:
         raise CredentialsNotAllowed(objection)
-    return replace(endpoint, grant=grant)
+    return replace(endpoint, grant=replace(grant, also=endpoint.grant))
+
+
+def confine_sentinel_login(
+    endpoint: RedisEndpoint, secret: Mapping[str, bytes], *, name: str
+) -> RedisEndpoint:
+    """The endpoint with the credentials of this Secret for its Sentinels.
+
+    They go to the hosts that the Secret's annotation lists, and nowhere else; a grant that the
+    endpoint has already is that of its client certificate, which Sentinels are shown too. Raises
+    CredentialsNotAllowed, and InvalidSpec for a Secret that cannot be read.
+    """
+    if endpoint.sentinel is None:
+        return endpoint
+    fields = dict(secret)
+    password, listed = _text(fields, "password"), _text(fields, REDIS_HOSTS)
+    if password is None:
+        raise InvalidSpec(f"Secret {name} has no password for the Sentinels; add the key password")
+    if listed is None:
+        raise CredentialsNotAllowed(
+            f"the credentials of Secret {name} may not go to Sentinels: the Secret names no host. "
+            f"List the Sentinels in its annotation {REDIS_HOSTS}"
+        )
+    hosts = _read_listed(listed, name)
+    grant = CredentialGrant(owner=f"Secret {name}", hosts=hosts, also=endpoint.grant)
+    username = _text(fields, "username")
+    sentinel = replace(endpoint.sentinel, username=username, password=password, grant=grant)
+    return replace(endpoint, sentinel=sentinel)
 
 
 def _read_listed(listed: str, name: str) -> tuple[HostPattern, ...]:
@@ -305,7 +354,7 @@ def _text(fields: Mapping[str, bytes], name: str) -> str | None:
     try:
         return fields.get(name, b"").decode().rstrip("\r\n") or None
     except UnicodeDecodeError:
-        raise InvalidSpec(f"the key {name} of the Secret is no UTF-8 text") from None
+        raise InvalidSpec(f"the key {name} of the Secret is not UTF-8 text") from None
 
 
 def _problem(error: ValueError) -> UrlProblem:

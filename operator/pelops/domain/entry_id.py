@@ -24,8 +24,8 @@ class EntryId:
     def __post_init__(self) -> None:
         if not (0 <= self.ms <= LARGEST_PART and 0 <= self.seq <= LARGEST_PART):
             raise InvalidEntryId(
-                f"'{self.ms}-{self.seq}' is no entry ID: it is out of range; both numbers must lie "
-                f"between 0 and {LARGEST_PART}"
+                f"'{self.ms}-{self.seq}' is not an entry ID: it is out of range; both numbers must "
+                f"lie between 0 and {LARGEST_PART}"
             )
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ def parse_entry_id(text: str | bytes, *, missing_seq: int = 0) -> EntryId:
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     ms, dash, seq = shown.partition("-")
     if not _is_number(ms) or (dash and not _is_number(seq)):
-        raise InvalidEntryId(f"{shown!r} is no entry ID; write it as 1526919030474-0")
+        raise InvalidEntryId(f"{shown!r} is not an entry ID; write it as 1526919030474-0")
     return EntryId(int(ms), int(seq) if dash else missing_seq)
 
 

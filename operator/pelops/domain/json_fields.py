@@ -25,14 +25,14 @@ class JsonFields:
         """A whole number from 0 to what a counter of Redis reaches."""
         value = self.content.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-            raise InvalidSpec(f"{self.at}{name} is no count")
+            raise InvalidSpec(f"{self.at}{name} is not a count")
         return value
 
     def text(self, name: str, limit: int = 4096) -> str:
         """A text of at most `limit` characters."""
         value = self.content.get(name)
         if not isinstance(value, str) or len(value) > limit:
-            raise InvalidSpec(f"{self.at}{name} is no text, or too long")
+            raise InvalidSpec(f"{self.at}{name} is not a text, or too long")
         return value
 
     def ratio(self, name: str) -> float | None:
@@ -42,7 +42,7 @@ class JsonFields:
             return None
         # A comparison that not-a-number fails as well.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
-            raise InvalidSpec(f"{self.at}{name} is no number")
+            raise InvalidSpec(f"{self.at}{name} is not a number")
         return float(value)
 
     def word(self, name: str, words: type[Word]) -> Word:
@@ -56,7 +56,7 @@ class JsonFields:
         """An object inside this one."""
         value = self.content.get(name)
         if not isinstance(value, Mapping):
-            raise InvalidSpec(f"{self.at}{name} is no object")
+            raise InvalidSpec(f"{self.at}{name} is not an object")
         return JsonFields(content=value, at=f"{self.at}{name}.")
 
 
@@ -67,9 +67,9 @@ def load_json_object(text: str | bytes, what: str, *, limit: int) -> JsonFields:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidSpec(f"{what} is no JSON") from error
+        raise InvalidSpec(f"{what} is not valid JSON") from error
     if not isinstance(found, Mapping):
-        raise InvalidSpec(f"{what} is no JSON object")
+        raise InvalidSpec(f"{what} is not a JSON object")
     return JsonFields(content=found)
 
 

@@ -175,11 +175,11 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
 def _read_number(text: str) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
-        raise InvalidSpec(f"{text!r} is no number")
+        raise InvalidSpec(f"{text!r} is not a number")
     return int(text)
 
 
-# The last pairs of a dead letter, in this order, each behind spec.recovery.fieldPrefix.
+# The last pairs of a dead letter, in this order, each behind spec.recovery.tuning.fieldPrefix.
 LETTER_FIELDS: Final = (
     "original_id",  # of the first entry in the chain of copies
     "stream",  # that the entry was pending in: the stream, or the retry stream

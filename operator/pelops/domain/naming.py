@@ -216,7 +216,7 @@ def _require_text(what: str, name: str) -> None:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InvalidSpec(f"the name of the {what} is no valid text: {name!r}") from error
+        raise InvalidSpec(f"the name of the {what} is not valid text: {name!r}") from error
 
 
 def _check_dead_letter(keys: GroupKeys) -> None:

@@ -72,6 +72,7 @@ class PendingEntry:
     entry_id: EntryId
     owner: str  # its consumer; empty when it was given back to the group
     idle: timedelta  # since it was delivered last; negative when it was given back
+    delivered: datetime  # the same, on the server's clock
     deliveries: int  # as the server counts; polls and history reads count too
 
 

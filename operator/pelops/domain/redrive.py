@@ -121,7 +121,7 @@ def _parse_header(fields: JsonFields) -> PlanHeader:
     actions = fields.inner("actions")
     clusters = fields.content.get("clusters")
     if not isinstance(clusters, list):
-        raise InvalidSpec("line 1: clusters is no list")
+        raise InvalidSpec("line 1: clusters is not a list")
     return PlanHeader(
         stream=fields.text("stream"),
         group=fields.text("group"),

@@ -203,6 +203,7 @@ class ScanReport:
     is_partial: bool = False  # more consumers may be so: there are too many to look at
     waiting: int = 0  # suspects that wait for their turn
     offered: int = 0  # entries that were offered to workers that claim, and are not taken
+    stuck: int | None = None  # entries that stay where they are; None: not known
     is_not_taken: bool = False  # no worker has taken any of them for too long
 
 
@@ -279,6 +280,7 @@ def parse_report(fields: Mapping[str, object]) -> ScanReport:
         is_partial=fields.get("is_partial") is True,
         waiting=_count(fields.get("waiting")),
         offered=_count(fields.get("offered")),
+        stuck=_count(fields.get("stuck")) if "stuck" in fields else None,
         is_not_taken=fields.get("not_taken") is True,
     )
 
@@ -296,7 +298,9 @@ def render_report(report: ScanReport) -> dict[str, object]:
         "offered": report.offered,
         "not_taken": report.is_not_taken,
     }
-    return {name: value for name, value in fields.items() if value}
+    fields = {name: value for name, value in fields.items() if value}
+    # No stuck entry is a fact; without a scan nothing is known.
+    return fields if report.stuck is None else {**fields, "stuck": report.stuck}
 
 
 def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:

@@ -22,6 +22,9 @@ class GroupObservation:
     holding: int | None = None  # consumers that hold pending entries; None: too many to count
     at_least: int = 0  # not yet delivered are so many or more; the lag itself when that is known
     is_lag_repairable: bool = False  # the server's own lag is unknown or wrong, and need not be
+    first_undelivered: EntryId | None = None  # None: none is, or it may not be read
+    # Since the last delivery or heartbeat of the lowest pending entry; None: nothing is pending.
+    lowest_idle: timedelta | None = None
 
     def __post_init__(self) -> None:
         _settle_at_least(self)
@@ -52,6 +55,7 @@ class RetryObservation:
     at_least: int = 0
     is_lag_repairable: bool = False
     first_undelivered: EntryId | None = None  # None: none is, or it may not be read
+    lowest_idle: timedelta | None = None  # as that of the group
 
     def __post_init__(self) -> None:
         _settle_at_least(self)
@@ -65,6 +69,8 @@ class GroupBacklog:
     at_least: int  # not yet delivered are so many or more
     pending: int
     lowest_pending: EntryId | None  # the lowest ID of both; None when nothing is pending
+    first_undelivered: EntryId | None = None  # the lowest of both; None: none is, or not known
+    lowest_idle: timedelta | None = None  # the longest of both; None when nothing is pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,7 @@ class StreamObservation:
     has_offer_stream: bool = True  # the offer stream and our group of it; true when not asked for
     owns_dead_letters: bool = True  # the record of the dead-letter stream names this group
     dead_letter_groups: int = 0  # consumer groups that read the dead-letter stream
+    first_dead_letter: EntryId | None = None  # None: not asked for, not allowed, or there is none
 
     @property
     def is_provisioned(self) -> bool:
@@ -117,6 +124,13 @@ class StreamObservation:
             lowest_pending=min(
                 (part.lowest_pending for part in parts if part.lowest_pending is not None),
                 default=None,
+            ),
+            first_undelivered=min(
+                (one for part in parts if (one := part.first_undelivered) is not None),
+                default=None,
+            ),
+            lowest_idle=max(
+                (one for part in parts if (one := part.lowest_idle) is not None), default=None
             ),
         )
 

@@ -118,6 +118,7 @@ class WorkloadObservation:
     selector: str = ""  # label selector in its string form
     is_rolled_out: bool = True  # its controller has seen the newest spec
     failure: str | None = None  # why pods cannot be created (a quota, an admission rule)
+    overdue: str | None = None  # that the rollout passed its progressDeadlineSeconds, if it did
     autoscaler: str | None = None  # the HorizontalPodAutoscaler that refers to it
     pods: tuple[PodObservation, ...] = ()
     unready_nodes: frozenset[str] = frozenset()

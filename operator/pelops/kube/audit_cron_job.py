@@ -13,13 +13,13 @@ from pelops.errors import InvalidSpec
 from pelops.kube.client import CRON_JOB, STREAM_AUDIT, Manifest
 from pelops.kube.container_environment import (
     ARCHIVE_MOUNT,
-    TLS_FILES,
     TLS_MOUNT,
     TLS_VOLUME,
     WORK_MOUNT,
     WorkerAccess,
     build_audit_environment,
     resources_of,
+    tls_volume,
 )
 from pelops.kube.trimmed import copy_template
 from pelops.kube.worker_deployment import APPLIED, MANAGED_BY, fingerprint_of
@@ -75,7 +75,7 @@ def build_cron_job(
             "jobTemplate": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "activeDeadlineSeconds": spec.deadline_seconds,
+                    "activeDeadlineSeconds": spec.active_deadline_seconds,
                     "backoffLimit": RETRIES,
                     "ttlSecondsAfterFinished": KEPT_S,
                     "podFailurePolicy": {"rules": [_no_repetition()]},
@@ -185,16 +185,13 @@ def _container_security() -> Manifest:
 
 def _volumes(audit: StreamAudit, access: WorkerAccess) -> list[Manifest]:
     volumes: list[Manifest] = [{"name": "work", "emptyDir": {}}]
-    archive, evidence = audit.spec.archive.pvc, audit.spec.evidence
+    archive, evidence = audit.spec.archive.persistent_volume_claim, audit.spec.evidence
     if archive is not None:
         volumes.append(_claim("archive", archive))
-    if evidence is not None and evidence.aof_claim is not None:
-        volumes.append(_claim("aof", evidence.aof_claim, is_read_only=True))
-    if access.tls_keys and access.secret:
-        items = [{"key": key, "path": key} for key, _ in TLS_FILES]
-        secret = {"secretName": access.secret, "optional": True, "items": items}
-        volumes.append({"name": TLS_VOLUME, "secret": secret})
-    return volumes
+    if evidence is not None and evidence.aof.persistent_volume_claim is not None:
+        volumes.append(_claim("aof", evidence.aof.persistent_volume_claim, is_read_only=True))
+    tls = tls_volume(access)
+    return volumes if tls is None else [*volumes, tls]
 
 
 def _claim(name: str, claim: ClaimSpec, *, is_read_only: bool = False) -> Manifest:
@@ -206,12 +203,14 @@ def _claim(name: str, claim: ClaimSpec, *, is_read_only: bool = False) -> Manife
 
 def _mounts(audit: StreamAudit, access: WorkerAccess) -> list[Manifest]:
     mounts: list[Manifest] = [{"name": "work", "mountPath": WORK_MOUNT}]
-    archive, evidence = audit.spec.archive.pvc, audit.spec.evidence
+    archive, evidence = audit.spec.archive.persistent_volume_claim, audit.spec.evidence
     if archive is not None:
         mounts.append(_mount("archive", ARCHIVE_MOUNT, archive))
-    if evidence is not None and evidence.aof_claim is not None:
-        mounts.append({**_mount("aof", evidence.aof_path, evidence.aof_claim), "readOnly": True})
-    if access.tls_keys and access.secret:
+    aof = evidence.aof if evidence is not None else None
+    if aof is not None and aof.persistent_volume_claim is not None:
+        mount = _mount("aof", aof.path, aof.persistent_volume_claim)
+        mounts.append({**mount, "readOnly": True})
+    if access.tls_sources:
         mounts.append({"name": TLS_VOLUME, "mountPath": TLS_MOUNT, "readOnly": True})
     return mounts
 

@@ -235,7 +235,7 @@ def _driver(audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, image: st
     """The pod as of the CronJob, but for what the Spark operator decides: command and token."""
     pod = build_audit_pod(audit, plan, access, image=image)
     del pod["spec"]["containers"][0]["command"]
-    pod["spec"]["activeDeadlineSeconds"] = audit.spec.deadline_seconds
+    pod["spec"]["activeDeadlineSeconds"] = audit.spec.active_deadline_seconds
     if audit.spec.backend.executors:
         # The driver makes its executors itself.
         del pod["spec"]["automountServiceAccountToken"]

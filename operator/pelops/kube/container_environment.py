@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pelops.api.audit.stream_audit import S3Spec, StreamAudit
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.api.redis import RedisSpec
+from pelops.api.redis import RedisSpec, SecretRef, TlsSpec
 from pelops.domain.destinations import AddressRules
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
@@ -43,11 +43,59 @@ class WorkerAccess:
     secret_keys: frozenset[str] = frozenset()
     rules: AddressRules | None = None  # which addresses jobs of this installation may connect to
     credential_hosts: str | None = None  # the hosts that the Secret lists, if it lists any
+    ca_secret: str | None = None  # name of the Secret with ca.crt alone
+    cert_secret: str | None = None  # name of the Secret with tls.crt and tls.key alone
+    sentinel_secret: str | None = None  # name of the Secret with what Sentinels ask for
 
     @property
     def tls_keys(self) -> tuple[str, ...]:
-        """The TLS files that the Secret holds."""
-        return tuple(key for key, _ in TLS_FILES if key in self.secret_keys)
+        """The TLS files that the Secrets hold."""
+        return tuple(key for _, keys in self.tls_sources for key in keys)
+
+    @property
+    def tls_sources(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The Secrets with TLS files, and the files to take of each."""
+        named = {"ca.crt": self.ca_secret, "tls.crt": self.cert_secret, "tls.key": self.cert_secret}
+        sources: dict[str, list[str]] = {}
+        for key, _ in TLS_FILES:
+            secret = named[key] or (self.secret if key in self.secret_keys else None)
+            if secret is not None:
+                sources.setdefault(secret, []).append(key)
+        return tuple((secret, tuple(keys)) for secret, keys in sources.items())
+
+
+def name_secrets(redis: RedisSpec, own_secret: SecretRef | None) -> WorkerAccess:
+    """The Secrets of workers or of a job, by their names alone.
+
+    With a Secret of their own they are other users: it brings their client certificate as well.
+    """
+    own = own_secret or redis.login_ref
+    tls, sentinel = redis.tls or TlsSpec(), redis.sentinel
+    cert = tls.cert_secret_ref if own_secret is None else None
+    sentinel_ref = sentinel.auth_secret_ref if sentinel else None
+    return WorkerAccess(
+        secret=own.name if own else None,
+        ca_secret=tls.ca_secret_ref.name if tls.ca_secret_ref else None,
+        cert_secret=cert.name if cert else None,
+        sentinel_secret=sentinel_ref.name if sentinel_ref else None,
+    )
+
+
+def tls_volume(access: WorkerAccess) -> dict[str, Any] | None:
+    """The volume with the TLS files of the Secrets; None when there are none."""
+    sources = access.tls_sources
+    if not sources:
+        return None
+    if len(sources) == 1 and sources[0][0] == access.secret:
+        # Files that are added to the Secret later appear without a new pod.
+        items = [{"key": key, "path": key} for key, _ in TLS_FILES]
+        secret = {"secretName": access.secret, "optional": True, "items": items}
+        return {"name": TLS_VOLUME, "secret": secret}
+    projected = [
+        {"secret": {"name": secret, "items": [{"key": key, "path": key} for key in keys]}}
+        for secret, keys in sources
+    ]
+    return {"name": TLS_VOLUME, "projected": {"sources": projected}}
 
 
 def build_environment(
@@ -87,17 +135,31 @@ def redis_variables(redis: RedisSpec, access: WorkerAccess) -> list[Variable]:
         for key in ("username", "password"):
             name = f"PELOPS_REDIS_{key.upper()}"
             variables.append(secret_variable(name, access.secret, key, optional=True))
-    sentinel = redis.sentinel
-    if sentinel is not None:
-        master = literal(sentinel.master_name)
-        nodes = literal(",".join(sentinel.nodes))
-        variables.append({"name": "PELOPS_REDIS_SENTINEL_MASTER", "value": master})
-        variables.append({"name": "PELOPS_REDIS_SENTINEL_NODES", "value": nodes})
+    variables += _sentinel_variables(redis, access)
+    if redis.tls is not None and redis.tls.server_name is not None:
+        variables.append(_plain("PELOPS_REDIS_TLS_SERVER_NAME", redis.tls.server_name))
+    if redis.tls is not None and redis.url is None:
+        variables.append(_plain("PELOPS_REDIS_TLS", "true"))
     variables += [
         {"name": name, "value": f"{TLS_MOUNT}/{key}"}
         for key, name in TLS_FILES
         if key in access.tls_keys
     ]
+    return variables
+
+
+def _sentinel_variables(redis: RedisSpec, access: WorkerAccess) -> list[Variable]:
+    sentinel = redis.sentinel
+    if sentinel is None:
+        return []
+    variables = [
+        _plain("PELOPS_REDIS_SENTINEL_MASTER", sentinel.master_name),
+        _plain("PELOPS_REDIS_SENTINEL_NODES", ",".join(sentinel.nodes)),
+    ]
+    if access.sentinel_secret is not None:
+        for key in ("username", "password"):
+            name, secret = f"PELOPS_REDIS_SENTINEL_{key.upper()}", access.sentinel_secret
+            variables.append(secret_variable(name, secret, key, optional=key == "username"))
     return variables
 
 
@@ -128,13 +190,13 @@ def _limits(resource: StreamConsumerGroup) -> list[Variable]:
     limits = {
         "PELOPS_IDLE_LIMIT_MS": str(recovery.processing_timeout_seconds * 1000),
         "PELOPS_MAX_RETRIES": str(recovery.max_retries),
-        "PELOPS_FIELD_PREFIX": literal(recovery.field_prefix),
+        "PELOPS_FIELD_PREFIX": literal(recovery.tuning.field_prefix),
         "PELOPS_MAX_ENTRY_BYTES": str(recovery.max_entry_bytes),
     }
     if recovery.backoff is not None:
         limits |= {
             "PELOPS_BACKOFF_INITIAL_SECONDS": str(recovery.backoff.initial_seconds),
-            "PELOPS_BACKOFF_FACTOR": f"{recovery.backoff.factor:g}",
+            "PELOPS_BACKOFF_FACTOR": str(recovery.backoff.factor),
             "PELOPS_BACKOFF_MAX_SECONDS": str(recovery.backoff.max_seconds),
         }
     return [{"name": name, "value": value} for name, value in limits.items()]
@@ -193,7 +255,7 @@ def archive_address(audit: StreamAudit) -> str:
     if archive.s3 is not None:
         prefix = f"/{archive.s3.prefix.strip('/')}" if archive.s3.prefix else ""
         return f"s3a://{archive.s3.bucket}{prefix}"
-    return ARCHIVE_MOUNT if archive.pvc is not None else str(archive.path)
+    return ARCHIVE_MOUNT if archive.persistent_volume_claim is not None else str(archive.path)
 
 
 def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
@@ -207,9 +269,9 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
         "PELOPS_AUDIT_STUCK_AFTER_MS": _milliseconds(spec.stuck_after_seconds),
         "PELOPS_AUDIT_ARCHIVE": archive_address(audit),
         "PELOPS_AUDIT_PAYLOAD": spec.payload.value.lower(),
-        "PELOPS_AUDIT_RETENTION_DAYS": str(spec.retention_days),
-        "PELOPS_AUDIT_DEADLINE_SECONDS": str(spec.deadline_seconds),
-        "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof_path if spec.evidence else None,
+        "PELOPS_AUDIT_RETENTION_SECONDS": str(spec.retention_seconds),
+        "PELOPS_AUDIT_DEADLINE_SECONDS": str(spec.active_deadline_seconds),
+        "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof.path if spec.evidence else None,
         "PELOPS_AUDIT_S3_ENDPOINT": s3.endpoint if s3 else None,
         "PELOPS_AUDIT_S3_REGION": s3.region if s3 else None,
         # What was found stands in the summary: a run that finds something has not failed.

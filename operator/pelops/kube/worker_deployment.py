@@ -18,6 +18,7 @@ from pelops.kube.container_environment import (
     TLS_VOLUME,
     WorkerAccess,
     build_environment,
+    tls_volume,
 )
 from pelops.kube.trimmed import copy_template
 
@@ -41,7 +42,7 @@ def build_deployment(
     The user's own variables, labels and volumes win over ours of the same name.
 
     Raises:
-        InvalidSpec: `spec.container` names no container of the template.
+        InvalidSpec: `spec.containerName` names no container of the template.
     """
     metadata = resource.metadata
     selector = {RESOURCE_LABEL: metadata.name}
@@ -100,10 +101,11 @@ def _build_template(
     metadata = _object_in(template, "metadata")
     metadata["labels"] = worker_labels(resource)
     pod = _object_in(template, "spec")
-    container = _reading_container(_objects_in(pod, "containers"), resource.spec.container)
+    container = _reading_container(_objects_in(pod, "containers"), resource.spec.container_name)
     container["env"] = _merge_environment(environment, _objects_in(container, "env"))
-    if access.tls_keys and access.secret:
-        _mount_tls(pod, container, access.secret)
+    volume = tls_volume(access)
+    if volume is not None:
+        _mount_tls(pod, container, volume)
     return template
 
 
@@ -144,17 +146,15 @@ def _reading_container(containers: list[Manifest], name: str | None) -> Manifest
             return container
     found = ", ".join(str(c.get("name")) for c in containers)
     raise InvalidSpec(
-        f"spec.container is {name!r}, but spec.template has the containers {found}; name one"
+        f"spec.containerName is {name!r}, but spec.template has the containers {found}; name one"
     )
 
 
-def _mount_tls(pod: Manifest, container: Manifest, secret: str) -> None:
+def _mount_tls(pod: Manifest, container: Manifest, tls: Manifest) -> None:
     volumes = _objects_in(pod, "volumes")
     if any(volume.get("name") == TLS_VOLUME for volume in volumes):
         return
-    items = [{"key": key, "path": key} for key in ("ca.crt", "tls.crt", "tls.key")]
-    source = {"secretName": secret, "optional": True, "items": items}
-    volumes.append({"name": TLS_VOLUME, "secret": source})
+    volumes.append(tls)
     mount = {"name": TLS_VOLUME, "mountPath": TLS_MOUNT, "readOnly": True}
     _objects_in(container, "volumeMounts").append(mount)
 

@@ -139,6 +139,7 @@ def observe_deployment(manifest: Manifest) -> WorkloadObservation:
         selector=str(parse_label_selector(spec.get("selector"))),
         is_rolled_out=status.get("observedGeneration", 0) >= metadata.get("generation", 0),
         failure=_replica_failure(status),
+        overdue=_overdue(status),
     )
 
 
@@ -225,6 +226,13 @@ def _replica_failure(status: Mapping[str, Any]) -> str | None:
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return str(condition.get("message") or condition.get("reason"))
     return None
+
+
+def _overdue(status: Mapping[str, Any]) -> str | None:
+    progressing = _condition(status, "Progressing")
+    if progressing.get("reason") != "ProgressDeadlineExceeded":
+        return None
+    return str(progressing.get("message") or progressing["reason"])
 
 
 def _is_true(status: Mapping[str, Any], kind: str) -> bool:

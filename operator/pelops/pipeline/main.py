@@ -210,12 +210,14 @@ TABLE_FORMATS: Final = ("parquet", "csv", "json", "orc", "jdbc")
 VARIABLES: Final = """\
 variables without an argument:
   PELOPS_REDIS_USERNAME, PELOPS_REDIS_PASSWORD, PELOPS_REDIS_SENTINEL_MASTER,
-  PELOPS_REDIS_SENTINEL_NODES (host:port,...), PELOPS_REDIS_CA_FILE,
-  PELOPS_REDIS_CERT_FILE, PELOPS_REDIS_KEY_FILE
+  PELOPS_REDIS_SENTINEL_NODES (host:port,...), PELOPS_REDIS_SENTINEL_USERNAME,
+  PELOPS_REDIS_SENTINEL_PASSWORD, PELOPS_REDIS_CA_FILE, PELOPS_REDIS_CERT_FILE,
+  PELOPS_REDIS_KEY_FILE, PELOPS_REDIS_TLS_SERVER_NAME (what certificates must name),
+  PELOPS_REDIS_TLS (true: speak TLS to Sentinels without a URL)
   PELOPS_ALLOWED_NETWORKS, PELOPS_ALLOWED_HOSTS, PELOPS_REDIS_HOSTS (where a job may
   connect to, and take its password; set by the operator)
   PELOPS_AUDIT_GROUPS            groups as JSON: [{"stream": ..., "group": ...}, ...]
-  PELOPS_AUDIT_RETENTION_DAYS    how long windows stay in the archive; default: for ever
+  PELOPS_AUDIT_RETENTION_SECONDS how long windows stay in the archive; default: for ever
   PELOPS_AUDIT_DEADLINE_SECONDS  when to stop, with what is finished
   PELOPS_AUDIT_MEMORY_MIB        memory of the machine; three quarters are for Java
   PELOPS_AUDIT_SPARK_FROM        entries from which on a window is worked with Spark;

@@ -21,7 +21,12 @@ from pelops.domain.destinations import (
     parse_address_rules,
     parse_host_patterns,
 )
-from pelops.domain.endpoint import RedisEndpoint, build_endpoint, parse_redis_url
+from pelops.domain.endpoint import (
+    RedisEndpoint,
+    build_endpoint,
+    parse_redis_url,
+    with_sentinel_login,
+)
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
 from pelops.pipeline.errors import WrongPipelineSettings
@@ -134,7 +139,7 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         window=_seconds(chosen.window_seconds, reported, "PELOPS_AUDIT_WINDOW_SECONDS"),
         stuck_after_ms=stuck_after_ms or STUCK_AFTER_MS,
         payload=_read_payload(chosen.payload or reported.text("PELOPS_AUDIT_PAYLOAD")),
-        retention=reported.span("PELOPS_AUDIT_RETENTION_DAYS", timedelta(days=1)),
+        retention=reported.span("PELOPS_AUDIT_RETENTION_SECONDS", timedelta(seconds=1)),
         deadline=reported.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
         aof_path=chosen.aof_path or reported.text("PELOPS_AUDIT_AOF_PATH"),
         findings_exit=reported.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
@@ -340,6 +345,9 @@ def _read_table(
 
 
 PASSWORD: Final = "PELOPS_REDIS_PASSWORD"
+SENTINEL_USERNAME: Final = "PELOPS_REDIS_SENTINEL_USERNAME"
+SENTINEL_PASSWORD: Final = "PELOPS_REDIS_SENTINEL_PASSWORD"
+SERVER_NAME: Final = "PELOPS_REDIS_TLS_SERVER_NAME"
 _PLAIN: Final = {
     "url": "PELOPS_REDIS_URL",
     "username": "PELOPS_REDIS_USERNAME",
@@ -386,10 +394,16 @@ def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisP
             secret={key: value for key, value in fields.items() if value},
             sentinel_master=reported.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
             sentinel_nodes=[node for node in nodes.split(",") if node.strip()],
+            tls=reported.get("PELOPS_REDIS_TLS", "").lower() == "true",
         )
     except InvalidSpec as error:
         raise WrongPipelineSettings(f"PELOPS_REDIS_*: {error}") from error
-    endpoint = _confine(endpoint, reported)
+    endpoint = with_sentinel_login(
+        _confine(endpoint, reported),
+        username=reported.get(SENTINEL_USERNAME),
+        password=reported.get(SENTINEL_PASSWORD),
+    )
+    endpoint = replace(endpoint, server_name=reported.get(SERVER_NAME) or None)
     return RedisPlace(endpoint=endpoint, options=_source_options(endpoint, reported))
 
 
@@ -434,6 +448,12 @@ def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dic
             "sentinels": json.dumps([str(node) for node in endpoint.sentinel.nodes]),
             "sentinelMaster": endpoint.sentinel.master_name,
         }
+        if endpoint.sentinel.password:
+            options["sentinelPasswordEnv"] = SENTINEL_PASSWORD
+        if endpoint.sentinel.username:
+            options["sentinelUsername"] = endpoint.sentinel.username
+    if endpoint.server_name:
+        options["tlsServerName"] = endpoint.server_name
     if endpoint.username:
         options["username"] = endpoint.username
     if endpoint.password:

@@ -54,6 +54,24 @@ KEY_TYPES: Final[Mapping[str, str | None]] = {
     "further": "stream",
     **dict.fromkeys(("others", "locks"), None),  # not looked at: of any type
 }
+# How the text of a script begins, and how it begins in a dry run. There a command that writes does
+# nothing and answers as if it had; the flag has the server refuse any other write.
+_FOR_REAL: Final = "local dry_run = false\n"
+_DRY_RUN: Final = """#!lua flags=no-writes
+local dry_run, redis = true, (function(server)
+  local writes = {{ {writes} }}
+  local function run(call, command, ...)
+    if writes[command] then
+      return command == 'XADD' and '0-1' or 0
+    end
+    return call(command, ...)
+  end
+  return setmetatable({{
+    call = function(...) return run(server.call, ...) end,
+    pcall = function(...) return run(server.pcall, ...) end,
+  }}, {{ __index = server }})
+end)(redis)
+"""
 _LINES: Final = ("KEYS", "ARGV", "READS", "WRITES", "USER", "RETURNS")
 _INCLUDE: Final = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
 _BEGINS: Final = re.compile(r"-- ([A-Z]{4,}) +(\S.*)")
@@ -148,6 +166,13 @@ class Declaration:
     answers: Mapping[str, tuple[Field, ...] | None]  # by verdict; "" without one, None: no list
     text: str  # whole, as servers get it
 
+    @property
+    def dry_text(self) -> str:
+        """The text for dry runs: it decides and answers as the script does, and writes nothing."""
+        words = {one.command.partition("|")[0].upper() for one in self.writes}
+        begin = _DRY_RUN.format(writes=", ".join(f"{word} = true" for word in sorted(words)))
+        return begin + self.text.removeprefix(_FOR_REAL)
+
     def runs(self) -> Iterator[DeclaredCommand]:
         """Every command, reads first."""
         yield from self.reads
@@ -239,7 +264,7 @@ def parse_script(name: str, source: str, package: str = OPERATOR_SCRIPTS) -> Dec
         text="",
     )
     included = "".join(_include(source, package, {}).values())
-    text = _render_locals(declared) + included + _render_refusal(declared, body) + body
+    text = _FOR_REAL + _render_locals(declared) + included + _render_refusal(declared, body) + body
     return replace(declared, text=text)
 
 

@@ -123,7 +123,7 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
     log.debug("Redis at %s: %r", address, error)
     if isinstance(error, exceptions.InvalidResponse):
         why = str(error) if isinstance(error, UnboundedReply) else "it is none of RESP2"
-        return InvalidReply(f"Redis at {address} answers what is no valid reply: {why}")
+        return InvalidReply(f"Redis at {address} sends an invalid reply: {why}")
     shown = describe_failure(error)
     if sent and writes:
         return OutcomeUnknown(f"Redis at {address} was asked to write and did not answer: {shown}")
@@ -145,7 +145,7 @@ _FAILURES: Final = {
 }
 _CERTIFICATE: Final = {  # X509_V_ERR_*, what is wrong with a certificate
     10: "it has expired",
-    18: "it is signed by itself, and not in ca.crt",
+    18: "it is self-signed and not in ca.crt",
     19: "the authority that signed it is not in ca.crt",
     20: "the authority that signed it is not in ca.crt",
     62: "it is for another host name",

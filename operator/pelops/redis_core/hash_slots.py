@@ -43,7 +43,7 @@ class SlotMap:
             ranges = _parse_ranges(reply, answered)
         except (TypeError, ValueError, AttributeError):
             raise InvalidReply(
-                f"Redis at {answered} answers CLUSTER SLOTS with what is no map of slots"
+                f"Redis at {answered} answers CLUSTER SLOTS with an invalid slot map"
             ) from None
         return cls(*zip(*ranges, strict=True)) if ranges else cls()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha1
 from typing import Any, Final, TypeVar
@@ -49,6 +49,7 @@ class Script:
 
     declared: Declaration = field(repr=False)
     sha: str
+    is_dry: bool = False  # the text for dry runs
 
     @property
     def name(self) -> str:
@@ -58,12 +59,18 @@ class Script:
     @property
     def text(self) -> str:
         """What servers get."""
-        return self.declared.text
+        return self.declared.dry_text if self.is_dry else self.declared.text
 
     @property
     def writes(self) -> bool:
         """Whether it may change anything."""
-        return bool(self.declared.writes)
+        return bool(self.declared.writes) and not self.is_dry
+
+    @cached_property
+    def dry(self) -> Script:
+        """The script for dry runs: the same answers, and no write."""
+        text = self.declared.dry_text
+        return Script(declared=self.declared, sha=_name(text), is_dry=True)
 
     @cached_property
     def _expected(self) -> frozenset[str]:
@@ -145,6 +152,10 @@ class ScriptCall:
         """In the script's order."""
         return tuple(key for keys in self.named.values() for key in keys)
 
+    def dry(self) -> ScriptCall:
+        """The same run, which writes nothing."""
+        return replace(self, script=self.script.dry)
+
     def needs(self) -> list[Need]:
         """Every command without which it cannot run."""
         return [
@@ -178,9 +189,12 @@ class ScriptCall:
 def load_script(name: str, package: str = OPERATOR_SCRIPTS) -> Script:
     """The script `lua/<name>.lua` of a package; raises BadDeclaration."""
     declared = read_declaration(name, package)
-    # Redis names scripts by SHA-1.
-    digest = sha1(declared.text.encode(), usedforsecurity=False).hexdigest()
-    return Script(declared=declared, sha=digest)
+    return Script(declared=declared, sha=_name(declared.text))
+
+
+def _name(text: str) -> str:
+    """How Redis names a script: by its SHA-1."""
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def find_denied(needs: Sequence[Need], *, near: Part) -> Command:

@@ -15,16 +15,18 @@ from pelops.redis_core.transport import Command, Login, NodeChannel, Reply
 class MasterFinder:
     """Asks one Sentinel after the other, for a few seconds in all.
 
-    The credentials of the data servers are used for a Sentinel too, but only for one that asks for
-    some.
+    Without credentials of their own, Sentinels are given those of the data servers. Either go only
+    to a Sentinel that asks for some.
     """
 
     def __init__(self, endpoint: RedisEndpoint, sentinel: Sentinel, login: Login) -> None:
         self._answers = SentinelAnswers(sentinel.master_name, sentinel.nodes)
+        has_own = sentinel.password is not None
         self._known_user = replace(
             login,
-            username=endpoint.username,
-            password=endpoint.password,
+            username=sentinel.username if has_own else endpoint.username,
+            password=sentinel.password if has_own else endpoint.password,
+            grant=(sentinel.grant if has_own else None) or login.grant,
             db=0,
             needs_master=False,
         )

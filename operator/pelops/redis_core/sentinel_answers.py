@@ -46,7 +46,7 @@ class SentinelAnswers:
             raise MasterUnknown(f"knows no master {self.master_name}")
         found = _parse_node(address)
         if found is None:
-            raise InvalidReply(f"answers with what is no address of {self.master_name}")
+            raise InvalidReply(f"answers with an invalid address of {self.master_name}")
         if asked in self._nodes:  # of several that are asked at once another may have answered
             self._nodes.remove(asked)
         self._nodes.insert(0, asked)

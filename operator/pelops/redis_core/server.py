@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from redis import exceptions
@@ -63,6 +64,16 @@ class Server:
         self.kind = kind
         self.is_misjudged = False  # it is another topology by now and must be detected anew
         self._router = router
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether it is for dry runs: nothing is ever written through it."""
+        return False
+
+    @cached_property
+    def dry(self) -> Server:
+        """The same server for dry runs: scripts decide and answer there, and write nothing."""
+        return self if self.is_dry else DryServer(self)
 
     @property
     def address(self) -> str:
@@ -145,6 +156,33 @@ class Server:
         if any(isinstance(reply, exceptions.MovedError) for reply in replies):
             self.is_misjudged = True
         return replies
+
+
+class DryServer(Server):
+    """A server through which nothing is written: each script runs as its dry run.
+
+    The one place where a dry run differs from a real one: whoever asks decides as usual.
+    """
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.endpoint, server.kind, server._router)
+        self._server = server
+
+    @property
+    def is_dry(self) -> bool:
+        return True
+
+    async def execute_many(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
+        """As of the server; raises ValueError for a command that writes."""
+        if any(command.writes for command in commands):
+            raise ValueError("a dry run writes nothing")
+        return await self._server.execute_many(commands)
+
+    async def run_many(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+        return await self._server.run_many([call.dry() for call in calls])
+
+    async def close(self) -> None:
+        await self._server.close()
 
 
 def _measure(

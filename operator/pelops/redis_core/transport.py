@@ -72,6 +72,7 @@ class Login:
     db: int = 0
     needs_master: bool = False  # a Sentinel may name a server that is not the master yet
     has_certificate: bool = False  # of our own, in `tls`
+    server_name: str | None = None  # what certificates must name; None: the host connected to
     rules: AddressRules | None = None  # None: any address may be connected to
     grant: CredentialGrant | None = None  # None: credentials go to whatever is connected to
 
@@ -85,6 +86,7 @@ class Login:
             db=endpoint.db,
             needs_master=endpoint.sentinel is not None,
             has_certificate=endpoint.cert_pem is not None,
+            server_name=endpoint.server_name,
             rules=endpoint.rules,
             grant=endpoint.grant,
         )
@@ -338,7 +340,11 @@ class LocatedConnection(Connection):
         if self._login.tls is None:
             return arguments
         # The certificate is about the name, not about the address that it was resolved to.
-        return {**arguments, "ssl": self._login.tls, "server_hostname": self.host}
+        return {
+            **arguments,
+            "ssl": self._login.tls,
+            "server_hostname": self._login.server_name or self.host,
+        }
 
     async def _check_master(self) -> None:
         await self.send_command("INFO", "replication", check_health=False)

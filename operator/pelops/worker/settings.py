@@ -14,12 +14,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
-from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint, with_sentinel_login
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
 from pelops.worker.engine.retries import RetryPolicy
@@ -74,6 +74,7 @@ _SPOKEN: Final = {  # what messages for authors of resources call it
     "spec.redis.sentinel needs both a masterName and at least one node": (
         "PELOPS_REDIS_SENTINEL_MASTER and PELOPS_REDIS_SENTINEL_NODES are needed both, or neither"
     ),
+    "spec.redis.tls is set and the URL": "PELOPS_REDIS_TLS is set and PELOPS_REDIS_URL",
     "no Redis URL: set spec.redis.url, or the key url of the Secret": "PELOPS_REDIS_URL is not set",
     "the key password": "PELOPS_REDIS_PASSWORD",
     "the Secret has a username": "PELOPS_REDIS_USERNAME is set",
@@ -108,13 +109,21 @@ def read_endpoint(environment: Mapping[str, str]) -> RedisEndpoint:
     fields |= {key: _read_file(name, environment.get(name)) for key, name in _TLS_FILES.items()}
     nodes = environment.get("PELOPS_REDIS_SENTINEL_NODES", "")
     try:
-        return build_endpoint(
+        endpoint = build_endpoint(
             secret={key: value for key, value in fields.items() if value},
             sentinel_master=environment.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
             sentinel_nodes=[node for node in nodes.split(",") if node.strip()],
+            tls=read_switch(environment, "PELOPS_REDIS_TLS"),
         )
     except InvalidSpec as error:
         raise InvalidSpec(_in_variables(str(error))) from error
+    endpoint = with_sentinel_login(
+        endpoint,
+        username=environment.get("PELOPS_REDIS_SENTINEL_USERNAME"),
+        password=environment.get("PELOPS_REDIS_SENTINEL_PASSWORD"),
+    )
+    server_name = environment.get("PELOPS_REDIS_TLS_SERVER_NAME") or None
+    return replace(endpoint, server_name=server_name)
 
 
 def _read_file(variable: str, path: str | None) -> bytes:

@@ -166,7 +166,9 @@ def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> A
     secret = settings.sentinel_secret if is_sentinel else settings.secret
     kind: Callable[..., Connection] = CheckedConnection
     if settings.tls:
-        kind = partial(TlsConnection, context=ssl_context(settings))
+        kind = partial(
+            TlsConnection, context=ssl_context(settings), server_name=settings.tls_server_name
+        )
     return kind(
         find=partial(_find_addresses, node, settings),
         host=node.host,
@@ -243,15 +245,20 @@ class TlsConnection(CheckedConnection):
     A server that speaks no TLS waits for the end of what it takes for a command.
     """
 
-    def __init__(self, *, context: ssl.SSLContext, **settings: Any) -> None:
+    def __init__(
+        self, *, context: ssl.SSLContext, server_name: str | None = None, **settings: Any
+    ) -> None:
         self._context = context
+        self._server_name = server_name
         super().__init__(**settings)
 
     def _connect(self) -> Any:
         plain = super()._connect()
         try:
             plain.settimeout(self.socket_connect_timeout)
-            secured = self._context.wrap_socket(plain, server_hostname=self.host)
+            secured = self._context.wrap_socket(
+                plain, server_hostname=self._server_name or self.host
+            )
             secured.settimeout(self.socket_timeout)
         except OSError:
             plain.close()

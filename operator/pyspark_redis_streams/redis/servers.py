@@ -154,6 +154,9 @@ class ServerSettings:
     tls_verify: str = _server("tlsVerify", choice("full", "certificate", "none"), default="full")(
         "What is checked: certificate and host name, the certificate alone, or nothing."
     )
+    tls_server_name: str | None = _server("tlsServerName", TEXT)(
+        "Name that certificates must hold; default the host that is connected to."
+    )
     from_replica: bool = _server("readFrom", either("replica", "master"), default="master")(
         "Read entries from a replica that has them already, else from the master."
     )

@@ -17,6 +17,7 @@ from pelops.api.redis import RedisSpec, SecretRef
 from pelops.api.schema.base import (
     API_VERSION,
     LONGEST_WAIT_SECONDS,
+    MAX_SECONDS,
     ApiModel,
     ObjectMeta,
     ObjectName,
@@ -71,11 +72,11 @@ class Payload(StrEnum):
 
 
 class ClaimSpec(ApiModel):
-    """A volume in the same namespace."""
+    """A PersistentVolumeClaim in the same namespace."""
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
     sub_path: SubPath | None = Field(
-        default=None, description="Directory in the volume to use; the whole volume unless said."
+        default=None, description="Directory in the volume. Default: the whole volume."
     )
 
 
@@ -85,16 +86,14 @@ class S3Spec(ApiModel):
     bucket: Annotated[
         str, Field(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$")
     ] = Field(description="Name of the bucket.")
-    prefix: SubPath | None = Field(
-        default=None, description="What the keys begin with; the bucket's root unless said."
-    )
+    prefix: SubPath | None = Field(default=None, description="Prefix of all keys. Default: none.")
     endpoint: (
         Annotated[str, Field(min_length=1, max_length=512, json_schema_extra=_ENDPOINT_RULES)]
         | None
     ) = Field(
         default=None,
-        description="Address of an S3 of your own, such as https://minio.storage:9000; AWS unless"
-        " said.",
+        description="Address of S3-compatible storage, such as https://minio.storage:9000. Default:"
+        " AWS.",
     )
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")] | None = (
         Field(default=None, description="Region of the bucket.")
@@ -102,7 +101,7 @@ class S3Spec(ApiModel):
     secret_ref: SecretRef | None = Field(
         default=None,
         description="Secret with the keys accessKeyId and secretAccessKey, and sessionToken if"
-        " there is one. Without it the pod's own identity is used.",
+        " there is one. Default: the identity of the pod.",
     )
 
 
@@ -112,9 +111,9 @@ class ArchiveSpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=cel(
             Rule(
-                rule="(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.s3) ? 1 : 0)"
-                " == 1",
-                message="exactly one of path, pvc and s3 says where the archive is",
+                rule="(has(self.path) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0)"
+                " + (has(self.s3) ? 1 : 0) == 1",
+                message="exactly one of path, persistentVolumeClaim and s3 is needed",
                 reason=RuleReason.REQUIRED,
             )
         )
@@ -126,24 +125,34 @@ class ArchiveSpec(ApiModel):
         " address such as hdfs://namenode/audits. What is written inside of the container alone is"
         " gone with it.",
     )
-    pvc: ClaimSpec | None = Field(
+    persistent_volume_claim: ClaimSpec | None = Field(
         default=None, description="A PersistentVolumeClaim, mounted at /archive."
     )
-    s3: S3Spec | None = Field(default=None, description="A bucket of AWS or of an S3 of your own.")
+    s3: S3Spec | None = Field(
+        default=None, description="A bucket of AWS or of S3-compatible storage."
+    )
+
+
+class AofSpec(ApiModel):
+    """The append-only files of Redis, as the job can read them."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/[^\x00]*$")] = Field(
+        description="Directory with the append-only files (appenddirname of Redis), as a path"
+        " inside of the container.",
+    )
+    persistent_volume_claim: ClaimSpec | None = Field(
+        default=None,
+        description="The volume that holds the files, mounted read-only at path. Absent:"
+        " spec.template mounts it.",
+    )
 
 
 class EvidenceSpec(ApiModel):
-    """What else may prove what became of entries."""
+    """Further evidence of what became of entries."""
 
-    aof_path: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/[^\x00]*$")] = Field(
-        description="Directory with the append-only files of Redis (appenddirname): every delivery"
-        " and acknowledgement since the last rewrite stands there, so that what is inferred without"
-        " them is proven. The path inside of the container.",
-    )
-    aof_claim: ClaimSpec | None = Field(
-        default=None,
-        description="The volume that holds them, mounted read-only at aofPath. Without it"
-        " spec.template mounts it.",
+    aof: AofSpec = Field(
+        description="The append-only files of Redis. They hold every delivery and acknowledgement"
+        " since the last rewrite, so that what is inferred without them is proven.",
     )
 
 
@@ -241,8 +250,8 @@ class BackendSpec(ApiModel):
     )
     executors: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None,
-        description="Number of executor pods of a Kubeflow SparkApplication; none unless said: the"
-        " driver does all.",
+        description="Number of executor pods of a Kubeflow SparkApplication. Absent: the driver"
+        " does all the work.",
     )
 
 
@@ -280,14 +289,14 @@ _SPEC_RULES = cel(
         rule="self.backend.type == 'CronJob' || !has(self.archive.path)"
         " || !self.archive.path.startsWith('/') || !has(self.backend.executors)",
         message="executors on other nodes cannot write to a directory of the driver: use"
-        " archive.pvc, archive.s3 or an address with a scheme",
+        " archive.persistentVolumeClaim, archive.s3 or an address with a scheme",
         field_path=".archive.path",
     ),
 )
 
 
 class StreamAuditSpec(ApiModel):
-    """What is asked for."""
+    """Desired state of an audit."""
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
@@ -309,7 +318,7 @@ class StreamAuditSpec(ApiModel):
     job_secret_ref: SecretRef | None = Field(
         default=None,
         description="Secret with the username and password that the job uses, which needs to read"
-        " streams and to write one key per group; redis.secretRef unless said.",
+        " streams and to write one key per group. Default: the Secret of redis.",
     )
     schedule: Schedule = Field(
         description="When to run, in cron's five fields: */15 * * * * is every quarter of an hour."
@@ -318,7 +327,7 @@ class StreamAuditSpec(ApiModel):
     )
     time_zone: TimeZone | None = Field(
         default=None,
-        description="Time zone of the schedule, such as Europe/Berlin; UTC unless said.",
+        description="Time zone of the schedule, such as Europe/Berlin. Default: UTC.",
     )
     window_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=900,
@@ -327,42 +336,51 @@ class StreamAuditSpec(ApiModel):
     )
     stuck_after_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="A pending entry that idles for so long counts as stuck. Unless said, the"
-        " processingTimeoutSeconds of its StreamConsumerGroup; 300 where there is none.",
+        description="Idle time, in seconds, after which a pending entry counts as stuck. Default:"
+        " processingTimeoutSeconds of its StreamConsumerGroup, or 300 without one.",
     )
-    archive: ArchiveSpec = Field(description="Where the windows are kept.")
+    archive: ArchiveSpec = Field(
+        description="Storage of the archive. After a change the audit begins a new archive; the"
+        " former one stays as it is."
+    )
     payload: Payload = Field(
         default=Payload.HASH,
         description="What of the entries is archived beside their IDs. None: nothing. Hash: a hash"
         " that finds duplicates. Full: all fields as well, so that entries can be restored.",
     )
-    retention_days: Annotated[int, Field(ge=1, le=3650)] = Field(
-        default=30, description="For how many days the archive keeps its windows."
+    retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
+        default=2_592_000,
+        description="Seconds for which the archive keeps a window after it was closed; the default"
+        " is 30 days.",
     )
     evidence: EvidenceSpec | None = Field(
-        default=None, description="What else may prove what became of entries."
+        default=None, description="Further evidence of what became of entries."
     )
-    deadline_seconds: Annotated[int, Field(ge=10, le=LONGEST_WAIT_SECONDS)] = Field(
-        default=3600, description="A run that takes longer is ended and counts as failed."
+    active_deadline_seconds: Annotated[int, Field(ge=10, le=LONGEST_WAIT_SECONDS)] = Field(
+        default=3600,
+        description="Seconds after which a run is ended and counts as failed, as in a Job.",
     )
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")] | None = Field(
         default=None,
-        description="Image of the job; unless said, the one that the operator was informed"
-        " (PELOPS_AUDIT_IMAGE).",
+        description="Image of the job. Default: PELOPS_AUDIT_IMAGE of the operator.",
     )
     image_pull_policy: PullPolicy | None = Field(
-        default=None, description="When the image is pulled; Kubernetes' own rule unless said."
+        default=None,
+        description="When the image is pulled. Default: that of Kubernetes, which depends on the"
+        " tag.",
     )
     resources: OpenObject | None = Field(
         default=None,
         description="Requests and limits of the container, as in a pod: {requests: {cpu: 1, memory:"
-        " 2Gi}, limits: {memory: 2Gi}}. Spark takes three quarters of the memory limit.",
+        " 2Gi}, limits: {memory: 2Gi}}. Spark takes three quarters of the memory limit. The fields"
+        " are those of kubectl explain pod.spec.containers.resources.",
     )
     template: OpenObject | None = Field(
         default=None,
-        description="What the job's pod is made from, where a cluster asks for more: a pod template"
-        " with node selectors, tolerations, volumes, an image pull Secret. A container named audit"
-        " in it adds its variables and volume mounts to ours.",
+        description="Pod template that the job's pod begins from, for node selectors, tolerations,"
+        " volumes and image pull Secrets. A container named audit in it adds its variables and"
+        " volume mounts. The fields are those of kubectl explain podtemplate.template; this schema"
+        " does not repeat them, and the API server checks them when the job is created.",
     )
     backend: BackendSpec = Field(default=BackendSpec(), description="What runs the job.")
     suspend: bool = Field(

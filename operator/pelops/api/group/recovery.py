@@ -18,31 +18,28 @@ from pelops.api.schema.base import (
     cel,
 )
 
-DEFAULT_LOCK_FREE_SECONDS: Final = 30
+DEFAULT_GRACE_SECONDS: Final = 30
 DEFAULT_MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 MOST_ENTRY_BYTES: Final = 512 * 1024 * 1024  # the longest value that Redis takes
 
 
 class RecoveryStrategy(StrEnum):
-    """How a stuck entry gets moving again."""
+    """What a scan does with stuck entries.
+
+    "Disabled", since YAML 1.1 reads a bare `Off` as false.
+    """
 
     REQUEUE = "Requeue"
+    RETRY_STREAM = "RetryStream"
     RELEASE = "Release"
-    OFF = "Off"
+    DISABLED = "Disabled"
 
 
 DEFAULT_RECOVERY_STRATEGY: Final = RecoveryStrategy.REQUEUE
 
 
-class RequeueTo(StrEnum):
-    """Where the copy of a stuck entry goes."""
-
-    STREAM = "Stream"
-    RETRY_STREAM = "RetryStream"
-
-
 class BackoffSpec(ApiModel):
-    """How long an entry that failed waits before it is tried again."""
+    """Wait of an entry that failed, before it is tried again."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -55,13 +52,14 @@ class BackoffSpec(ApiModel):
     )
 
     initial_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
-        default=0, description="The wait after the first failure; 0 means none, ever."
+        default=0,
+        description="Seconds to wait after the first failure. With 0 no entry ever waits.",
     )
-    factor: Annotated[float, Field(ge=1, le=10)] = Field(
-        default=2, description="By what the wait grows with each further failure."
+    factor: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=2, description="Factor by which the wait grows with each further failure."
     )
     max_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
-        default=300, description="The longest wait."
+        default=300, description="Longest wait, in seconds."
     )
 
 
@@ -90,15 +88,55 @@ class LocksSpec(ApiModel):
         ),
     ] = Field(
         default="lock:{$tag}:$id",
-        description="The lock's key: $stream is the stream's name, $tag its hash tag, $id the"
-        " entry's ID and $$ a dollar sign. On a Cluster the key must fall into the stream's slot,"
-        " which {$tag} makes sure of.",
+        description="Key of the lock of an entry: $stream stands for the stream's name, $tag for"
+        " its hash tag, $id for the entry's ID and $$ for a dollar sign. On a Cluster the key must"
+        " be in the hash slot of the stream, which {$tag} ensures.",
+    )
+    grace_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
+        default=None,
+        description="Seconds from the delivery of an entry until a missing lock frees it, even from"
+        " a live worker. Take the lock of every entry that was read within that time. Default: 30,"
+        " or processingTimeoutSeconds if that is shorter.",
+    )
+
+
+_FIELD_PREFIX_RULES = cel(
+    Rule(
+        rule="self == oldSelf",
+        message="fieldPrefix cannot be changed: delete this resource with deletionPolicy Retain,"
+        " which keeps the group, and create it again with another prefix once no copy is pending",
+        reason=RuleReason.FORBIDDEN,
+    )
+)
+
+
+class TuningSpec(ApiModel):
+    """Details of recovery that few groups need to change."""
+
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=100,
+        description="Largest number of entries that one script moves. More is faster; fewer block"
+        " the server for a shorter time.",
+    )
+    field_prefix: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=32,
+            pattern=r"^[A-Za-z0-9_.:-]+$",
+            json_schema_extra=_FIELD_PREFIX_RULES,
+        ),
+    ] = Field(
+        default="_",
+        description="Prefix of the names of the fields that Pelops adds to copies, as in"
+        " _original_id and _retry_count. Cannot be changed: copies with the former prefix would"
+        " count as new entries.",
     )
     keyspace_notifications: bool = Field(
         default=False,
-        description="Listen for the locks' expiry. It only makes recovery quicker now and then:"
-        " Redis sends these events late or never. The server must have notify-keyspace-events set;"
-        " the operator does not change it.",
+        description="Listen for the expiry of locks, so that some entries are recovered before the"
+        " next scan. Redis sends these events late or never, so nothing depends on them. The server"
+        " must have notify-keyspace-events set; the operator does not change it.",
     )
 
 
@@ -108,16 +146,25 @@ class RecoverySpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=cel(
             Rule(
-                rule="!has(self.minIdleSeconds)"
-                " || self.minIdleSeconds <= self.processingTimeoutSeconds",
-                message="minIdleSeconds must not be greater than processingTimeoutSeconds",
-                field_path=".minIdleSeconds",
+                rule="!has(self.unmatchedConsumerTimeoutSeconds)"
+                " || self.unmatchedConsumerTimeoutSeconds <= self.processingTimeoutSeconds",
+                message="unmatchedConsumerTimeoutSeconds must be less than or equal to"
+                " processingTimeoutSeconds, which it shortens: lower it, or raise"
+                " processingTimeoutSeconds",
+                field_path=".unmatchedConsumerTimeoutSeconds",
             ),
             Rule(
-                rule="self.strategy != 'Release' || self.requeueTo == 'Stream'",
-                message="requeueTo belongs to strategy Requeue: Release leaves entries where they"
-                " are, with their IDs",
-                field_path=".requeueTo",
+                rule="!has(self.locks) || !has(self.locks.graceSeconds)"
+                " || self.locks.graceSeconds <= self.processingTimeoutSeconds",
+                message="locks.graceSeconds must be less than or equal to"
+                " processingTimeoutSeconds: lower it, or raise processingTimeoutSeconds",
+                field_path=".locks.graceSeconds",
+            ),
+            Rule(
+                rule="!self.tuning.keyspaceNotifications || has(self.locks)",
+                message="tuning.keyspaceNotifications needs locks: only their expiry is listened"
+                " for. Set locks, or leave it out",
+                field_path=".tuning.keyspaceNotifications",
                 reason=RuleReason.FORBIDDEN,
             ),
         )
@@ -125,79 +172,81 @@ class RecoverySpec(ApiModel):
 
     strategy: RecoveryStrategy = Field(
         default=DEFAULT_RECOVERY_STRATEGY,
-        description="Requeue: a stuck entry is copied to the end and acknowledged in one step,"
-        " which suits every worker. Release: it keeps its ID and its place and is handed to workers"
-        ' that claim, such as those of the Pelops SDK. "Off": stuck entries are only counted (write'
-        " it with quotes, since YAML reads a bare Off as false).",
+        description="What a scan does with a stuck entry. Requeue copies it to the end of the"
+        " stream and acknowledges it in one step, which suits every worker; if the stream has other"
+        " groups, nothing is copied, because they would receive the copy too. RetryStream copies it"
+        " to a stream of this group alone, which the workers must read as well. Release leaves it"
+        " in place under its ID and offers it to workers that claim, such as those of the SDK."
+        " Disabled only counts stuck entries, which stay pending.",
     )
-    requeue_to: RequeueTo = Field(
-        default=RequeueTo.STREAM,
-        description="Where Requeue puts the copy. Stream: to the end of the stream, where other"
-        " groups would see it too, so it is refused when there are several groups. RetryStream: to"
-        " a stream of this group alone, which the workers read as well.",
+    dry_run: bool = Field(
+        default=False,
+        description="Observe and decide, and write nothing: not to the stream, the group, the dead"
+        " letters or any other key in Redis, and not to the workers. status.recovery.dryRun, an"
+        " Event and a metric say what recovery would do with how many entries. A group or stream"
+        " that does not exist is not created, and Ready is False then. Set it to false to begin.",
     )
     processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,
-        description="The processing timeout: how long a worker that is alive, or of which nothing "
-        "is known,"
-        " may hold an entry without a heartbeat before the entry counts as stuck. Entries of"
-        " workers that certainly died do not wait for it.",
+        description="Seconds for which a live worker, or one of which nothing is known, may hold an"
+        " entry without a heartbeat before the entry is stuck. Set it longer than the longest"
+        " handler. Entries of workers that certainly died do not wait for it.",
     )
-    min_idle_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
+    unmatched_consumer_timeout_seconds: (
+        Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None
+    ) = Field(
         default=None,
-        description="A shorter processing timeout for two cases: an entry whose lock is gone (30 "
-        "seconds"
-        " unless said), and, only when set here, an entry whose owner is no pod.",
+        description="A shorter processing timeout, in seconds, for entries of consumers whose name"
+        " matches no pod, such as workers outside of the cluster. Set it longer than their longest"
+        " handler. Default: processingTimeoutSeconds.",
     )
-    scan_interval_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
+    scan_period_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
         default=60,
-        description="How often each group is scanned for stuck entries. The death of a pod "
-        "triggers a"
-        " scan at once, whatever this says.",
+        description="Seconds between two scans of the group for stuck entries. The death of a pod"
+        " triggers a scan at once.",
     )
     max_retries: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
-        description="After how many failed retries an entry becomes a dead letter; 0 retries"
-        " nothing. The crash of a neighbour is never an entry's failed attempt.",
+        description="Number of failed retries after which an entry becomes a dead letter. With 0"
+        " nothing is retried. Crashes that another entry caused are not counted.",
     )
     backoff: BackoffSpec | None = Field(
         default=None,
-        description="How long an entry that failed waits before it is tried again, by the operator"
-        " and by workers on the SDK. Without it the operator does not wait, and the SDK waits by"
-        " its own defaults: 1, 2, 4 seconds and so on.",
-    )
-    batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=100,
-        description="How many entries one script may move. More is faster; less holds the server"
-        " for a shorter time.",
+        description="Wait of an entry that failed, before the operator or a worker on the SDK tries"
+        " it again. Absent: the operator does not wait, and the SDK waits 1, 2, 4 seconds and so"
+        " on.",
     )
     max_entry_bytes: Annotated[int, Field(ge=1024, le=MOST_ENTRY_BYTES)] = Field(
         default=DEFAULT_MAX_ENTRY_BYTES,
-        description="The largest stuck entry, in bytes of its fields and values, that is copied to"
-        " the stream, the retry stream or the dead-letter stream; 8 MiB unless said. A copy takes"
-        " the memory once more and holds up the server, about 1 ms for each MiB. A larger entry"
-        " stays pending, and the condition UnmovableEntries reports it. Workers on the SDK leave it"
-        " pending too, instead of making a dead letter of it.",
-    )
-    field_prefix: Annotated[
-        str, Field(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_.:-]+$")
-    ] = Field(
-        default="_",
-        description="What the names of the fields that Pelops adds begin with, as in"
-        " _original_id and _retry_count.",
+        description="Largest stuck entry that is copied, in bytes of its fields and values; the"
+        " default is 8 MiB. A copy takes the memory once more and blocks the server for about 1 ms"
+        " per MiB. A larger entry stays pending, and the condition UnmovableEntries reports it.",
     )
     locks: LocksSpec | None = Field(
         default=None,
-        description="For workers that hold a lock for each entry: a lock that exists keeps its"
-        " entry where it is; without one the entry is free after minIdleSeconds, even of a live"
-        " worker.",
+        description="For workers that hold a lock for each entry: while the lock exists, the entry"
+        " stays; without it the entry is stuck after graceSeconds, even if its worker is alive."
+        " Absent: no locks are looked at.",
+    )
+    tuning: TuningSpec = Field(
+        default=TuningSpec(), description="Details of recovery that few groups need to change."
     )
 
     @property
+    def is_enabled(self) -> bool:
+        """Whether stuck entries are recovered; else they are only counted."""
+        return self.strategy is not RecoveryStrategy.DISABLED
+
+    @property
+    def copies_entries(self) -> bool:
+        """Whether a stuck entry is copied, to the stream or to the retry stream."""
+        return self.strategy in {RecoveryStrategy.REQUEUE, RecoveryStrategy.RETRY_STREAM}
+
+    @property
     def lock_free_seconds(self) -> int:
-        """Return after how much idle time an entry without its lock is free."""
-        wanted = self.min_idle_seconds or DEFAULT_LOCK_FREE_SECONDS
-        return min(wanted, self.processing_timeout_seconds)
+        """Return the idle time in seconds after which an entry without its lock is free."""
+        grace = self.locks.grace_seconds if self.locks else None
+        return min(grace or DEFAULT_GRACE_SECONDS, self.processing_timeout_seconds)
 
 
 # Their last words are those of `DerivedKey`, but for the dead letters.
@@ -216,14 +265,15 @@ class DeadLetterSpec(ApiModel):
 
     stream: Annotated[KeyName, Field(json_schema_extra=_STREAM_RULES)] | None = Field(
         default=None,
-        description="The dead-letter stream. Absent: {STREAM}:GROUP:dlq, in the hash slot of the"
-        " stream. Another one must be in that slot too when Redis is a Cluster, and must not be a"
-        " key that Pelops keeps for a group, such as its ledger.",
+        description="Key of the dead-letter stream: a key that does not exist, or that holds dead"
+        " letters of this group alone. In a Cluster it must be in the hash slot of the stream."
+        " After a change the dead letters in the former stream stay there and no longer expire."
+        " Default: {STREAM}:GROUP:dlq.",
     )
     retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
         default=1_209_600,
-        description="For how long a dead letter is kept; two weeks unless said. Dead letters are"
-        " dropped by age only, never because there are many.",
+        description="Seconds for which a dead letter is kept; the default is two weeks. Dead"
+        " letters are deleted by age only, however many there are.",
     )
 
 
@@ -242,9 +292,11 @@ class RetentionSpec(ApiModel):
 
     max_length: PositiveCount | None = Field(
         default=None,
-        description="Keep about this many entries; older ones go once no group needs them.",
+        description="Number of entries to keep, approximately. Older ones are trimmed once every"
+        " group has acknowledged them.",
     )
     max_age_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(
         default=None,
-        description="Keep entries for this long; older ones go once no group needs them.",
+        description="Seconds to keep entries. Older ones are trimmed once every group has"
+        " acknowledged them.",
     )

@@ -19,14 +19,25 @@ from pelops.api.schema.base import (
 
 
 class ScalingMode(StrEnum):
-    """Who decides the number of workers."""
+    """Who decides the number of workers.
+
+    "Disabled", since YAML 1.1 reads a bare `Off` as false.
+    """
 
     AUTO = "Auto"
     MANUAL = "Manual"
-    OFF = "Off"
+    FOLLOW = "Follow"
+    DISABLED = "Disabled"
 
 
 DEFAULT_SCALING_MODE: Final = ScalingMode.AUTO
+
+
+class Combine(StrEnum):
+    """How the demands of the groups that share one workload become one number."""
+
+    SUM = "Sum"
+    MAX = "Max"
 
 
 class PolicyType(StrEnum):
@@ -58,15 +69,22 @@ class ScalingPolicy(ApiModel):
 
 _Policies = Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=16)]
 _Window = Annotated[int, Field(ge=0, le=3600)]
-_Tolerance = Annotated[float, Field(ge=0, le=1)]
+_TolerancePercent = Annotated[int, Field(ge=0, le=100)]
+# A HorizontalPodAutoscaler lets 4 pods or as many again be added every 15 seconds. Ours adds
+# faster: the backlog is seen each second, and entries that wait cost more than idle pods.
+_UP: Final = (
+    ScalingPolicy(type=PolicyType.PODS, value=10, period_seconds=10),
+    ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=10),
+)
+_DOWN: Final = (ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=15),)
 _ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
 _SELECT = (
-    "Which policy decides when there are several: the one that allows the largest change (Max),"
-    " the smallest (Min), or none, so that this direction is switched off (Disabled)."
+    "The policy that decides when there are several: the one that allows the largest change (Max),"
+    " or the smallest (Min). Disabled switches this direction off."
 )
 _TOLERANCE = (
-    "By how much, as a fraction, the wanted number may differ from the present one before this"
-    " direction is taken; 0.1 unless said."
+    "Difference between the wanted and the present number of workers, in percent of the present"
+    " one, up to which the number stays."
 )
 
 
@@ -75,17 +93,16 @@ class ScaleUpRules(ApiModel):
 
     stabilization_window_seconds: _Window = Field(
         default=0,
-        description="Look back this long and take the smallest number wanted in that time; 0 acts"
-        " at once.",
+        description="Seconds to look back: the smallest number wanted in that time counts. With 0"
+        " workers are added at once.",
     )
-    policies: _Policies | None = Field(
-        default=None,
-        description="Limits on how fast workers are added. Absent: 10 pods or 100 percent every 10"
-        " seconds, whichever is more.",
+    policies: _Policies = Field(
+        default=_UP,
+        description="Limits on how fast workers are added.",
         json_schema_extra=_ATOMIC,
     )
     select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
-    tolerance: _Tolerance | None = Field(default=None, description=_TOLERANCE)
+    tolerance_percent: _TolerancePercent = Field(default=10, description=_TOLERANCE)
 
 
 class ScaleDownRules(ApiModel):
@@ -93,20 +110,23 @@ class ScaleDownRules(ApiModel):
 
     stabilization_window_seconds: _Window = Field(
         default=60,
-        description="Look back this long and take the largest number wanted in that time, so that"
-        " a short lull ends no workers.",
+        description="Seconds to look back: the largest number wanted in that time counts, so that a"
+        " short lull ends no workers.",
     )
-    policies: _Policies | None = Field(
-        default=None,
-        description="Limits on how fast workers are removed. Absent: no limit but the window.",
+    policies: _Policies = Field(
+        default=_DOWN,
+        description="Limits on how fast workers are removed.",
         json_schema_extra=_ATOMIC,
     )
     select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
-    tolerance: _Tolerance | None = Field(default=None, description=_TOLERANCE)
+    tolerance_percent: _TolerancePercent = Field(default=10, description=_TOLERANCE)
 
 
 class BehaviorSpec(ApiModel):
-    """How fast the number of workers may move; the fields of HorizontalPodAutoscaler v2."""
+    """How fast the number of workers may move; the fields of HorizontalPodAutoscaler v2.
+
+    Its `tolerance` is `tolerancePercent` here: a Quantity in a CRD refuses a bare 0.1.
+    """
 
     scale_up: ScaleUpRules = Field(
         default=ScaleUpRules(),
@@ -134,32 +154,40 @@ class ScalingSpec(ApiModel):
         default=DEFAULT_SCALING_MODE,
         description="Who decides the number of workers. Auto: the operator, from the backlog."
         " Manual: spec.replicas, which kubectl scale, a HorizontalPodAutoscaler or KEDA may set"
-        ' through the scale subresource. "Off": nobody here; the workload keeps its own number'
-        " (write it with quotes, since YAML reads a bare Off as false).",
+        " through the scale subresource. Follow: another resource with the same workload, which"
+        " is in mode Auto and counts the demand of this group as well. Disabled: the operator does"
+        " not change the replicas of the workload.",
+    )
+    combine: Combine = Field(
+        default=Combine.SUM,
+        description="How the demands of all groups on this workload become one number, in mode"
+        " Auto. Sum: workers share their time between the streams. Max: each worker serves every"
+        " stream at its full rate, so that the greatest demand is enough for all.",
     )
     min_replicas: Replicas = Field(
         default=0,
-        description="Never fewer workers than this. With 0 an idle group costs no pod, and the"
-        " first new entry brings one back.",
+        description="Smallest number of workers. With 0 an idle group runs no pod, and the first"
+        " new entry starts one.",
     )
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        default=10, description="Never more workers than this."
+        default=10, description="Largest number of workers."
     )
     backlog_per_replica: PositiveCount = Field(
         default=100,
-        description="How many entries of backlog (lag plus pending) one worker is wanted for.",
+        description="Number of entries of backlog (lag plus pending) for which one worker is"
+        " wanted.",
     )
     drain_within_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="Also have enough workers that the backlog is gone within this time at the"
+        description="Seconds within which the backlog is to be processed: adds workers by the"
         " measured rate per worker. Absent: backlogPerReplica and the rate of arrival decide.",
     )
     cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = Field(
         default=60,
-        description="For how long nothing must be owed before the last worker ends.",
+        description="Seconds of zero backlog before the number of workers goes to zero.",
     )
     behavior: BehaviorSpec = Field(
         default=BehaviorSpec(),
-        description="How fast the number may move: the fields of HorizontalPodAutoscaler v2, with a"
-        " scale-down window of 60 seconds.",
+        description="How fast the number of workers may move: the fields of HorizontalPodAutoscaler"
+        " v2, with tolerancePercent (an integer) in place of tolerance, and other defaults.",
     )

@@ -87,6 +87,8 @@ _TEMPLATE_SCHEMA: dict[str, Any] = {
                     "minItems": 1,
                     "maxItems": 64,
                     "items": _CONTAINER,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
                 }
             },
             **_OPEN,
@@ -132,6 +134,12 @@ _START_RULES = cel(
         " || !part.matches('^[0-9]+$'))",
         message="startFrom must be an entry ID of two 64-bit numbers, such as 1700000000000-0",
     ),
+    Rule(
+        rule="self == oldSelf",
+        message="startFrom cannot be changed: it counts only when the group is first created. Move"
+        " the position of a group that exists with XGROUP SETID",
+        reason=RuleReason.FORBIDDEN,
+    ),
 )
 _IMMUTABLE_STREAM = cel(
     Rule(
@@ -149,7 +157,7 @@ _SPEC_RULES = cel(
     ),
     Rule(
         rule="has(self.targetRef) || has(self.template) || !has(self.scaling)"
-        " || self.scaling.mode == 'Off'",
+        " || self.scaling.mode == 'Disabled'",
         message="scaling needs workers: name them in targetRef or template. Without either, as for"
         " a group that a Spark job drives, there is nothing to scale",
         field_path=".scaling",
@@ -164,16 +172,17 @@ _SPEC_RULES = cel(
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
-        rule="!has(self.template) || !has(self.container)"
-        " || self.template.spec.containers.exists(c, c.name == self.container)",
-        message="container must name one of the template's containers",
-        field_path=".container",
+        rule="!has(self.template) || !has(self.containerName)"
+        " || self.template.spec.containers.exists(c, c.name == self.containerName)",
+        message="containerName must name one of the template's containers",
+        field_path=".containerName",
     ),
     Rule(
-        rule="!has(self.template) || has(self.container)"
+        rule="!has(self.template) || has(self.containerName)"
         " || size(self.template.spec.containers) == 1",
-        message="container must say which of the template's several containers reads the stream",
-        field_path=".container",
+        message="containerName must name the one of the template's containers that reads the"
+        " stream",
+        field_path=".containerName",
         reason=RuleReason.REQUIRED,
     ),
     Rule(
@@ -185,84 +194,91 @@ _SPEC_RULES = cel(
 
 
 class StreamConsumerGroupSpec(ApiModel):
-    """What is asked for."""
+    """Desired state of a consumer group and its workers."""
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
     redis: RedisSpec = Field(
-        description="Where Redis (7.0 or later) or Valkey (7.2 or later) is, and with which"
-        " credentials: an address, a Secret, sentinels."
+        description="Address of Redis (7.0 or later) or Valkey (7.2 or later), and the credentials."
+        " When a change leads to another server, the group is created or adopted there; on the"
+        " former server it stays as it is, with its entries, and nothing is copied."
     )
     stream: Annotated[RedisName, Field(json_schema_extra=_IMMUTABLE_STREAM)] = Field(
-        description="Key of the stream. It is made, empty, when it does not exist. Cannot be"
+        description="Key of the stream. An empty stream is created when there is none. Cannot be"
         " changed."
     )
     group: RedisName | None = Field(
         default=None,
-        description="Name of the consumer group; metadata.name unless said. It is made when it"
-        " does not exist, and adopted as it is when it does. Cannot be changed.",
+        description="Name of the consumer group. It is created when it does not exist, and adopted"
+        " as it is when it does. Default: metadata.name. Cannot be changed.",
     )
     start_from: Annotated[
         str, Field(min_length=1, max_length=41, json_schema_extra=_START_RULES)
     ] = Field(
         default="Beginning",
-        description="Where a group that is made for the first time begins: Beginning delivers what"
-        " the stream holds, End only what comes later, an entry ID what comes after it.",
+        description="Position at which a group begins that the operator creates for the first time:"
+        " Beginning delivers what the stream holds, End only what is added later, an entry ID what"
+        " comes after it. It does not move a group that exists. Cannot be changed.",
     )
     target_ref: TargetRef | None = Field(
         default=None,
         description="Workers of your own: a Deployment, or anything else with a scale subresource."
-        " Nothing of it but its replicas is changed. At most one of this and template; with neither"
-        " the group is looked after and its consumers, such as a Spark job, are left alone.",
+        " The operator changes nothing of it but its replicas. At most one of targetRef and"
+        " template. With neither, the group is managed without workers, as for a Spark job.",
     )
     template: PodTemplate | None = Field(
         default=None,
-        description="Workers that the operator runs: the pod template of a Deployment that it makes"
-        " and owns, with PELOPS_* variables added to the reading container. At most one of this and"
-        " targetRef.",
+        description="Workers that the operator runs: the pod template of a Deployment that it"
+        " creates and owns, with PELOPS_* variables added to the container that reads. At most one"
+        " of targetRef and template. The fields are those of kubectl explain"
+        " deployment.spec.template; this schema does not repeat them, because it would be far"
+        " larger and refuse fields of newer versions of Kubernetes. The API server checks them when"
+        " the Deployment is created, and WorkloadReady reports what it refuses.",
     )
-    container: ContainerName | None = Field(
+    container_name: ContainerName | None = Field(
         default=None,
-        description="The container that reads the stream. Needed when a template has several; for"
-        " a targetRef it lets the restart of that container alone free its entries.",
+        description="Name of the container that reads the stream. Required when template has"
+        " several containers. With targetRef it makes the restart of that container alone enough to"
+        " recover its entries; without it, all containers of the pod must have restarted.",
     )
     worker_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the username and password that workers use; redis.secretRef"
-        " unless said.",
+        description="Secret with the username and password that workers use, and their client"
+        " certificate if they have one. Default: the Secrets of redis.",
     )
     replicas: Replicas = Field(
         default=1,
-        description="Number of workers in scaling mode Manual, and of a template without scaling;"
-        " what kubectl scale sets.",
+        description="Number of workers when scaling.mode is Manual, and of a template without"
+        " scaling. kubectl scale sets it.",
     )
     scaling: ScalingSpec | None = Field(
         default=None,
-        description="How many workers. Absent: a target keeps its own number and a template runs"
-        " spec.replicas.",
+        description="Rules for the number of workers. Absent: targetRef keeps its own number, and"
+        " template runs spec.replicas.",
     )
     recovery: RecoverySpec = Field(
         default=RecoverySpec(),
-        description="When an entry counts as stuck, and what is done with it then.",
+        description="Rules for stuck entries: when an entry is stuck, and what a scan does with"
+        " it.",
     )
     dead_letter: DeadLetterSpec = Field(
         default=DeadLetterSpec(),
-        description="Where entries go that cannot be processed, and for how long they are kept.",
+        description="The stream for entries that cannot be processed, and how long it keeps them.",
     )
     retention: RetentionSpec | None = Field(
         default=None,
-        description="How long the stream remembers entries that no group needs any more; what any"
-        " group still owes is never removed. Of two resources on one stream the larger one wins."
-        " Absent: the stream is never trimmed.",
+        description="Limits for entries that every group of the stream has acknowledged;"
+        " undelivered and pending entries are never trimmed. Of several resources on one stream the"
+        " larger limits count. Absent: the stream is never trimmed.",
     )
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.RETAIN,
-        description="What becomes of the group when this resource is deleted. Retain: it stays as"
-        " it is. Delete: the group and its own keys are destroyed, never the stream or its dead"
-        " letters.",
+        description="Effect of deleting this resource. Retain leaves the group as it is. Delete"
+        " destroys the group and its own keys, never the stream or its dead letters.",
     )
     suspend: bool = Field(
-        default=False, description="Only observe: change nothing in Redis and in the workload."
+        default=False,
+        description="Only observe: change nothing in Redis and nothing of the workload.",
     )
 
     @property

@@ -95,6 +95,9 @@ Text = Annotated[str, Field(max_length=1024)]
 
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
 Count = Annotated[int, Field(ge=0, le=MAX_EXACT_INTEGER)]
+# What a resource has before the operator has looked at it, so that no tool takes it for settled.
+UNOBSERVED = -1
+ObservedGeneration = Annotated[int, Field(ge=UNOBSERVED, le=MAX_EXACT_INTEGER)]
 PositiveCount = Annotated[int, Field(ge=1, le=MAX_EXACT_INTEGER)]
 
 

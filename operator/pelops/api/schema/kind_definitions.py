@@ -10,6 +10,27 @@ from pelops.api.group.group_status_model import StreamConsumerGroupStatus
 from pelops.api.group.stream_consumer_group import KIND, StreamConsumerGroupSpec
 from pelops.api.schema.base import KindDefinition, PrinterColumn, Rule, RuleReason, ScalePaths
 
+_READY: Final = (
+    PrinterColumn(
+        name="Ready",
+        type="string",
+        path='.status.conditions[?(@.type=="Ready")].status',
+        description="True when everything that was asked for works.",
+    ),
+    PrinterColumn(
+        name="Reason",
+        type="string",
+        path='.status.conditions[?(@.type=="Ready")].reason',
+        description="Reason of the condition Ready.",
+    ),
+)
+_AGE: Final = PrinterColumn(
+    name="Age",
+    type="date",
+    path=".metadata.creationTimestamp",
+    description="Time since the resource was created.",
+)
+
 STREAM_CONSUMER_GROUP: Final = KindDefinition(
     kind=KIND,
     plural="streamconsumergroups",
@@ -35,33 +56,25 @@ STREAM_CONSUMER_GROUP: Final = KindDefinition(
         ),
     ),
     columns=(
-        PrinterColumn(
-            name="Stream", type="string", path=".spec.stream", description="Key of the stream."
-        ),
-        PrinterColumn(
-            name="Group",
-            type="string",
-            path=".status.group.name",
-            description="Name of the consumer group.",
-        ),
-        PrinterColumn(
-            name="Ready",
-            type="string",
-            path='.status.conditions[?(@.type=="Ready")].status',
-            description="Whether all is well.",
-        ),
+        *_READY,
         PrinterColumn(
             name="Lag",
             type="string",
             path=".status.summary.lag",
-            description="Entries not yet delivered, those of the retry stream included.",
+            description="Number of entries not yet delivered, those of the retry stream included.",
         ),
         PrinterColumn(
             name="Pending",
             type="integer",
             path=".status.group.pending",
-            description="Entries delivered and not yet acknowledged, those of the retry stream"
-            " included.",
+            description="Number of entries delivered and not yet acknowledged, those of the retry"
+            " stream included.",
+        ),
+        PrinterColumn(
+            name="Stuck",
+            type="integer",
+            path=".status.recovery.stuck",
+            description="Number of pending entries that are stuck; empty while that is not known.",
         ),
         PrinterColumn(
             name="Oldest",
@@ -73,48 +86,50 @@ STREAM_CONSUMER_GROUP: Final = KindDefinition(
             name="DLQ",
             type="integer",
             path=".status.deadLetter.length",
-            description="Dead letters.",
+            description="Number of dead letters.",
         ),
         PrinterColumn(
             name="Replicas",
             type="string",
             path=".status.summary.replicas",
-            description="Workers ready of workers there.",
+            description="Ready workers of wanted workers.",
+        ),
+        PrinterColumn(
+            name="Stream",
+            type="string",
+            path=".spec.stream",
+            description="Key of the stream.",
+            is_wide=True,
+        ),
+        PrinterColumn(
+            name="Group",
+            type="string",
+            path=".status.group.name",
+            description="Name of the consumer group.",
+            is_wide=True,
         ),
         PrinterColumn(
             name="Desired",
             type="integer",
             path=".status.desiredReplicas",
-            description="Workers wanted.",
+            description="Number of workers wanted.",
             is_wide=True,
         ),
         PrinterColumn(
             name="Recovered",
             type="integer",
             path=".status.summary.recovered",
-            description="Entries that recovery got moving again.",
+            description="Number of stuck entries that were requeued, or offered and taken.",
             is_wide=True,
         ),
         PrinterColumn(
             name="Redis",
             type="string",
             path=".status.summary.redis",
-            description="The server that answered.",
+            description="Version and topology of the server.",
             is_wide=True,
         ),
-        PrinterColumn(
-            name="Reason",
-            type="string",
-            path='.status.conditions[?(@.type=="Ready")].reason',
-            description="Why it is ready or not.",
-            is_wide=True,
-        ),
-        PrinterColumn(
-            name="Age",
-            type="date",
-            path=".metadata.creationTimestamp",
-            description="Since when the resource exists.",
-        ),
+        _AGE,
     ),
     selectable_fields=(
         ".spec.stream",
@@ -149,12 +164,7 @@ STREAM_AUDIT: Final = KindDefinition(
         ),
     ),
     columns=(
-        PrinterColumn(
-            name="Window",
-            type="string",
-            path=".status.summary.window",
-            description="Number of the newest window that was accounted for.",
-        ),
+        *_READY,
         PrinterColumn(
             name="Verdict",
             type="string",
@@ -165,61 +175,48 @@ STREAM_AUDIT: Final = KindDefinition(
             name="Lost",
             type="integer",
             path=".status.summary.lost",
-            description="Entries proven lost that nobody has acknowledged.",
+            description="Number of entries that are proven lost and not acknowledged by a person.",
         ),
         PrinterColumn(
             name="Stuck",
             type="integer",
             path=".status.summary.stuck",
-            description="Entries that are stuck.",
+            description="Number of entries that are stuck.",
         ),
         PrinterColumn(
             name="Dead",
             type="integer",
             path=".status.summary.deadLettered",
-            description="Entries that became dead letters in the newest windows.",
+            description="Number of entries of the newest windows that became dead letters.",
+        ),
+        PrinterColumn(
+            name="Window",
+            type="integer",
+            path=".status.summary.window",
+            description="Number of the newest window that was audited.",
         ),
         PrinterColumn(
             name="Groups",
             type="string",
             path=".status.summary.groups",
-            description="Groups that were audited of those that should be.",
+            description="Audited groups of all groups that are to be audited.",
             is_wide=True,
         ),
         PrinterColumn(
             name="Schedule",
             type="string",
             path=".spec.schedule",
-            description="When it runs.",
+            description="Schedule of the runs.",
             is_wide=True,
         ),
         PrinterColumn(
             name="Last-Run",
             type="date",
             path=".status.run.lastStartTime",
-            description="Since the last run began.",
+            description="Time since the last run began.",
             is_wide=True,
         ),
-        PrinterColumn(
-            name="Ready",
-            type="string",
-            path='.status.conditions[?(@.type=="Ready")].status',
-            description="Whether it runs as asked.",
-            is_wide=True,
-        ),
-        PrinterColumn(
-            name="Reason",
-            type="string",
-            path='.status.conditions[?(@.type=="Ready")].reason',
-            description="Why it is ready or not.",
-            is_wide=True,
-        ),
-        PrinterColumn(
-            name="Age",
-            type="date",
-            path=".metadata.creationTimestamp",
-            description="Since when the resource exists.",
-        ),
+        _AGE,
     ),
     selectable_fields=(
         ".spec.suspend",

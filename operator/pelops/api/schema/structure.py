@@ -23,6 +23,8 @@ _KEPT: Final = {
     "minItems", "minLength", "minimum", "pattern", "properties", "required", "type",
 }  # fmt: skip
 _FORMATS: Final = {"date-time", "int32", "int64"}
+LIST_TYPE: Final = "x-kubernetes-list-type"
+_LARGEST_INT32: Final = 2**31 - 1
 _ORDER: Final = (
     "description", "type", "format", "default", "enum", "required", "properties", "items",
 )  # fmt: skip
@@ -70,9 +72,15 @@ def _convert(node: Mapping[str, Any], place: _Place) -> Schema:
     converted: Schema = {}
     for keyword, value in flat.items():
         converted.update(_convert_keyword(keyword, value, place))
+    if converted.get("type") == "integer":
+        converted.setdefault("format", _integer_format(converted))
     if "description" in converted:
         converted["description"] += render_default_sentence(converted)
     return _in_order(converted)
+
+
+def _integer_format(schema: Mapping[str, Any]) -> str:
+    return "int32" if schema.get("maximum", _LARGEST_INT32 + 1) <= _LARGEST_INT32 else "int64"
 
 
 def _flatten(node: Schema, place: _Place) -> tuple[Schema, _Place]:
@@ -133,13 +141,11 @@ def render_default_sentence(schema: Mapping[str, Any]) -> str:
 
 
 def _without_none(value: Any) -> Any:
-    """Return the default as the API server needs it: absent, not null, and whole numbers whole."""
+    """Return the default as the API server needs it: absent, not null."""
     if isinstance(value, Mapping):
         return {k: _without_none(v) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):
         return [_without_none(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
     return value
 
 
@@ -148,7 +154,7 @@ def _in_order(schema: Schema) -> Schema:
     return first | {key: schema[key] for key in sorted(schema.keys() - first.keys())}
 
 
-_TYPES: Final = {"object", "array", "string", "integer", "number", "boolean"}
+_TYPES: Final = {"object", "array", "string", "integer", "boolean"}
 _NEVER: Final = {
     "$ref", "$defs", "anyOf", "oneOf", "allOf", "not", "uniqueItems", "prefixItems", "const",
     "examples", "patternProperties", "propertyNames", "title", "additionalProperties", "nullable",
@@ -157,7 +163,6 @@ _LOOK_AROUND: Final = ("(?=", "(?!", "(?<=", "(?<!")
 _UNBOUNDED: Final = {
     "array": ("maxItems",),
     "integer": ("minimum", "maximum"),
-    "number": ("minimum", "maximum"),
 }
 _REASONS: Final = {
     "FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate",
@@ -198,6 +203,8 @@ def _shape_problems(schema: SchemaView) -> Iterator[str]:
         yield f"requires undeclared {sorted(unknown)}"
     if schema.get("type") == "array" and "items" not in schema:
         yield "an array without items"
+    if schema.get("type") == "array":
+        yield from _list_problems(schema)
     if any(look in schema.get("pattern", "") for look in _LOOK_AROUND):
         yield "RE2 has no look-around"
     for child, sub in schema.get("properties", {}).items():
@@ -205,8 +212,22 @@ def _shape_problems(schema: SchemaView) -> Iterator[str]:
             yield f"{child} has no description"
 
 
+def _list_problems(schema: SchemaView) -> Iterator[str]:
+    kind = schema.get(LIST_TYPE)
+    if kind not in {"atomic", "set", "map"}:
+        yield f"an array without {LIST_TYPE}"
+    keys = set(schema.get("x-kubernetes-list-map-keys", ()))
+    if (kind == "map") != bool(keys):
+        yield "x-kubernetes-list-map-keys go with a list of type map"
+    missing = keys - set(schema.get("items", {}).get("required", ()))
+    if missing:
+        yield f"keys {sorted(missing)} of a map are not required"
+
+
 def _bound_problems(schema: SchemaView) -> Iterator[str]:
     kind = schema.get("type", "")
+    if kind == "integer" and schema.get("format") not in {"int32", "int64"}:
+        yield "an integer without the format int32 or int64"
     if kind == "string" and not {"maxLength", "enum", "format"} & schema.keys():
         yield "a string without maxLength"
     for bound in _UNBOUNDED.get(kind, ()):

@@ -136,16 +136,18 @@ class AuditActions:
     def _remove_spark(self, observed: ObservedAudit) -> PlannedAction | None:
         """The ScheduledSparkApplication that the status reports, once it is asked for no more."""
         audit = observed.facts.audit
-        uid, reported = audit.metadata.uid, (audit.status.job if audit.status else None) or ""
-        is_there = reported.startswith(f"{SCHEDULED_SPARK_APPLICATION.kind}/")
-        if not is_there or uid in self._cleared:
+        uid, reported = audit.metadata.uid, audit.status.job_ref if audit.status else None
+        is_there = reported is not None and reported.kind == SCHEDULED_SPARK_APPLICATION.kind
+        if reported is None or not is_there or uid in self._cleared:
             return None
 
         async def write() -> None:
             await self._spark.remove_scheduled(audit)
             self._cleared.add(uid)
 
-        return PlannedAction(part=AuditPart.JOB, what=f"removing {reported}", do=write)
+        return PlannedAction(
+            part=AuditPart.JOB, what=f"removing {reported.kind} {reported.name}", do=write
+        )
 
     def _remove_cron_job(self, observed: ObservedAudit) -> PlannedAction | None:
         """The CronJob of a backend that is asked for no more."""
@@ -188,7 +190,7 @@ class AuditActions:
             part=AuditPart.JOB,
             what=what,
             do=write,
-            secrets=(plan.redis.secret_ref, plan.job_secret),
+            secrets=(*plan.redis.secret_refs, plan.job_secret),
         )
 
     def _acknowledge(self, observed: ObservedAudit) -> PlannedAction | None:
@@ -271,7 +273,7 @@ class SparkActions:
             part=AuditPart.JOB,
             what=what,
             do=write,
-            secrets=(plan.redis.secret_ref, plan.job_secret),
+            secrets=(*plan.redis.secret_refs, plan.job_secret),
         )
 
     def _start(self, observed: ObservedAudit) -> PlannedAction | None:
@@ -301,7 +303,7 @@ class SparkActions:
             part=AuditPart.JOB,
             what=what,
             do=write,
-            secrets=(plan.redis.secret_ref, plan.job_secret),
+            secrets=(*plan.redis.secret_refs, plan.job_secret),
         )
 
     def _remove_old(self, observed: ObservedAudit) -> PlannedAction | None:

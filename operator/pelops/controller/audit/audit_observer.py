@@ -349,8 +349,8 @@ def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding
     return Finding(
         reason=Reason.SECRET_MISSING,
         message=(
-            f"Secret {secret} of {field} does not exist, cannot be read, or lacks what the job "
-            f"needs; let it hold {keys}. Pelops goes on by itself when it does"
+            f"Secret {secret} of {field} does not exist, cannot be read, or has not all keys "
+            f"that the job needs: add {keys}. Pelops continues as soon as it has them"
         ),
     )
 
@@ -366,7 +366,9 @@ def name_taken(kind: Kind, name: str) -> Finding:
     """An object of somebody else's has the name that the audit's would have."""
     return Finding(
         reason=Reason.NAME_TAKEN,
-        message=f"{kind.kind} {name} exists and belongs to somebody else; delete or rename it",
+        message=(
+            f"{kind.kind} {name} exists and this StreamAudit did not create it: delete or rename it"
+        ),
         is_terminal=True,
     )
 
@@ -382,6 +384,15 @@ def job_label(audit: StreamAudit) -> str:
     if kind is SPARK_APPLICATION:
         return f"{kind.kind}/{name}-*"
     return f"{kind.kind if kind else 'CronJob'}/{name}"
+
+
+def job_reference(audit: StreamAudit) -> dict[str, str]:
+    """The object that runs an audit, without a name where each run has an object of its own."""
+    kind = spark_kind(audit) or CRON_JOB
+    reference = {"apiVersion": kind.api_version, "kind": kind.kind}
+    if kind is SPARK_APPLICATION:
+        return reference
+    return {**reference, "name": audit_job_name(audit.metadata.name)}
 
 
 def _missing(kind: Kind, error: Exception) -> Finding:

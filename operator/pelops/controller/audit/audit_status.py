@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
-from pelops.api.audit.audit_status_model import MOST_GROUPS_REPORTED
+from pelops.api.audit.audit_status_model import MOST_GROUPS_REPORTED, ReportedVerdict
 from pelops.api.schema.base import MAX_EXACT_INTEGER
+from pelops.controller.audit.audit_observer import job_reference
 from pelops.controller.runtime.kind import PreviousStatus, Status, render_heading
 from pelops.domain.audit import (
     AuditRecord,
     AuditVerdict,
+    Certainty,
     EntryStatus,
     worst_certainty,
     worst_verdict,
@@ -70,7 +72,7 @@ def render_audit_status(
     """The whole status. What cannot be seen now stays as it was told."""
     status: Status = {
         **render_heading(conditions, previous, now),
-        "job": facts.job if facts.runs.exists else None,
+        "jobRef": job_reference(facts.audit) if facts.runs.exists else None,
         "run": _render_runs(facts.runs),
     }
     if facts.redis_problem is not None:
@@ -88,7 +90,7 @@ def report_windows(before: Status, after: Status) -> Happening | None:
     summary = after.get("summary") or {}
     verdict = summary.get("verdict", "")
     severity: Literal["Normal", "Warning"] = (
-        "Normal" if verdict == AuditVerdict.BALANCED else "Warning"
+        "Normal" if verdict == ReportedVerdict.BALANCED else "Warning"
     )
     numbers = ", ".join(
         f"{summary[name]} {word}"
@@ -100,12 +102,12 @@ def report_windows(before: Status, after: Status) -> Happening | None:
         )
         if name in summary
     )
-    sentences = [group.get("sentence", "") for group in (after.get("groups") or ())[:1]]
+    sentences = [group.get("message", "") for group in (after.get("groups") or ())[:1]]
     certainty = summary.get("certainty")
     message = (
-        f"{verdict} ({certainty})" if verdict == AuditVerdict.BALANCED and certainty else verdict
+        f"{verdict} ({certainty})" if verdict == ReportedVerdict.BALANCED and certainty else verdict
     )
-    note = f"Window {summary.get('window')}: {message}; {numbers}. {' '.join(sentences)}"
+    note = f"Window {summary.get('window')}: {message.lower()}; {numbers}. {' '.join(sentences)}"
     return Happening(
         type=severity,
         reason=Reason.WINDOW_AUDITED,
@@ -116,7 +118,7 @@ def report_windows(before: Status, after: Status) -> Happening | None:
 
 
 def _newest(status: Status) -> str:
-    times = [group["time"] for group in status.get("groups") or () if group.get("time")]
+    times = [one["windowEndTime"] for one in status.get("groups") or () if one.get("windowEndTime")]
     return max(times, default="")
 
 
@@ -124,7 +126,7 @@ def _render_runs(runs: Runs) -> Status:
     return _present(
         {
             "lastStartTime": render_time(runs.last_start) if runs.last_start else None,
-            "lastSuccessTime": render_time(runs.last_success) if runs.last_success else None,
+            "lastSuccessfulTime": render_time(runs.last_success) if runs.last_success else None,
             "active": runs.is_active if runs.last_start else None,
             "failedStartTime": render_time(runs.failed_start) if runs.failed_start else None,
         }
@@ -139,9 +141,9 @@ def _render_summary(facts: AuditFacts) -> Status:
     verdict = worst_verdict([record.summary.verdict for record in records])
     return _present(
         {
-            "window": str(min(record.summary.window.number for record in records)),
-            "verdict": verdict.value if verdict else None,
-            "certainty": worst_certainty(record.summary.certainty for record in records).value,
+            "window": min(record.summary.window.number for record in records),
+            "verdict": _word(verdict) if verdict else None,
+            "certainty": _word(worst_certainty(one.summary.certainty for one in records)),
             "produced": _sum(record.summary.produced for record in records),
             "lost": _sum(record.unacknowledged for record in records),
             "stuck": _sum(_stuck(record) for record in records),
@@ -162,7 +164,7 @@ def _place(group: Status) -> tuple[bool, bool, bool, str, str]:
     return (
         not group.get("lost"),
         not (group.get("failing") or group.get("behindRetention")),
-        group.get("verdict") == AuditVerdict.BALANCED,
+        group.get("verdict") == ReportedVerdict.BALANCED,
         group["stream"],
         group["group"],
     )
@@ -185,10 +187,10 @@ def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
         {
             **status,
             "window": summary.window.number,
-            "time": render_time(summary.window.at),
-            "verdict": summary.verdict.value,
-            "certainty": summary.certainty.value,
-            "sentence": shorten(_printable(summary.sentence), 512),
+            "windowEndTime": render_time(summary.window.at),
+            "verdict": _word(summary.verdict),
+            "certainty": _word(summary.certainty),
+            "message": shorten(_printable(summary.sentence), 512),
             "produced": summary.produced,
             "stuck": _stuck(record),
             "deadLettered": _count(record, EntryStatus.DEAD_LETTERED),
@@ -197,6 +199,11 @@ def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
             "lost": record.unacknowledged,
         }
     )
+
+
+def _word(one: AuditVerdict | Certainty) -> str:
+    """A word of the pipeline as the API writes it."""
+    return one.value.capitalize()
 
 
 def _count(record: AuditRecord, status: EntryStatus) -> int:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup, StreamConsumerGroupSpec
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.group.group_observer import (
     GroupMemories,
@@ -49,6 +49,7 @@ from pelops.controller.runtime.kind import (
 from pelops.controller.runtime.namespaces import NamespaceLevels
 from pelops.controller.scaling.loop import Scaling, ScalingParts
 from pelops.controller.workload.pods import PodChange
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.ledger import CreationReason, GroupCreation
@@ -57,7 +58,7 @@ from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from pelops.kube.event_recorder import Happening
-from pelops.metrics import QUEUE_DEPTH, RESOURCES, forget_group
+from pelops.metrics import GROUP_FACTS, QUEUE_DEPTH, RESOURCES, forget_group
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation
@@ -71,6 +72,7 @@ from pelops.policy.group.provisioning import (
     needs_retry_stream,
     plan_provisioning,
 )
+from pelops.policy.recovery.dry_run import read_dry_run
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_streams.group.lifecycle import (
@@ -102,9 +104,12 @@ class GroupActions:
         self._budget = budget
 
     def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
-        """The first thing that is not as it should be, or None. Raises InvalidSpec."""
+        """The first thing that is not as it should be, or None. Raises InvalidSpec.
+
+        None in a dry run as well: here decisions become writes.
+        """
         facts = observed.facts
-        if facts.resource.spec.suspend or facts.redis_problem is not None:
+        if facts.resource.spec.suspend or facts.is_dry or facts.redis_problem is not None:
             return None
         action = self._settle_finalizer(observed) or self._provision(observed, memory)
         if action is None and facts.is_group_ready:
@@ -207,7 +212,7 @@ class GroupDeletion:
         Raises PelopsError when it did not work.
         """
         decision = decide_cleanup(
-            deletes_group=resource.spec.deletion_policy == "Delete" and not resource.spec.suspend,
+            deletes_group=_deletes_group(resource.spec),
             deleted_at=resource.metadata.deletion_timestamp or now,
             failure=memory.cleanup_failure,
             now=now,
@@ -235,32 +240,40 @@ class GroupDeletion:
             return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
         if destroyed.verdict is DestroyVerdict.ABSENT:
             return "", False  # most often another replica was faster, and reports it
-        return f"Left group {keys.group} alone: this resource does not act on it", False
+        return f"Did not destroy group {keys.group}: another resource manages it", False
+
+
+def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
+    is_asked_for = spec.deletion_policy == "Delete"
+    return is_asked_for and not spec.suspend and not spec.recovery.dry_run
 
 
 def report_abandoned(problem: str) -> Happening:
     """A resource goes whose spec cannot be read: nobody can say what to destroy."""
-    note = f"The group stays in Redis, for the spec cannot be read: {problem}"
-    return Happening(type="Warning", reason=Reason.LEFT_BEHIND, action="Delete", note=note)
+    note = (
+        "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
+        f"read: {problem}"
+    )
+    return Happening(type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note)
 
 
 def describe_destroyed(keys: GroupKeys, copies: int) -> str:
     """What went with the group, and what stays."""
-    note = f"Destroyed group {keys.group}; its stream and dead letters stay"
+    note = f"Destroyed group {keys.group}; its stream and its dead letters stay in Redis"
     if not copies:
         return note
     return (
-        f"{note}. At least {copies} copies of stuck entries in its retry stream {keys.retry} were "
-        "not acknowledged and went with it; as long as the stream holds the originals, a new "
-        "group with startFrom: Beginning delivers them"
+        f"{note}. Its retry stream {keys.retry} was deleted with at least {copies} copies of stuck "
+        "entries that were not acknowledged; while the stream contains the originals, a new group "
+        "with startFrom: Beginning delivers them"
     )
 
 
 def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
-    left_behind = decision.reason is Reason.LEFT_BEHIND
+    left_behind = decision.reason is Reason.GROUP_NOT_DESTROYED
     return Happening(
         type="Warning" if left_behind or is_loss else "Normal",
-        reason=Reason.LEFT_BEHIND if left_behind else Reason.GROUP_REMOVED,
+        reason=Reason.GROUP_NOT_DESTROYED if left_behind else Reason.GROUP_REMOVED,
         action="Delete",
         note=note,
     )
@@ -287,6 +300,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         self._settings = settings
         self._notices = notices
         cache = self._cache = WorkloadCache(clock, services.cache)
+        self._shared = SharedWorkloads(cache)
         targets = Targets(api, cache, clock)
         observer = GroupObserver(cache, services.connections, targets, cluster=cluster)
         reporter = Reporter(api, self.api, identity=settings.identity)
@@ -296,7 +310,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         self._deletion = GroupDeletion(observer)
         self._actions = GroupActions(
             self.finalizer,
-            WorkloadActions(api, cache, targets),
+            WorkloadActions(api, cache, targets, observer),
             UpkeepActions(api, cache, identity=settings.identity),
             BudgetActions(api, cache),
         )
@@ -312,10 +326,11 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             reporter=reporter,
             hears=self._listening.problem,
             identity=settings.identity,
+            make_due=self.queue.add,
         )
-        self._scans = ScanLoop(
-            Scanner(parts, clock), cache, services.members, services.progress, clock
-        )
+        scanner = Scanner(parts, clock)
+        self._dry_runs = scanner.dry_runs
+        self._scans = ScanLoop(scanner, cache, services.members, services.progress, clock)
         scaling_parts = ScalingParts(
             api=api,
             cache=cache,
@@ -339,8 +354,19 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        audits = self._notices(one.name)
-        observed = replace(observed, facts=replace(observed.facts, scaling=scaling, audits=audits))
+        part, demands = observed.facts.part, None
+        if part is not None and part.is_shared and part.leader is not None and one.rank == 0:
+            demands = self._scaling.demands((one.name[0], part.leader.name))
+        changes: dict[str, Any] = {
+            "scaling": scaling,
+            "audits": self._notices(one.name),
+            "demands": demands,
+        }
+        if observed.facts.is_dry and observed.facts.recovers:
+            status = one.resource.status
+            reported = read_dry_run(status.recovery if status else None)
+            changes["dry_run"] = self._dry_runs.get(one.resource.metadata) or reported
+        observed = replace(observed, facts=replace(observed.facts, **changes))
         if one.resource.spec.template is not None:
             observed = replace(observed, level=await self._levels.level(one.name[0]))
         server, keys, memory = observed.server, observed.facts.keys, one.memory
@@ -406,6 +432,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     def forget(self, name: Name) -> None:
         forget_group(*name)
+        self._dry_runs.forget(name)
 
     # --- how it is reported
 
@@ -415,6 +442,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def measure(self, observation: ObservedGroup, decision: StatusDecision) -> None:
         measure_resource(observation.facts, is_ready=decision.conditions[0].is_true)
 
+    def measure_failure(self, name: Name) -> None:
+        GROUP_FACTS["ready"].set(0, *name)
+
     def count(self, *, waiting: int, known: int) -> None:
         QUEUE_DEPTH.set(waiting)
         RESOURCES.set(known)
@@ -422,8 +452,8 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     # --- what runs beside the passes
 
     def rank_key(self, metadata: ObjectMeta) -> str:
-        """Without the kind: scans and scaling rank for the same key."""
-        return metadata.key
+        """The workers, as for scaling: who decides about them knows what each group asks for."""
+        return self._shared.key((metadata.namespace, metadata.name))
 
     def heed(self, kind: Kind, names: set[Name]) -> None:
         if kind == STREAM_AUDIT:
@@ -454,7 +484,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def _listeners(self) -> Iterator[StreamConsumerGroup]:
         """The resources that ask for their locks' expiry to be listened for."""
         for manifest in list(self._cache.resources.values()):
-            locks = ((manifest.get("spec") or {}).get("recovery") or {}).get("locks") or {}
-            if locks.get("keyspaceNotifications"):
+            recovery = (manifest.get("spec") or {}).get("recovery") or {}
+            if (recovery.get("tuning") or {}).get("keyspaceNotifications"):
                 with contextlib.suppress(InvalidSpec):
                     yield StreamConsumerGroup.parse(manifest)

@@ -22,6 +22,7 @@ from pelops.api.redis import RedisSpec
 from pelops.controller.runtime.cache import Name, Recent
 from pelops.controller.runtime.connections import Connections, explain_unreachable
 from pelops.controller.runtime.kind import Memory
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
@@ -37,11 +38,9 @@ from pelops.kube.pod_security import PodSecurity
 from pelops.policy.group.losses import Holders, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
 from pelops.policy.group.provisioning import (
-    Claim,
     StreamUser,
     decide_conflict,
     decide_letters_in_use,
-    decide_target_owner,
     needs_offer_stream,
     needs_retry_stream,
 )
@@ -159,16 +158,19 @@ class GroupObserver:
         self._targets = targets
         self._cluster = cluster  # identity of this Kubernetes cluster; empty when unknown
         self._former = FormerRetryStreams(time.monotonic)
+        self._shared = SharedWorkloads(cache)
 
     async def observe(self, resource: StreamConsumerGroup) -> ObservedGroup:
         """Everything that is known now. Raises KubernetesUnavailable."""
         owner = self.owner_of(resource)
         (redis,) = await self.observe_redis([resource], with_consumers=True)
         workload, problem = await self.observe_workload(resource)
+        part = self._shared.part((owner.namespace, owner.name))
         facts = Facts(
             resource=resource,
             workload=workload,
-            scaling=decide_fixed(resource.spec, workload)
+            part=part,
+            scaling=decide_fixed(resource.spec, workload, part)
             or keep_hands_off(resource.spec, redis_problem=redis.problem, workload_problem=problem),
             keys=redis.keys,
             stream=redis.stream,
@@ -198,14 +200,17 @@ class GroupObserver:
         )
 
     async def connect(self, resource: StreamConsumerGroup) -> tuple[Server, GroupKeys]:
-        """The server and the keys of a resource. Raises PelopsError with the cause."""
+        """The server and the keys of a resource. Raises PelopsError with the cause.
+
+        For a dry run it is a server through which nothing can be written, whoever asks for it.
+        """
         spec = resource.spec
         stream = spec.dead_letter.stream
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
         server = await self._connections.server(spec.redis, resource.metadata.namespace)
         if server.kind.topology is Topology.CLUSTER:
             check_slots(keys)
-        return server, keys
+        return (server.dry if spec.recovery.dry_run else server), keys
 
     async def has_former_retry(
         self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys
@@ -231,7 +236,9 @@ class GroupObserver:
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
                 request = _look(resource, view, view.keys, is_deep=uid in deep)
-                asked[view.server][uid] = replace(request, with_consumers=with_consumers)
+                asked[view.server][uid] = replace(
+                    request, with_consumers=with_consumers, with_letters=with_consumers
+                )
         seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [
@@ -297,27 +304,7 @@ class GroupObserver:
         workload, problem = await self._targets.observe(resource)
         if problem is None and resource.spec.template is not None:
             problem = find_name_taken(resource, workload)
-        return workload, problem or self._target_conflict(resource, workload)
-
-    def _target_conflict(
-        self, resource: StreamConsumerGroup, workload: WorkloadObservation
-    ) -> Finding | None:
-        names = self._cache.resources_of(workload.target)
-        claims = [self._claim(name) for name in names if name in self._cache.resources]
-        own = [claim for claim in claims if claim.uid == resource.metadata.uid]
-        # A resource that was deleted meanwhile claims nothing.
-        return decide_target_owner(own[0], claims, target=str(workload.target)) if own else None
-
-    def _claim(self, name: Name) -> Claim:
-        manifest = self._cache.resources[name]
-        metadata = manifest["metadata"]
-        return Claim(
-            is_guest=not manifest["spec"].get("template"),
-            created=metadata["creationTimestamp"],
-            uid=metadata["uid"],
-            namespace=name[0],
-            name=name[1],
-        )
+        return workload, problem
 
 
 def names_stream(manifest: Manifest, resource: StreamConsumerGroup, stream: str) -> bool:
@@ -329,8 +316,18 @@ def names_stream(manifest: Manifest, resource: StreamConsumerGroup, stream: str)
     is_same_place = (
         secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
     )
-    is_same_redis = redis.get("url") == ours.redis.url and is_same_secret and is_same_place
+    is_same_address = redis.get("url") == ours.redis.url and _asks_same_sentinels(redis, ours.redis)
+    is_same_redis = is_same_address and is_same_secret and is_same_place
     return bool(spec.get("stream") == stream and is_same_redis)
+
+
+def _asks_same_sentinels(redis: Mapping[str, Any], ours: RedisSpec) -> bool:
+    theirs = redis.get("sentinel") or {}
+    own = ours.sentinel
+    if own is None:
+        return not theirs
+    is_same_master = theirs.get("masterName") == own.master_name
+    return is_same_master and set(theirs.get("nodes") or ()) == set(own.nodes)
 
 
 def _stream_user(manifest: Manifest) -> StreamUser:
@@ -376,8 +373,8 @@ def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation
     return Finding(
         reason=Reason.NAME_TAKEN,
         message=(
-            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
-            "it in spec.targetRef instead of spec.template"
+            f"{workload.target} exists but was not created by Pelops for this resource: delete or "
+            "rename it, or name it in spec.targetRef instead of spec.template"
         ),
         is_terminal=True,
     )

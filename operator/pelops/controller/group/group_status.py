@@ -12,10 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.schema.base import MAX_EXACT_INTEGER
 from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.domain.entry_id import EntryId
+from pelops.domain.recovery import LetterReason, Trigger
 from pelops.domain.state import OwnerRecord
 from pelops.domain.stream_observation import (
     GroupBacklog,
@@ -23,8 +25,23 @@ from pelops.domain.stream_observation import (
     RetryObservation,
     StreamObservation,
 )
-from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
-from pelops.policy.status.facts import Facts
+from pelops.metrics import (
+    ALREADY_HANDLED,
+    DEAD_LETTERED,
+    ENTRIES_ADDED,
+    ENTRIES_READ,
+    GROUP_FACTS,
+    OFFERED,
+    PAYLOAD_GONE,
+    RELEASED,
+    REQUEUED,
+    SKIPPED_ALIVE,
+    STREAM_FACTS,
+    forget_stream,
+)
+from pelops.policy.recovery.dry_run import DryRun
+from pelops.policy.scaling.sharing import show_demand
+from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType
 
 # Paths of what moves with every entry.
@@ -50,16 +67,29 @@ _MOVING = (
     ("recovery", "waiting"),
     ("recovery", "offered"),
     ("recovery", "unmovable"),
+    ("recovery", "stuck"),
     ("summary", "lag"),
     ("summary", "recovered"),
 )
 
+_FIRST_TIME_MS: Final = 1_000_000_000_000  # 2001: a lower ID was given by hand
+# What is NaN while Redis cannot be observed.
+_OBSERVED: Final = (
+    *("lag", "pending", "oldest", "oldest_idle", "oldest_undelivered", "stuck", "last_scan"),
+    *("consumers", "dead_letters", "oldest_dead_letter", "offered"),
+)
 _STREAM_LABELS: Final = ("main", "retry")  # values of the label `stream`
-_REPORTS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
+_REPORTS_SCALING: Final = frozenset(
+    {
+        ConditionType.SCALING_ACTIVE,
+        *(ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED),
+    }
+)
 
 
 def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
     """Whether the status has to be written, and how urgently."""
+    wished, live = _without_scan_time(wished), _without_scan_time(live)
     if wished == live:
         return Difference.NONE
     if _without_numbers(wished) == _without_numbers(live):
@@ -90,6 +120,7 @@ def render_status(
         "retryStream": _render_retry(facts),
         "deadLetter": _render_dead_letter(facts),
         "recovery": _render_recovery(facts),
+        "scaling": _render_sharing(facts, previous.status.get("scaling") or {}),
         "redis": _present({"topology": facts.topology, "version": facts.server_version}),
         "summary": _render_summary(facts),
     }
@@ -183,12 +214,71 @@ def _render_recovery(facts: Facts) -> Status | None:
             "released": _exact(totals.released),
             "deadLettered": _exact(totals.dead_lettered),
             "payloadGone": _exact(totals.payload_gone),
+            "stuck": None if report.stuck is None else _exact(report.stuck),
             "waiting": _exact(report.waiting) if facts.recovers else None,
             "offered": _exact(report.offered) if facts.recovers else None,
             "unmovable": _exact(report.unmovable) if facts.recovers else None,
+            "lastScanTime": _render_scan_time(facts.state.scanned_at),
             "unmatchedConsumers": list(facts.unmatched_consumers),
+            "dryRun": _render_dry_run(facts.dry_run),
         }
     )
+
+
+def _render_dry_run(found: DryRun | None) -> Status | None:
+    if found is None:
+        return None
+    outcomes = [
+        {"action": action.value, "reason": reason, "entries": _exact(count)}
+        for action, reason, count in found.rows()
+    ]
+    report = found.report
+    return {"stuck": _exact(found.stuck)} | _present(
+        {
+            "outcomes": outcomes,
+            "reason": report.reason,
+            "message": printable(report.message, 1024),
+        }
+    )
+
+
+SHOWN: Final = 20  # resources with the same workers
+
+
+def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
+    """Who decides, and what each group asks for; None when nobody else has these workers.
+
+    A replica that does not know what they ask for repeats what was reported.
+    """
+    part, own = facts.part, facts.resource.metadata.name
+    if part is None or not part.is_shared:
+        return None
+    asked: dict[str, str | None] = {}
+    if part.leader is None or not part.leader.counts:
+        pass  # nobody asks for anything
+    elif facts.demands is None:
+        each = (before, *(before.get("sharedWith") or ()))
+        asked = {one.get("name", own): one.get("demand") for one in each}
+    else:
+        known = facts.demands.items()
+        asked = {name: None if one is None else show_demand(one) for name, one in known}
+    leader = part.leader
+    leads = "" if leader is None else leader.uid
+    others = sorted(part.others, key=lambda one: (one.uid != leads, one.name))[:SHOWN]
+    return _present(
+        {
+            "leader": None if leader is None else leader.name,
+            "demand": asked.get(own),
+            "sharedWith": [
+                _present({"name": one.name, "mode": one.mode, "demand": asked.get(one.name)})
+                for one in others
+            ],
+        }
+    )
+
+
+def _render_scan_time(scanned_at: datetime | None) -> str | None:
+    return None if scanned_at is None else render_time(scanned_at)
 
 
 def _render_summary(facts: Facts) -> Status:
@@ -233,6 +323,13 @@ def _present(fields: Mapping[str, Any]) -> Status:
     return {key: value for key, value in fields.items() if value not in (None, "", {}, [])}
 
 
+def _without_scan_time(status: Mapping[str, Any]) -> Status:
+    """The status but for the time of the last scan, which passes while nothing happens."""
+    recovery = dict(status.get("recovery") or {})
+    recovery.pop("lastScanTime", None)
+    return {**status, "recovery": recovery}
+
+
 def _without_numbers(status: Mapping[str, Any]) -> Status:
     rest: Status = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in status.items()
@@ -242,16 +339,33 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
             rest[part].pop(field, None)
             if not rest[part]:
                 del rest[part]
+    dry_run = rest.get("recovery", {}).get("dryRun")
+    if dry_run:
+        alike = [{**row, "entries": 0} for row in dry_run.get("outcomes") or ()]
+        rest["recovery"]["dryRun"] = {**dry_run, "stuck": 0, "outcomes": alike}
+    if isinstance(rest.get("scaling"), dict):
+        rest["scaling"] = _without_demands(rest["scaling"])
     rest["conditions"] = _without_scaling_message(rest.get("conditions") or ())
     return rest
+
+
+def _without_demands(scaling: Mapping[str, Any]) -> Status:
+    shared = scaling.get("sharedWith") or ()
+    names = [(one.get("name"), one.get("mode")) for one in shared]
+    return {"leader": scaling.get("leader"), "sharedWith": names}
 
 
 def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:
     """The conditions but for the numbers that decided about scaling, which Ready may repeat."""
     reported = [dict(condition) for condition in conditions]
-    messages = {c.get("message") for c in reported if c.get("type") == ConditionType.SCALING_ACTIVE}
+    messages = tuple(
+        c["message"]
+        for c in reported
+        if c.get("type") == ConditionType.SCALING_ACTIVE and c.get("message")
+    )
     for condition in reported:
-        if condition.get("type") in _REPORTS_SCALING and condition.get("message") in messages:
+        repeats = bool(messages) and str(condition.get("message")).endswith(messages)
+        if repeats and condition.get("type") in _REPORTS_SCALING:
             condition["message"] = ""
     return reported
 
@@ -266,8 +380,28 @@ def measure_resource(facts: Facts, *, is_ready: bool) -> None:
         "desired": float(_desired_replicas(facts)),
     }
     for fact, value in values.items():
-        GROUP_FACTS[fact].labels(*name).set(value)
-    measure_group(name, None if facts.is_foreign else facts.stream)
+        GROUP_FACTS[fact].set(value, *name)
+    seen = None if facts.is_foreign else facts.stream
+    measure_group(name, None if seen is None else replace(seen, state=facts.state))
+    if not facts.is_dry:
+        _begin_counters(name, facts.resource.spec.recovery.strategy)
+
+
+def _begin_counters(name: tuple[str, str], strategy: RecoveryStrategy) -> None:
+    """Have series at 0 of what recovery may count, so that the first event is an increase."""
+    if strategy is RecoveryStrategy.DISABLED:
+        return
+    by_trigger = {
+        RecoveryStrategy.REQUEUE: (REQUEUED,),
+        RecoveryStrategy.RETRY_STREAM: (REQUEUED,),
+        RecoveryStrategy.RELEASE: (OFFERED, RELEASED),
+    }
+    for counter in by_trigger[strategy]:
+        for trigger in Trigger:
+            counter.begin(*name, trigger.value)
+    DEAD_LETTERED.begin(*name, LetterReason.MAX_RETRIES.value)
+    for counter in (PAYLOAD_GONE, SKIPPED_ALIVE, ALREADY_HANDLED):
+        counter.begin(*name)
 
 
 def _desired_replicas(facts: Facts) -> int:
@@ -281,11 +415,15 @@ def _desired_replicas(facts: Facts) -> int:
 def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> None:
     """Set the gauges of what was observed in Redis; None: it could not be observed."""
     for fact, value in _group_values(stream).items():
-        GROUP_FACTS[fact].labels(*name).set(value)
+        GROUP_FACTS[fact].set(value, *name)
     if stream is None or stream.group is None:
         for part in [label for label in _STREAM_LABELS if _is_measured(name, label)]:
             _measure_part(name, part, dict.fromkeys(STREAM_FACTS, math.nan))
         return
+    if stream.entries_added is not None:
+        ENTRIES_ADDED.follow(stream.entries_added, *name)
+    if stream.group.entries_read is not None:
+        ENTRIES_READ.follow(stream.group.entries_read, *name)
     _measure_part(name, "main", _backlog_values(stream.group, stream.server_time))
     if stream.retry is None:
         forget_stream(*name, "retry")
@@ -294,27 +432,48 @@ def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> No
 
 
 def _is_measured(name: tuple[str, str], part: str) -> bool:
-    return (*name, part) in STREAM_FACTS["lag"]._metrics
+    return STREAM_FACTS["lag"].value(*name, part) is not None
 
 
 def _measure_part(name: tuple[str, str], part: str, values: dict[str, float]) -> None:
     for fact, value in values.items():
-        STREAM_FACTS[fact].labels(*name, part).set(value)
+        STREAM_FACTS[fact].set(value, *name, part)
 
 
 def _group_values(stream: StreamObservation | None) -> dict[str, float]:
     backlog = None if stream is None else stream.backlog
     if stream is None or stream.group is None or backlog is None:
         # What cannot be seen is not what was seen last.
-        return dict.fromkeys(
-            ("lag", "pending", "oldest", "consumers", "dead_letters", "offered"), math.nan
-        )
-    return {
-        **_backlog_values(backlog, stream.server_time),
+        return dict.fromkeys(_OBSERVED, math.nan)
+    now, state, idle = stream.server_time, stream.state, backlog.lowest_idle
+    values = {
+        **_backlog_values(backlog, now),
+        "oldest_idle": 0.0 if idle is None else idle.total_seconds(),
+        "oldest_undelivered": _undelivered_s(backlog, now),
+        "stuck": math.nan if state.report.stuck is None else float(state.report.stuck),
+        "last_scan": math.nan if state.scanned_at is None else state.scanned_at.timestamp(),
         "consumers": float(stream.group.consumers),
         "dead_letters": float(stream.dead_letters),
-        "offered": float(stream.state.report.offered),
+        "offered": float(state.report.offered),
     }
+    if stream.first_dead_letter is not None:
+        values["oldest_dead_letter"] = _age_s(stream.first_dead_letter, now)
+    elif not stream.dead_letters:
+        values["oldest_dead_letter"] = 0.0
+    return values  # looks of scaling do not read the first dead letter: its age stays as it was
+
+
+def _undelivered_s(backlog: GroupBacklog, now: datetime) -> float:
+    if backlog.first_undelivered is not None:
+        return _age_s(backlog.first_undelivered, now)
+    return 0.0 if backlog.lag == 0 else math.nan
+
+
+def _age_s(entry_id: EntryId, now: datetime) -> float:
+    """Seconds since the entry was added; NaN when its ID is no time, since a user chose it."""
+    if entry_id.ms < _FIRST_TIME_MS:
+        return math.nan
+    return max(0.0, now.timestamp() - entry_id.ms / 1000)
 
 
 def _backlog_values(

@@ -122,7 +122,7 @@ class UpkeepActions:
         is_paused = after is not None and now < after <= now + RETURN_AGAIN
         if is_paused or not needs_return(spec.recovery, work.stream):
             return None
-        reason = "spec.recovery does not ask for the retry stream any more"
+        reason = "spec.recovery no longer uses the retry stream"
 
         async def write() -> Happening | None:
             returned, moved, calls = Returned(may_continue=True), 0, 0
@@ -131,7 +131,7 @@ class UpkeepActions:
                     work.server,
                     keys,
                     work.observed.owner,
-                    field_prefix=spec.recovery.field_prefix,
+                    field_prefix=spec.recovery.tuning.field_prefix,
                     max_entry_bytes=spec.recovery.max_entry_bytes,
                     actor=self._identity,
                     reason=reason,
@@ -339,7 +339,10 @@ class _Upkeep:
                 type="Normal",
                 reason=Reason.DEAD_LETTERS_EXPIRED,
                 action="Expire",
-                note=f"{letters} dead letters were older than {kept} and are gone",
+                note=(
+                    f"Deleted {letters} dead letters of {self.keys.dead_letter} that were older "
+                    f"than {kept}"
+                ),
                 occurrence=str(last),
             )
 

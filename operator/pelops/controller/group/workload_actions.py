@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from pelops.controller.group.group_observer import GroupMemory, GroupPart, ObservedGroup
+from pelops.controller.group.group_observer import (
+    GroupMemory,
+    GroupObserver,
+    GroupPart,
+    ObservedGroup,
+)
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.scaling.scale_writes import Fleet, Victims
@@ -35,11 +40,13 @@ REFUSED_S: Final = 600.0  # how long a refusal is accepted; workers run without 
 class WorkloadActions:
     """Finds the next action for the workers of a group that is ready."""
 
-    def __init__(self, api: KubeApi, cache: WorkloadCache, targets: Targets) -> None:
+    def __init__(
+        self, api: KubeApi, cache: WorkloadCache, targets: Targets, observer: GroupObserver
+    ) -> None:
         self._api = api
         self._cache = cache
         self._targets = targets
-        self._victims = Victims(api, cache)
+        self._victims = Victims(api, cache, observer)
 
     def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""
@@ -90,7 +97,7 @@ class WorkloadActions:
             part=GroupPart.WORKLOAD,
             what=what,
             do=write,
-            secrets=(spec.redis.secret_ref, spec.worker_secret_ref),
+            secrets=(*spec.redis.secret_refs, spec.worker_secret_ref),
         )
 
     def _remove_former(self, observed: ObservedGroup) -> PlannedAction | None:
@@ -233,10 +240,11 @@ class BudgetActions:
             f"since PodDisruptionBudget {other} selects the same pods",
             Happening(
                 type="Normal",
-                reason=Reason.BUDGET_GIVES_WAY,
+                reason=Reason.POD_DISRUPTION_BUDGET_CONFLICT,
                 action="Protect",
-                note=f"PodDisruptionBudget {other} selects the workers, and an eviction fails for "
-                f"a pod that two budgets select: {name[1]} is removed",
+                note=f"PodDisruptionBudget {other} selects the workers as well, and Kubernetes "
+                "does not evict a pod that two budgets select: deleted PodDisruptionBudget "
+                f"{name[1]}",
                 occurrence=known.uid,
             ),
         )
@@ -259,10 +267,10 @@ class BudgetActions:
 def _refused(name: Name, error: Exception) -> Happening:
     return Happening(
         type="Warning",
-        reason=Reason.BUDGET_REFUSED,
+        reason=Reason.POD_DISRUPTION_BUDGET_REFUSED,
         action="Protect",
-        note=f"PodDisruptionBudget {name[1]} was refused, so that a drain may take all workers at "
-        f"once: {error}",
+        note=f"PodDisruptionBudget {name[1]} cannot be created, so a drain may evict all workers "
+        f"at once: {error}",
     )
 
 

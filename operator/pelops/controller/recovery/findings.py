@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from pelops.api.group.group_status_model import DryRunAction
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Cutoff, EntryVerdict, LetterReason, Offers, Trigger
 from pelops.domain.state import ScanReport
@@ -23,6 +24,7 @@ from pelops.metrics import (
     VERDICTS,
 )
 from pelops.policy.recovery.attempts import OwnerPlan
+from pelops.policy.recovery.dry_run import DryRun, decide_dry_run, find_reason
 from pelops.policy.recovery.scan_interval import (
     FIRST_PAUSE,
     Unfinished,
@@ -36,7 +38,11 @@ from pelops.redis_streams.recovery.suspects import Settled
 MOST_EVENTS = 5  # of one scan; more owners are told in one
 MOST_NAMES = 5
 _UNMOVABLE = frozenset({EntryVerdict.TOO_WIDE, EntryVerdict.TOO_LARGE})
+# Why a stuck entry stays where it is; not all that is young, locked or another's is stuck.
+_STUCK = (EntryVerdict.HELD, EntryVerdict.WAITING, EntryVerdict.REFUSED, *_UNMOVABLE)
 Severity = Literal["Normal", "Warning"]
+for _verdict in EntryVerdict:
+    VERDICTS.labels(_verdict.value)
 
 
 @dataclass(slots=True)
@@ -47,6 +53,7 @@ class OwnerTally:
     dead: int = 0
     gone: int = 0
     why: str = ""
+    cutoff_reason: str = ""  # of the last batch; empty: its entries idled
     first: EntryId | None = None
     at: datetime | None = None  # the server's time of the last batch
 
@@ -64,9 +71,14 @@ class Findings:
     at: datetime | None = None  # the server's time of its beginning
     by_owner: dict[str, OwnerTally] = field(default_factory=dict)
     verdicts: Counter[EntryVerdict] = field(default_factory=Counter)
+    # Entries by action, by the reason of the cutoff or of the dead letter, and by owner.
+    decided: Counter[tuple[DryRunAction, str, str]] = field(default_factory=Counter)
     offered: int = 0  # entries offered to workers that claim, by this scan
     offers: Offers | None = None  # what became of those that were offered before
     skipped: int = 0  # idle, but their owners live and are within their limit
+    # Stuck entries of streams of which nothing may be recovered: only counted.
+    counted: int = 0
+    is_counted: bool = True  # False: it is not known which entries are stuck
     waiting: int = 0  # suspects that wait for their turn or their backoff
     under_way: int = 0  # of the retry batch
     young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
@@ -86,6 +98,13 @@ class Findings:
         """Entries that are deliverable again, or on offer now."""
         return self.offered + sum(tally.requeued for tally in self.by_owner.values())
 
+    @property
+    def stuck(self) -> int:
+        """Stuck entries that this scan left where they are."""
+        untaken = self.offers.untaken if self.offers else 0
+        left = sum(self.verdicts[verdict] for verdict in _STUCK)
+        return self.counted + self.waiting + self.offered + untaken + left
+
     def unfinished(self, retry_batch: str) -> Unfinished:
         """What a later scan may get on with. `chunk` is what this one found written."""
         return Unfinished(
@@ -103,8 +122,11 @@ class Findings:
         tally = self.by_owner.setdefault(owner, OwnerTally())
         tally.requeued += batch.moved
         tally.gone += batch.gone
-        tally.why = cutoff.message if cutoff is not None else "idle past the limit"
+        tally.why = cutoff.message if cutoff is not None else "idle beyond the processing timeout"
         tally.first = tally.first or batch.first_recovered
+        tally.cutoff_reason = cutoff.reason.value if cutoff is not None else ""
+        self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner] += batch.moved
+        self.decided[DryRunAction.DEAD_LETTER, LetterReason.PAYLOAD_GONE.value, owner] += batch.gone
         if batch.moved or batch.gone:
             tally.at = batch.now
         self._count_stays(batch.stays)
@@ -114,6 +136,10 @@ class Findings:
         tally = self.by_owner.setdefault(owner.owner, OwnerTally())
         tally.requeued += done.copied
         tally.dead += done.dead
+        self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner.owner] += done.copied
+        self.decided[DryRunAction.DEAD_LETTER, LetterReason.MAX_RETRIES.value, owner.owner] += (
+            done.dead
+        )
         if owner.settlements:
             tally.first = tally.first or owner.settlements[0].entry_id
         self._count_stays(done.stays)
@@ -125,12 +151,29 @@ class Findings:
         if wait is not None:
             self.earliest = min(self.earliest or wait, wait)
 
-    def offer(self, done: Settled) -> None:
+    def offer(self, owner: OwnerPlan, done: Settled) -> None:
         """Count what was offered."""
+        reason = self.by_owner.get(owner.owner, OwnerTally()).cutoff_reason
+        self.decided[DryRunAction.RELEASE, reason, owner.owner] += done.copied
         self.offered += done.copied
         if done.copied:
             self.earliest = min(self.earliest or FIRST_PAUSE, FIRST_PAUSE)
         self._count_stays(done.stays)
+
+    def dry_run(self) -> DryRun:
+        """What a scan that wrote nothing would have done."""
+        unmatched = set(self.unmatched)
+        moved = [
+            (action, find_reason(owner, reason, unmatched), count)
+            for (action, reason, owner), count in self.decided.items()
+        ]
+        return decide_dry_run(
+            moved,
+            self.verdicts,
+            waiting=self.waiting,
+            counted=self.counted,
+            report=self.report(),
+        )
 
     def await_end(self, cutoff: Cutoff, now: datetime) -> None:
         """Look again when the passing of time alone may prove the end of a pod."""
@@ -150,11 +193,12 @@ class Findings:
             is_partial=self.is_partial,
             waiting=self.waiting,
             offered=self.offered + untaken,
+            stuck=self.stuck if self.is_counted else None,
             is_not_taken=self.offers is not None and is_not_taken(self.offers),
         )
 
     def measure(self, namespace: str, name: str) -> None:
-        """Add everything to the metrics; a series begins with the first thing that it counts."""
+        """Add everything to the metrics."""
         tallies = self.by_owner.values()
         trigger = self.trigger.value
         taken = self.offers.taken if self.offers else {}
@@ -170,7 +214,7 @@ class Findings:
         )
         for counter, labels, count in counts:
             if count:
-                counter.labels(namespace, name, *labels).inc(count)
+                counter.add(namespace, name, *labels, count=count)
         for verdict, count in self.verdicts.items():
             VERDICTS.labels(verdict.value).inc(count)
 
@@ -189,19 +233,20 @@ class Findings:
     def _report_rest(self) -> Iterator[Happening]:
         if self.dangling:
             note = (
-                "Bodies of pending entries were trimmed or deleted while workers hold these: if "
-                "such a worker fails, its entry cannot be delivered again. The lowest is "
-                f"{self.lowest_dangling}"
+                "Pending entries were trimmed or deleted from the stream while their workers "
+                f"process them (lowest ID {self.lowest_dangling}): if such a worker fails, its "
+                "entry cannot be delivered again. Find what trims or deletes entries before they "
+                "are acknowledged"
             )
             occurrence = str(self.lowest_dangling)
-            yield _report("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
+            yield _report("Warning", Reason.PENDING_ENTRY_DELETED, "Observe", note, occurrence)
         if self.offered:
-            note = f"Offered {_entries(self.offered)} to workers that claim"
+            note = f"Offered {_entries(self.offered)} to workers that claim entries"
             yield _report("Normal", Reason.RELEASED, "Release", note, str(self.at))
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
             more = len(self.removed) - MOST_NAMES
-            note = f"Removed consumers of pods that are gone: {shown}"
+            note = f"Removed consumers without pending entries whose pods are gone: {shown}"
             note += f" and {more} more" if more > 0 else ""
             yield _report("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
@@ -211,17 +256,20 @@ class Findings:
 
 
 def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
-    shown = owner or "no consumer"
+    shown = f"consumer {owner}" if owner else "no consumer"
     if tally.requeued:
         note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
         yield _report("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
-        note = f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream"
+        note = (
+            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream: processing failed "
+            "more often than spec.recovery.maxRetries allows"
+        )
         yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:
         note = (
-            f"{_entries(tally.gone)} of {shown} had lost their bodies to deletion or trimming; "
-            "recorded as PayloadGone and acknowledged"
+            f"Acknowledged {_entries(tally.gone)} of {shown} that had been trimmed or deleted "
+            "while pending, and recorded them in the dead-letter stream with reason PayloadGone"
         )
         yield _report("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
@@ -230,8 +278,8 @@ def _report_many(reported: list[tuple[str, OwnerTally]]) -> Happening:
     tallies = [tally for _, tally in reported]
     note = (
         f"Of {len(reported)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
-        f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, "
-        f"{sum(t.gone for t in tallies)} had lost their bodies"
+        f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, acknowledged "
+        f"{sum(t.gone for t in tallies)} that had been trimmed or deleted while pending"
     )
     is_bad = any(tally.dead or tally.gone for tally in tallies)
     reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED

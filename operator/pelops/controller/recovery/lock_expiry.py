@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Gate, Limits, Place
@@ -40,7 +39,7 @@ LIMITS: Final = Limits(deadline_s=5.0, per_namespace=64, per_endpoint=64)
 
 UNSEEN: Final = (
     "notifications are asked for and cannot be seen: set notify-keyspace-events to Ex on every "
-    "master, or spec.recovery.locks.keyspaceNotifications to false"
+    "master, or spec.recovery.tuning.keyspaceNotifications to false"
 )
 _DENIED: Final = "notifications are asked for and cannot be seen: {}"
 
@@ -51,9 +50,9 @@ RequestScan = Callable[[Name, str], None]
 def wants_notifications(resource: StreamConsumerGroup) -> bool:
     """Whether this resource asks for notifications and has a use for them."""
     spec = resource.spec
-    locks = spec.recovery.locks
-    is_recovering = spec.recovery.strategy != RecoveryStrategy.OFF and not spec.suspend
-    return locks is not None and locks.keyspace_notifications and is_recovering
+    recovery = spec.recovery
+    is_recovering = recovery.is_enabled and not spec.suspend
+    return recovery.locks is not None and recovery.tuning.keyspace_notifications and is_recovering
 
 
 @dataclass(slots=True, kw_only=True)

@@ -95,7 +95,7 @@ async def _observe_pod(api: KubeApi, namespace: str, name: str, observed: Observ
         message = f"pods may not be read, so only idle time decides: {error}"
         observed.doubts[name] = no_cutoff(LivenessReason.FORBIDDEN, message)
     except KubernetesError as error:
-        message = f"pod {name} cannot be looked at, so only idle time decides: {error}"
+        message = f"pod {name} cannot be read, so only the processing timeout applies: {error}"
         observed.doubts[name] = no_cutoff(LivenessReason.UNREADABLE, message)
 
 

@@ -122,6 +122,7 @@ class Failure:
 
 
 MOST_PAGES: Final = 2_000  # of pending entries in which one scan looks for idle ones
+MOST_DRY_PAGES: Final = 20_000  # the same of a dry run, which nobody goes on with
 AFTER_A_PART: Final = timedelta(seconds=1)
 FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one retry batch after the other, in one scan
 BETWEEN_READS: Final = 2 * ONE_READ
@@ -161,7 +162,6 @@ class StreamScan:
         self._rules = decide_rules(ground.recovery)
         self._limits: ProcessingTimeouts = decide_processing_timeouts(ground.recovery)
         self._crashes: list[Crash] = []
-        self._known: set[EntryId] = set()  # of dead owners, and answered
         self._idle: dict[str, Failure] = {}
 
     @property
@@ -251,8 +251,6 @@ class StreamScan:
             self._take(owner, judgement.cutoff, batch)
             self._ground.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
             failure.add(batch)
-            self._known.update(one.entry_id for one in batch.suspects)
-            self._known.update(one for one, why in batch.stays if why is not EntryVerdict.TOO_YOUNG)
         self._crashes += failure.crashes(cutoff)
 
     async def _recover_all(
@@ -290,7 +288,7 @@ class StreamScan:
         for entry in found:
             by_owner[entry.owner].append(entry)
         for owner, entries in by_owner.items():
-            if owner or self._ground.recovery.strategy is RecoveryStrategy.REQUEUE:
+            if owner or self._ground.recovery.copies_entries:
                 await self._recover_idle_of(owner, entries)
 
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
@@ -301,7 +299,11 @@ class StreamScan:
         death = decide_idle_death(cutoff)
         order = self._order(owner, f"idle for more than {limit.total_seconds():g} s", death)
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
-        ids = [(one.entry_id, limit) for one in stuck if one.entry_id not in self._known]
+        # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
+        # lock or the like keeps it, or this is a dry run.
+        judgement = self._judgements.get(owner)
+        before = None if judgement is None else judgement.cutoff.at
+        ids = [(one.entry_id, limit) for one in stuck if before is None or one.delivered >= before]
         size = self._ground.act.batch
         while ids:
             batch = await self._recover_ids(order, ids[:size])
@@ -341,7 +343,7 @@ class StreamScan:
             delay_before=ground.delay_before,
             stages_first=self._rules.retries_nothing,
             wait=self._rules.backoff.after(1),
-            recovers=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
+            recovers=ground.recovery.copies_entries,
         )
 
     def _take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
@@ -387,7 +389,7 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
 async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
     """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
     once."""
-    if ground.recovery.strategy is not RecoveryStrategy.REQUEUE:
+    if not ground.recovery.copies_entries:
         return False  # the IDs stay; when a worker has claimed them, the next look sees it
     while monotonic() < until:
         if await are_delivered(ground.server, ground.act, plan.kept):
@@ -413,7 +415,7 @@ async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> 
         done = await offer_entries(
             ground.server, ground.act, plan, rest, reason="offered to workers that claim"
         )
-        ground.findings.offer(done)
+        ground.findings.offer(rest, done)
         plan = plan.after(done.retry_batch)
     return plan
 
@@ -428,11 +430,13 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
 def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     locks = _locks(ground, [one.entry_id for one in owner.settlements])
     attempts = max((one.attempts for one in owner.settlements), default=0)
-    error = f"its worker failed {attempts} times while it held the entry, at last alone"
+    error = (
+        f"its worker failed {attempts} times while it held the entry, the last time in isolation"
+    )
     if owner.is_idle:
         error = (
-            f"not acknowledged within the processing timeout after {attempts} deliveries, at last "
-            "alone"
+            f"not acknowledged within the processing timeout after {attempts} deliveries, the "
+            "last time in isolation"
         )
     return Reasons(
         reason=LetterReason.MAX_RETRIES,

@@ -18,30 +18,41 @@ import json
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
-from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.group.group_observer import GroupObserver
+from pelops.controller.recovery.dry_runs import DryRuns
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
-from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
+from pelops.controller.recovery.scan import (
+    MOST_DRY_PAGES,
+    MOST_PAGES,
+    Ground,
+    StreamScan,
+    review,
+    settle,
+)
+from pelops.controller.recovery.stuck_count import count_stuck
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.kind import place_of
 from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_slot_problem
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import LivenessReason, ScanObservation, StreamInScan, Trigger
-from pelops.domain.state import BOOT, POD, render_report
+from pelops.domain.state import BOOT, POD, OwnerRecord, render_report
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import (
     DeadlineExceeded,
@@ -56,7 +67,7 @@ from pelops.errors import (
 )
 from pelops.kube.event_recorder import Happening
 from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
-from pelops.policy.group.provisioning import needs_retry_stream
+from pelops.policy.group.provisioning import needs_offer_stream, needs_retry_stream
 from pelops.policy.recovery.liveness import could_be_dead
 from pelops.policy.recovery.scan_interval import (
     Standstill,
@@ -69,6 +80,7 @@ from pelops.policy.recovery.scan_interval import (
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server, Topology
+from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.recovery.consumers import (
     LISTABLE,
     ObservedConsumer,
@@ -178,6 +190,10 @@ _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
 LOWEST: Final = 200  # pending entries whose owners are looked at instead
 
 
+# What is known of the processes behind consumers, and these consumers, unless there are too many.
+Judged: TypeAlias = tuple[dict[str, Judgement], list[ObservedConsumer]]
+
+
 class Judging:
     """Asks Redis for owners, and the cluster for what became of them."""
 
@@ -195,9 +211,7 @@ class Judging:
         """Drop what is remembered of a resource."""
         self._workloads.pop(name, None)
 
-    async def judge(
-        self, scan: GroupScan, ground: Ground
-    ) -> tuple[dict[str, Judgement], list[ObservedConsumer]]:
+    async def judge(self, scan: GroupScan, ground: Ground) -> Judged:
         """What is known of the processes behind the group's consumers."""
         stream, workload = ground.stream, await self._observe_workload(scan)
         if stream.consumers == 0:
@@ -222,7 +236,7 @@ class Judging:
             records=records,
             server_time=scan.observation.now,
             skew=self._skew,
-            container=scan.resource.spec.container,
+            container=scan.resource.spec.container_name,
             master_since=scan.observation.master_since,
             server=ground.server.address,
         )
@@ -331,6 +345,7 @@ class ScanAdapters:
     reporter: Reporter
     hears: Callable[[Name], str | None]  # why the expiry of locks cannot be heard, if so
     identity: str
+    make_due: Callable[[Name], None]  # the status of this resource is worth a pass
 
 
 class Scanner:
@@ -342,6 +357,8 @@ class Scanner:
         self._judging = Judging(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
         self._closing = Closing(parts.reporter)
         self._pacing = Pacing()
+        self._shared = SharedWorkloads(parts.cache)
+        self.dry_runs = DryRuns(parts.reporter, parts.make_due)
 
     async def scan(
         self, name: Name, trigger: Trigger, *, since: float | None = None
@@ -351,6 +368,9 @@ class Scanner:
         `since` is when the death that triggers it was heard of, on the clock given.
         """
         resource = self._find(name)
+        is_dry = resource is not None and resource.spec.recovery.dry_run
+        if not is_dry:
+            self.dry_runs.forget(name)
         if resource is None:
             self._closing.forget(name)
             self._judging.forget(name)
@@ -360,11 +380,12 @@ class Scanner:
         findings = Findings(trigger=trigger)
         outcome, wait = await self._attempt(resource, findings)
         # What was done before a scan failed is done, and no other one will report it.
-        await self._closing.report(resource.metadata, findings)
+        if not is_dry:
+            await self._closing.report(resource.metadata, findings)
         SCANS.labels(trigger.value, outcome).inc()
         if outcome == DONE:
             SCAN_SECONDS.observe(self._clock() - began)
-        if since is not None and findings.moved:
+        if since is not None and findings.moved and not is_dry:
             RECOVERY_LATENCY.observe(self._clock() - since)
         return wait
 
@@ -395,10 +416,10 @@ class Scanner:
             return await self._scan(resource, findings)
         except (NotOurs, NoSuchGroup) as error:
             # Provisioning comes first, or another resource acts.
-            log.debug("not swept: %s", error, extra=where)
+            log.debug("not scanned: %s", error, extra=where)
             return "not-ready", AFTER_FAILURE
         except PelopsError as error:
-            log.info("the sweep failed: %s", error, extra=where)
+            log.info("the scan failed: %s", error, extra=where)
             wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
             return "failed", self._pacing.come_back(_name(resource), wait)
 
@@ -411,14 +432,17 @@ class Scanner:
         except InvalidSpec:
             return None
         spec = resource.spec
-        is_off = spec.suspend or spec.recovery.strategy is RecoveryStrategy.OFF
-        return None if is_off or resource.metadata.is_being_deleted else resource
+        # Without recovery there is nothing that a dry run could try.
+        is_idle = spec.suspend or (spec.recovery.dry_run and not spec.recovery.is_enabled)
+        return None if is_idle or resource.metadata.is_being_deleted else resource
 
     async def _scan(
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
         recovery = resource.spec.recovery
-        interval = timedelta(seconds=recovery.scan_interval_seconds)
+        interval = timedelta(seconds=recovery.scan_period_seconds)
+        if recovery.dry_run:
+            return await self._scan_dry(resource, findings, interval)
         rank = self._parts.members.rank(resource.metadata.key)
         server, keys = await self._parts.observer.connect(resource)
         has_former_retry = await self._parts.observer.has_former_retry(resource, server, keys)
@@ -439,12 +463,7 @@ class Scanner:
         scan = GroupScan(
             resource=resource, server=server, keys=keys, observation=observation, findings=findings
         )
-        for stream in (observation.stream, observation.retry):
-            if stream is not None and not _must_stay(scan, stream):
-                await self._scan_stream(scan, stream)
-        unheard = self._parts.hears(scan.name)
-        if unheard is not None and findings.problem is None:
-            findings.problem = (Reason.EXPIRY_EVENTS_UNSEEN, unheard)
+        await self._scan_streams(scan)
         await self._closing.close(scan)
         usual = self._pacing.until_next(
             interval, scanned_at=observation.now, now=observation.now, rank=rank
@@ -454,18 +473,76 @@ class Scanner:
         left = findings.unfinished(observation.retry_batch.written)
         return DONE, self._pacing.after(scan.name, left, usual, rank=rank)
 
+    async def _scan_dry(
+        self, resource: StreamConsumerGroup, findings: Findings, interval: timedelta
+    ) -> tuple[str, timedelta]:
+        """A scan through a server that writes nothing. Only the replica that writes the numbers of
+        the status makes it, since nothing in Redis says that another one has.
+        """
+        name, observer = _name(resource), self._parts.observer
+        wait = interval * random.uniform(0.9, 1.1)
+        if self._parts.members.rank(self._shared.key(name)) > 0:
+            self.dry_runs.forget(name)
+            return "not-due", wait
+        (redis,) = await observer.observe_redis([resource])
+        stream, server, keys = redis.stream, redis.server, redis.keys
+        has_group = stream is not None and stream.group is not None
+        if redis.problem or stream is None or server is None or keys is None or not has_group:
+            return "not-ready", AFTER_FAILURE
+        findings.problem = await _find_refusal(
+            server, keys, observer.owner_of(resource), resource, is_complete=stream.is_provisioned
+        )
+        if findings.problem is None:
+            has_retry = stream.retry is not None and stream.retry.exists
+            observation = await open_scan(
+                server,
+                keys,
+                uid=resource.metadata.uid,
+                due=timedelta(),
+                with_retry=has_retry,
+                is_retry_former=redis.has_former_retry,
+            )
+            if isinstance(observation, NotDue):
+                return "not-due", wait
+            scan = GroupScan(
+                resource=resource,
+                server=server,
+                keys=keys,
+                observation=replace(observation, cursor=""),  # nobody else goes on with it
+                findings=findings,
+            )
+            await self._scan_streams(scan)
+        await self.dry_runs.record(resource, findings.dry_run())
+        return DONE, wait
+
+    async def _scan_streams(self, scan: GroupScan) -> None:
+        findings, counts_only = scan.findings, not scan.resource.spec.recovery.is_enabled
+        for stream in (scan.observation.stream, scan.observation.retry):
+            if stream is None:
+                continue
+            if counts_only or _must_stay(scan, stream):
+                await self._count_stream(scan, stream)
+            else:
+                await self._scan_stream(scan, stream)
+        unheard = None if counts_only else self._parts.hears(scan.name)
+        if unheard is not None and findings.problem is None:
+            findings.problem = (Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE, unheard)
+
     async def _scan_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
         """One stream; what keeps it from being scanned is reported, and does not stop the other
         one."""
         ground = self._ground(scan, stream)
         problem = find_unusable_locks(scan)
         if problem is not None:
-            scan.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
+            scan.findings.problem = (Reason.LOCK_IN_ANOTHER_SLOT, problem)
+            scan.findings.is_counted = False  # what is locked is not stuck
             return
+        judged: Judged | None = None
         try:
             await review(ground)
-            judgements, consumers = await self._judging.judge(scan, ground)
-            work = StreamScan(ground, judgements)
+            judged = judgements, consumers = await self._judging.judge(scan, ground)
+            most_pages = MOST_DRY_PAGES if scan.server.is_dry else MOST_PAGES
+            work = StreamScan(ground, judgements, most_pages=most_pages)
             if stream.pending:
                 await work.recover_dead()
                 await work.recover_idle()
@@ -477,6 +554,18 @@ class Scanner:
                 raise
             finding = diagnose(error)
             scan.findings.problem = (finding.reason, finding.message)
+            if judged is not None and not scan.server.is_dry:
+                with contextlib.suppress(PelopsError):
+                    scan.findings.counted += await count_stuck(ground, *judged)
+
+    async def _count_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
+        """Count the stuck entries of a stream of which nothing may be recovered: only reads."""
+        ground = self._ground(scan, stream)
+        if find_unusable_locks(scan) is not None:
+            scan.findings.is_counted = False
+            return
+        judgements, consumers = await self._judging.judge(scan, ground)
+        scan.findings.counted += await count_stuck(ground, judgements, consumers)
 
     def _ground(self, scan: GroupScan, stream: StreamInScan) -> Ground:
         recovery, keys = scan.resource.spec.recovery, scan.keys
@@ -484,15 +573,14 @@ class Scanner:
         has_former_retry = scan.observation.retry is not None and not with_retry
         if has_former_retry and stream.name == keys.retry:
             # Whatever the strategy is by now, what is stuck there can only be copied.
-            copied = {"strategy": RecoveryStrategy.REQUEUE, "requeue_to": RequeueTo.STREAM}
-            recovery = recovery.model_copy(update=copied)
+            recovery = recovery.model_copy(update={"strategy": RecoveryStrategy.REQUEUE})
         act = ScanContext(
             keys=keys,
             source=stream.name,
             target=keys.retry if with_retry else keys.stream,
             uid=scan.resource.metadata.uid,
-            field_prefix=recovery.field_prefix,
-            batch=recovery.batch_size,
+            field_prefix=recovery.tuning.field_prefix,
+            batch=recovery.tuning.batch_size,
             max_entry_bytes=recovery.max_entry_bytes,
             actor=self._parts.identity,
             trigger=scan.findings.trigger.value,
@@ -529,6 +617,37 @@ def _must_stay(scan: GroupScan, stream: StreamInScan) -> bool:
     is_retry = stream is scan.observation.retry
     is_former = is_retry and not needs_retry_stream(scan.resource.spec)
     return is_former and scan.observation.stream.groups > 1
+
+
+async def _find_refusal(
+    server: Server,
+    keys: GroupKeys,
+    owner: OwnerRecord,
+    resource: StreamConsumerGroup,
+    *,
+    is_complete: bool,
+) -> tuple[str, str] | None:
+    """Why a group that exists could not be adopted, as a reason and a message; None when it could.
+
+    Raises RedisUnavailable.
+    """
+    if is_complete:
+        return None
+    try:
+        await provision_group(
+            server,
+            keys,
+            start=EntryId.MIN,
+            owner=owner,
+            with_retry=needs_retry_stream(resource.spec),
+            with_offers=needs_offer_stream(resource.spec),
+        )
+    except RedisUnavailable:
+        raise
+    except PelopsError as error:
+        finding = diagnose(error)
+        return finding.reason, finding.message
+    return None
 
 
 def _name(resource: StreamConsumerGroup) -> Name:

@@ -11,10 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from pelops.api.redis import RedisSpec, SecretRef
+from pelops.api.redis import RedisSpec, SecretRef, TlsSpec
 from pelops.domain.condition import Finding
-from pelops.domain.destinations import REDIS_HOSTS, AddressRules
-from pelops.domain.endpoint import RedisEndpoint, build_endpoint, confine_credentials
+from pelops.domain.destinations import REDIS_HOSTS, AddressRules, split_host_list
+from pelops.domain.endpoint import (
+    RedisEndpoint,
+    build_endpoint,
+    confine_credentials,
+    confine_sentinel_login,
+)
 from pelops.errors import (
     AuthenticationFailed,
     CredentialsNotAllowed,
@@ -27,7 +32,7 @@ from pelops.errors import (
     RedisUnavailable,
 )
 from pelops.kube.client import SECRET, Address, KubeApi
-from pelops.kube.container_environment import WorkerAccess
+from pelops.kube.container_environment import WorkerAccess, name_secrets
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.pool import ServerPool
@@ -36,6 +41,7 @@ from pelops.redis_core.server import Server
 MAX_AGE_S: Final = 60.0
 OUTAGE_FRESH_S: Final = 10.0  # how long a Secret is believed while its Redis cannot be reached
 FRESH_S: Final = 2.0  # a Secret that was read so recently may decide what is written
+_NOWHERE: Final = "0.0.0.0/32"  # a list that no host is on
 UNUSED: Final = timedelta(minutes=5)  # then a connection is closed
 
 _OUTAGES: Final = (RedisUnavailable, InvalidReply)
@@ -69,7 +75,10 @@ class Secrets:
         if known is not None and now - known.at < max_age_s:
             return known.fields
         self._reads.pop((namespace, name), None)
-        manifest = await self._api.get(Address(kind=SECRET, namespace=namespace, name=name))
+        try:
+            manifest = await self._api.get(Address(kind=SECRET, namespace=namespace, name=name))
+        except NotFound as error:
+            raise NotFound(f"Secret {namespace}/{name} does not exist") from error
         fields = {
             key: _decode(name, key, text) for key, text in (manifest.get("data") or {}).items()
         }
@@ -122,14 +131,14 @@ class Connections:
 
     def forget_mendable_secret(self, redis: RedisSpec, namespace: str, error: PelopsError) -> None:
         """Read the Secret anew when another content of it might mend this failure."""
-        reference = redis.secret_ref
-        if reference is None or not isinstance(error, _MENDABLE):
+        if not isinstance(error, _MENDABLE):
             return
         # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
         is_refusal = isinstance(error, CredentialsNotAllowed)
         is_outage = isinstance(error, _OUTAGES) and not is_refusal
-        if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
-            self._secrets.forget(namespace, reference.name)
+        for reference in redis.secret_refs:
+            if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
+                self._secrets.forget(namespace, reference.name)
 
     def forget_stale_secrets(self, references: Iterable[SecretRef | None], namespace: str) -> bool:
         """Read these Secrets anew the next time; False when all of them are fresh."""
@@ -143,19 +152,24 @@ class Connections:
         self, redis: RedisSpec, own_secret: SecretRef | None, namespace: str
     ) -> WorkerAccess:
         """Which Secrets workers or jobs use, `own_secret` first. One that is missing is empty."""
-        own = redis.secret_ref.name if redis.secret_ref else None
+        own = redis.login_ref.name if redis.login_ref else None
         name = own_secret.name if own_secret else own
         keys = await self._secret_keys(namespace, name)
-        own_keys = keys if name == own else await self._secret_keys(namespace, own)
-        # A Secret's url may hold credentials, which spec.redis.url cannot.
-        url_secret = name if "url" in keys else own if "url" in own_keys else None
-        return WorkerAccess(
+        whole = redis.secret_ref.name if redis.secret_ref else None
+        whole_keys = keys if name == whole else await self._secret_keys(namespace, whole)
+        # A Secret's url may hold credentials, which spec.redis.url cannot. That of authSecretRef
+        # only says which host the Secret is for.
+        has_url = "url" in keys and (own_secret is not None or whole is not None)
+        access = name_secrets(redis, own_secret)
+        return replace(
+            access,
             url=redis.url,
-            url_secret=url_secret,
-            secret=name,
+            url_secret=name if has_url else whole if "url" in whole_keys else None,
             secret_keys=keys,
             rules=self._rules,
-            credential_hosts=await self._listed_hosts(namespace, name),
+            credential_hosts=await self._listed_hosts(
+                namespace, name, access.cert_secret, access.sentinel_secret
+            ),
         )
 
     async def check_job_secret(
@@ -181,29 +195,66 @@ class Connections:
         await self._pool.close_unused(UNUSED)
 
     async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
-        return await self._endpoint_with(redis, redis.secret_ref, namespace)
+        return await self._endpoint_with(redis, redis.login_ref, namespace)
 
     async def _endpoint_with(
         self, redis: RedisSpec, reference: SecretRef | None, namespace: str
     ) -> RedisEndpoint:
-        """The endpoint with the credentials of a Secret, as far as that Secret allows."""
-        secret: Mapping[str, bytes] = {}
-        if reference is not None:
-            secret = await self._secrets.read(namespace, reference.name)
+        """The endpoint with the credentials of its Secrets, as far as each of them allows.
+
+        `reference` is the Secret with username and password; one that is not of `redis` comes with
+        a client certificate of its own, or without one.
+        """
+        tls, sentinel = redis.tls or TlsSpec(), redis.sentinel
+        secret = await self._part(namespace, reference)
+        fields = secret
+        if reference is not None and reference == redis.auth_secret_ref:
+            fields = _choose(secret, reference, ("password",), ("username",))
+        cert_ref = tls.cert_secret_ref if reference in {None, redis.login_ref} else None
+        cert = await self._part(namespace, cert_ref, "tls.crt", "tls.key")
+        trusted = await self._part(namespace, tls.ca_secret_ref, "ca.crt")
         endpoint = build_endpoint(
             url=redis.url,
-            secret=secret,
-            sentinel_master=redis.sentinel.master_name if redis.sentinel else None,
-            sentinel_nodes=redis.sentinel.nodes if redis.sentinel else (),
+            secret={**fields, **_only(trusted, "ca.crt"), **_only(cert, "tls.crt", "tls.key")},
+            sentinel_master=sentinel.master_name if sentinel else None,
+            sentinel_nodes=sentinel.nodes if sentinel else (),
+            tls=redis.tls is not None,
         )
+        endpoint = replace(endpoint, rules=self._rules, server_name=tls.server_name)
+        # Each Secret with credentials must allow the host: its own, or one that it lists.
+        if cert_ref is not None:
+            endpoint = confine_credentials(endpoint, cert, name=cert_ref.name)
+        if sentinel is not None and sentinel.auth_secret_ref is not None:
+            name = sentinel.auth_secret_ref.name
+            login = await self._secrets.read(namespace, name)
+            endpoint = confine_sentinel_login(endpoint, login, name=name)
         if reference is not None:
             endpoint = confine_credentials(endpoint, secret, name=reference.name)
-        return replace(endpoint, rules=self._rules)
+        return endpoint
 
-    async def _listed_hosts(self, namespace: str, name: str | None) -> str | None:
-        if name is None or REDIS_HOSTS not in await self._secret_keys(namespace, name):
+    async def _part(
+        self, namespace: str, reference: SecretRef | None, *needed: str
+    ) -> Mapping[str, bytes]:
+        """The fields of a Secret; none without one. Raises InvalidSpec when one is missing."""
+        if reference is None:
+            return {}
+        found = await self._secrets.read(namespace, reference.name)
+        _choose(found, reference, needed)
+        return found
+
+    async def _listed_hosts(self, namespace: str, *names: str | None) -> str | None:
+        """The hosts that all Secrets list which list any, in the words of the first."""
+        lists = [
+            (await self._secrets.read(namespace, name))[REDIS_HOSTS].decode()
+            for name in dict.fromkeys(names)
+            if name is not None and REDIS_HOSTS in await self._secret_keys(namespace, name)
+        ]
+        if not lists:
             return None
-        return (await self._secrets.read(namespace, name))[REDIS_HOSTS].decode()
+        first, *others = lists
+        known = [split_host_list(other) for other in others]
+        common = [one for one in split_host_list(first) if all(one in other for other in known)]
+        return (",".join(common) or _NOWHERE) if others else first
 
     async def _secret_keys(self, namespace: str, name: str | None) -> frozenset[str]:
         if name is None:
@@ -216,17 +267,34 @@ class Connections:
 
 def explain_unreachable(error: PelopsError, redis: RedisSpec, namespace: str) -> Finding:
     """What keeps a Redis that a resource names from being observed. Never raises."""
-    reference = redis.secret_ref
-    if reference is not None and isinstance(error, NotFound):
-        return Finding(
-            reason=Reason.SECRET_MISSING,
-            message=(
-                f"Secret {namespace}/{reference.name} does not exist; create it "
-                "with the key url, and username and password if Redis wants them. Pelops goes on "
-                "by itself when it is there"
-            ),
-        )
-    return diagnose(error)
+    if not redis.secret_refs or not isinstance(error, NotFound):
+        return diagnose(error)
+    if redis.secret_ref is not None:
+        missing, keys = redis.secret_ref.name, "url, and username and password if Redis wants them"
+        shown = f"Secret {namespace}/{missing} does not exist; create it with the key {keys}"
+    else:
+        shown = f"{error}; create it with the keys that spec.redis needs of it"
+    return Finding(
+        reason=Reason.SECRET_MISSING,
+        message=f"{shown}. Pelops continues as soon as it exists",
+    )
+
+
+def _choose(
+    secret: Mapping[str, bytes],
+    reference: SecretRef,
+    needed: Iterable[str],
+    optional: Iterable[str] = (),
+) -> Mapping[str, bytes]:
+    """These keys of a Secret. Raises InvalidSpec when one that is needed is missing or empty."""
+    for key in needed:
+        if not secret.get(key):
+            raise InvalidSpec(f"Secret {reference.name} has no key {key}; add it")
+    return _only(secret, *needed, *optional)
+
+
+def _only(secret: Mapping[str, bytes], *keys: str) -> Mapping[str, bytes]:
+    return {key: secret[key] for key in keys if key in secret}
 
 
 def _bare_url(secret: Mapping[str, bytes]) -> str | None:
@@ -241,4 +309,4 @@ def _decode(name: str, key: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidSpec(f"the key {key} of the Secret {name} is no base64") from error
+        raise InvalidSpec(f"the key {key} of the Secret {name} is not valid base64") from error

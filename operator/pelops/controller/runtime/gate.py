@@ -69,6 +69,8 @@ class Gate:
         self._waiting: dict[str, _Line] = {}  # by namespace
         self._progress_at = -math.inf  # when a turn last began or ended
         TURNS_WAITING.labels(loop).set_function(lambda: self.waiting)
+        for outcome in ("late", "broken"):
+            TURN_FAILURES.labels(loop, outcome)
 
     @property
     def waiting(self) -> int:
@@ -278,6 +280,7 @@ class Progress:
         Work on resources is behind a gate and cannot end a loop. This is for what is not.
         """
         failures = 0
+        LOOP_RESTARTS.labels(loop)
         while True:
             began_at = _now()
             try:

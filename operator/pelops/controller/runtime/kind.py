@@ -38,6 +38,8 @@ from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import Address, Kind, KubeApi, Manifest
 from pelops.kube.event_recorder import Happening
 from pelops.policy.membership import wait_for_turn
+from pelops.policy.status.health import decide_health
+from pelops.policy.status.reasons import ConditionType
 
 FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 5.0
@@ -358,6 +360,12 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """Set the metrics of a resource."""
         return
 
+    def measure_failure(self, name: Name) -> None:
+        """Set the metrics of a resource that could not be observed: its spec is refused, or its
+        pass was cut off.
+        """
+        return
+
     def list_events(self, before: Status, after: Status) -> Iterable[Happening]:
         """What is informed of a written status, from these two alone."""
         return list_transitions(before, after, self.alarms)
@@ -410,13 +418,17 @@ def previous_status(manifest: Manifest) -> PreviousStatus:
 def render_heading(
     conditions: Iterable[Condition], previous: PreviousStatus, now: datetime
 ) -> Status:
-    """What begins each status: the generation and the conditions."""
+    """What begins each status: the generation, and the conditions with those of GitOps tools.
+
+    Reconciling and Stalled follow from Ready, so that every kind has them.
+    """
+    before, generation = previous.status.get("conditions") or (), previous.generation
+    wished = []
+    for condition in conditions:
+        wished.append(condition)
+        if condition.type == ConditionType.READY:
+            wished += decide_health(condition, before, generation=generation, now=now)
     return {
-        "observedGeneration": previous.generation,
-        "conditions": render_conditions(
-            conditions,
-            previous.status.get("conditions") or (),
-            generation=previous.generation,
-            now=now,
-        ),
+        "observedGeneration": generation,
+        "conditions": render_conditions(wished, before, generation=generation, now=now),
     }

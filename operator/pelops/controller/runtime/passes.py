@@ -51,13 +51,24 @@ from pelops.errors import (
 )
 from pelops.kube.client import Address, Manifest
 from pelops.kube.trimmed import check_kept, is_kept
-from pelops.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES_LIMITED
+from pelops.metrics import (
+    CONDITIONS,
+    OTHER_REASON,
+    RECONCILE_SECONDS,
+    RECONCILES,
+    STATUS_WRITES_LIMITED,
+)
 from pelops.policy.status.conditions import refused
 from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.reasons import Reason
 
 log = logging.getLogger(__name__)
 
 STATUS: Final = "status"  # the difference between the status wished for and the one that is there
+_KNOWN: Final = frozenset(Reason)
+_OUTCOMES: Final = ("done", "failed", "late", "broken")
+for _outcome in _OUTCOMES:
+    RECONCILES.labels(_outcome)
 LIMITED_S: Final = 10.0  # the next pass when the write budget is used up
 AFTER_ERROR_S: Final = (1.0, 5.0)
 REPORT_S: Final = 10.0  # for the status of a resource whose pass was cut off
@@ -94,6 +105,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if manifest is None:
             kind.memories.pop(name, None)
             kind.forget(name)
+            CONDITIONS.forget(kind.api.kind, *name)
             return None
         if kind.finalizer is None and manifest["metadata"].get("deletionTimestamp"):
             return None  # the API server completes it, and collects what it owns
@@ -161,6 +173,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         kind, memory = self._kind, one.memory
         decision = kind.decide_status(observation, one, datetime.now(UTC))
         kind.measure(observation, decision)
+        self._show(one.name, decision.status)
         intervals, problem = kind.intervals(len(self._resources)), decision.problem
         if has_action or problem is not None:
             again_s = memory.retry_s(is_terminal=problem is not None and problem.is_terminal)
@@ -191,7 +204,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return wait_s
         is_flip, now = difference is Difference.FACTS, self._clock()
         if not memory.budget.take(now) or (is_flip and not memory.flips.take(now)):
-            STATUS_WRITES_LIMITED.labels(*one.name).inc()
+            STATUS_WRITES_LIMITED.add(*one.name)
             return LIMITED_S
         await self._put_status(one.manifest, wished)
         memory.differing.pop(STATUS, None)
@@ -227,6 +240,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         conditions = refused(diagnose(error))
         wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
         before = manifest.get("status") or {}
+        self._show((metadata.namespace, metadata.name), wished)
+        self._kind.measure_failure((metadata.namespace, metadata.name))
         if wished != before:
             rank = self._services.members.rank(self._kind.rank_key(metadata))
             wait_s = await self._write_refusal(manifest, wished, memory, rank)
@@ -290,12 +305,25 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         before = manifest.get("status") or {}
         now = datetime.now(UTC)
         wished = render_refusal(refused(diagnose(error)), previous_status(manifest), now)
+        self._show(name, wished)
+        kind.measure_failure(name)
         is_first = self._services.members.rank(kind.rank_key(metadata)) == 0
         if not is_first or wished == before or not memory.budget.take(self._clock()):
             return
         await self._put_status(manifest, wished)
         for happening in list_transitions(before, wished, ()):
             await self._reporter.report(metadata, happening)
+
+    def _show(self, name: Name, status: Status) -> None:
+        """Set the metric of the conditions."""
+        namespace, resource = name
+        # The reason of a waiting container, or one that stands in Redis, may be any word.
+        conditions = [
+            (one["type"], one["status"], one["reason"] if one["reason"] in _KNOWN else OTHER_REASON)
+            for one in status.get("conditions") or ()
+        ]
+        CONDITIONS.show(self._kind.api.kind, namespace, resource, conditions)
+        STATUS_WRITES_LIMITED.begin(*name)
 
     async def _complete_deletion(self, one: Pass[ResourceT, MemoryT]) -> float | None:
         """Clean up and remove the finalizer: seconds until another try, or None when it is done."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
@@ -23,6 +23,7 @@ from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
 from pelops.controller.scaling.scale_writes import ScaleWrites, Victims
 from pelops.controller.scaling.scaler import IdleGroups, Scaler, ScalerParts
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.errors import DeadlineExceeded, InternalError, PelopsError
@@ -57,6 +58,7 @@ class ScaleLoop:
     ) -> None:
         self._scaler = scaler
         self._cache = cache
+        self._shared = SharedWorkloads(cache)
         self._members = members
         self._queue: KeyedQueue[Name] = KeyedQueue(clock)
         self._queues: dict[str, dict[Name, None]] = {}  # what waits for its queue, in order
@@ -165,7 +167,12 @@ class ScaleLoop:
             self._known.pop(name, None)
             return True
         metadata = manifest["metadata"]
-        asked = (metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"))
+        asked = (
+            metadata["uid"],
+            metadata.get("generation"),
+            metadata.get("deletionTimestamp"),
+            self._shared.version(name),  # who leads may be another
+        )
         is_news = self._known.get(name) != asked
         self._known[name] = asked
         return is_news
@@ -191,7 +198,7 @@ class Scaling:
     def __init__(self, parts: ScalingParts, progress: Progress, clock: Callable[[], float]) -> None:
         self._progress = progress
         self._waker = Waker(self._wake)
-        victims = Victims(parts.api, parts.cache)
+        victims = Victims(parts.api, parts.cache, parts.observer)
         scaler_parts = ScalerParts(
             cache=parts.cache,
             members=parts.members,
@@ -200,6 +207,7 @@ class Scaling:
             idle_groups=IdleGroups(self._waker),
             make_due=parts.make_due,
             note=parts.note,
+            wake=self._wake,
         )
         self._scaler = Scaler(scaler_parts, clock)
         self._loop = ScaleLoop(self._scaler, parts.cache, parts.members, progress, clock)
@@ -207,6 +215,13 @@ class Scaling:
     def decision(self, name: Name) -> ScalingDecision | None:
         """What was decided last; None when nothing was, or not by this replica."""
         return self._scaler.decision(name)
+
+    def demands(self, name: Name) -> Mapping[str, float | None] | None:
+        """What each group asks for whose workers this resource scales; None for one: not known.
+
+        None: this replica does not decide for them.
+        """
+        return self._scaler.demands(name)
 
     def notice(self, kind: Kind, name: Name) -> None:
         """An object of this kind changed that concerns the resource."""

@@ -2,7 +2,8 @@
 
 Victims of a scale-in are chosen from what each pod holds:
 
-    Redis    pending entries by consumer, of the stream and of its retry stream: one look for both
+    Redis    pending entries by consumer, of the stream and of its retry stream: one look for both,
+             and the same of every other group with these workers
     cache    the pods that are, and what their names say about consumers
     policy   who goes: those that hold least, then the youngest
     pods     the annotation pod-deletion-cost, on as few of them as possible
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.group_observer import GroupObserver
 from pelops.controller.runtime.cache import Recent
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import FIRST_RETRY_S, LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S
@@ -30,7 +32,7 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.backoff import backoff_s
 from pelops.domain.naming import GroupKeys
 from pelops.domain.workload import PodObservation, WorkloadObservation
-from pelops.errors import Conflict, KubernetesUnavailable, NotFound, PelopsError
+from pelops.errors import Conflict, InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.client import POD, Address, KubeApi, Manifest
 from pelops.kube.event_recorder import Happening
 from pelops.kube.worker_deployment import SCALE_MANAGER
@@ -40,6 +42,7 @@ from pelops.policy.group.provisioning import needs_retry_stream
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.scaling.decision import (
     ScalingDecision,
+    is_measured,
     record_try,
     remember_write,
     report_failure,
@@ -100,14 +103,31 @@ class _Held:
         if one.idle.total_seconds() >= AT_WORK_S:
             self.at_work[one.name] += one.pending
 
+    def merge(self, other: _Held) -> None:
+        self.pending.update(other.pending)
+        self.at_work.update(other.at_work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holdings:
+    """What consumers hold of all groups with the same workers."""
+
+    everything: _Held = field(default_factory=_Held)  # says who goes first
+    counted: _Held = field(default_factory=_Held)  # of groups that workers are kept for
+    unseen: tuple[str, ...] = ()  # why one of those is not part of it
+
 
 class Victims:
     """Sees which pods hold entries, and names those that should go."""
 
-    def __init__(self, api: KubeApi, cache: WorkloadCache) -> None:
+    def __init__(
+        self, api: KubeApi, cache: WorkloadCache, observer: GroupObserver | None = None
+    ) -> None:
+        """`observer` reaches the other groups with the same workers; None: only one is seen."""
         self._api = api
         self._cache = cache
-        self._looks: Recent[str, tuple[float, _Held]] = Recent(REMEMBERED)
+        self._observer = observer
+        self._looks: Recent[str, tuple[float, _Holdings]] = Recent(REMEMBERED)
 
     async def count_busy(self, fleet: Fleet, *, only_at_work: bool = False) -> int | None:
         """The fewest replicas with which no pod has to go that holds entries; with `only_at_work`,
@@ -126,9 +146,13 @@ class Victims:
             return None
         if held is None:
             return None
-        counted = held.at_work if only_at_work else held.pending
+        if held.unseen:
+            _report(fleet, f"cannot see which pods hold entries: {held.unseen[0]}")
+            return None
+        kept = held.counted
+        counted = kept.at_work if only_at_work else kept.pending
         return count_kept(
-            list_holdings(filter(is_active, pods), owners, counted, held.at_work),
+            list_holdings(filter(is_active, pods), owners, counted, kept.at_work),
             unknown=count_unknown(owners, counted),
             by_ordinal=fleet.workload.target.kind == "StatefulSet",
         )
@@ -166,7 +190,8 @@ class Victims:
         held = await self._see_held(fleet)
         if held is None:
             return {}, {}
-        holdings = list_holdings(contested, owners, held.pending, held.at_work)
+        every = held.everything
+        holdings = list_holdings(contested, owners, every.pending, every.at_work)
         return rank(holdings, leaving), {one.pod: one.uid for one in holdings}
 
     def _pods(self, fleet: Fleet) -> tuple[list[PodObservation], Owners]:
@@ -178,22 +203,75 @@ class Victims:
 
         return pods, Owners(pods, gone, is_stranger=is_pod)
 
-    async def _see_held(self, fleet: Fleet) -> _Held | None:
-        """What consumers hold; None when there are too many to list. Raises PelopsError."""
+    async def _see_held(self, fleet: Fleet) -> _Holdings | None:
+        """What consumers hold; None when there are too many to list. Raises PelopsError.
+
+        A consumer that reads several streams has one name in all of their groups: what it holds is
+        the sum. Another group that cannot be seen is no error.
+        """
         uid, now = fleet.resource.metadata.uid, self._cache.clock()
         known = self._looks.get(uid)
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
-        keys, held = fleet.keys, _Held()
-        with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
-        for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
-            count = await count_consumers(fleet.server, stream, keys.group)
-            if count > LISTABLE:
-                return None
-            for one in await list_consumers(fleet.server, stream, keys.group) if count else ():
-                held.add(one)
+        own = await _list_held(fleet)
+        if own is None:
+            return None
+        held = _Holdings()
+        held.everything.merge(own)
+        held.counted.merge(own)
+        unseen = await self._add_others(fleet, held) if self._observer is not None else []
+        held = replace(held, unseen=tuple(unseen))
         self._looks[uid] = (now, held)
         return held
+
+    async def _add_others(self, fleet: Fleet, held: _Holdings) -> list[str]:
+        """Add the other groups with these workers, each once: why some are missing."""
+        manifests = self._other_resources(fleet)
+        found = await asyncio.gather(*(self._reach(fleet, one) for one in manifests))
+        groups = {_identify(one): one for one in found if isinstance(one, Fleet)}
+        groups.pop(_identify(fleet), None)
+        unseen = [one for one in found if isinstance(one, str)]
+        for one, listed in zip(
+            groups.values(), await asyncio.gather(*map(_try_list, groups.values())), strict=True
+        ):
+            if isinstance(listed, _Held):
+                held.everything.merge(listed)
+            if not is_measured(one.resource.spec):
+                continue
+            if isinstance(listed, _Held):
+                held.counted.merge(listed)
+            else:
+                unseen.append(f"{one}: {listed}")
+        return unseen
+
+    def _other_resources(self, fleet: Fleet) -> list[Manifest]:
+        names = sorted(self._cache.resources_of(fleet.workload.target))
+        manifests = (self._cache.resources.get(name) for name in names)
+        own = fleet.resource.metadata.uid
+        return [one for one in manifests if one is not None and one["metadata"]["uid"] != own]
+
+    async def _reach(self, fleet: Fleet, manifest: Manifest) -> Fleet | str | None:
+        """Another group with these workers, or why it cannot be reached; None: no matter."""
+        observer = self._observer
+        if observer is None:
+            return None
+        try:
+            resource = StreamConsumerGroup.parse(manifest)
+        except InvalidSpec:
+            return None  # nobody can say which group it is
+        try:
+            async with asyncio.timeout(NAMING_S):
+                server, keys = await observer.connect(resource)
+                has_former = await observer.has_former_retry(resource, server, keys)
+        except (PelopsError, TimeoutError) as error:
+            return f"{resource.metadata.key}: {error}" if is_measured(resource.spec) else None
+        return Fleet(
+            resource=resource,
+            server=server,
+            keys=keys,
+            workload=fleet.workload,
+            has_former_retry=has_former,
+        )
 
     async def _mark(self, fleet: Fleet, name: str, uid: str, cost: int) -> PelopsError | None:
         """Write one pod's cost: what kept it from being written, unless the pod is gone."""
@@ -205,6 +283,33 @@ class Victims:
             return None if isinstance(error, NotFound | Conflict) else error
         self._cache.put(POD, answer)
         return None
+
+
+async def _list_held(fleet: Fleet) -> _Held | None:
+    """What the consumers of a group hold; None: there are too many to list. Raises PelopsError."""
+    keys, held = fleet.keys, _Held()
+    with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
+    for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
+        count = await count_consumers(fleet.server, stream, keys.group)
+        if count > LISTABLE:
+            return None
+        for one in await list_consumers(fleet.server, stream, keys.group) if count else ():
+            held.add(one)
+    return held
+
+
+async def _try_list(fleet: Fleet) -> _Held | str:
+    """What the consumers of another group hold, or why that cannot be seen."""
+    try:
+        async with asyncio.timeout(NAMING_S):
+            held = await _list_held(fleet)
+    except (PelopsError, TimeoutError) as error:
+        return str(error) or "Redis takes too long"
+    return held or "there are too many consumers"
+
+
+def _identify(fleet: Fleet) -> tuple[str, str, str]:
+    return fleet.server.address, fleet.keys.stream, fleet.keys.group
 
 
 def _report(fleet: Fleet, what: str) -> None:
@@ -290,6 +395,8 @@ class ScaleWrites:
     async def _write(self, scene: Scene, move: Move) -> bool:
         """Whether it was written: what nobody wants any more is not. Raises KubernetesError."""
         async with self._room:
+            if not scene.is_current():
+                return False
             if scene.fleet is not None and 0 < move.after < move.before:
                 await self._victims.name_victims(scene.fleet, move.before - move.after)
             if not scene.is_current():

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.leases import Members
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.errors import InvalidSpec
 from pelops.kube.client import Manifest
-from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, is_automatic
+from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, Sharing, is_measured
 from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.sharing import Claim, Contribution, Part, Role
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +32,11 @@ class Scaled:
     memory: ScalingMemory = field(default_factory=ScalingMemory)
     backlog: Backlog | None = None  # as it was seen last
     decision: ScalingDecision | None = None  # the last one; None: others tell why there is none
+    part: Part = field(default_factory=lambda: Part(role=Role.LEADS))
+    # Of one that follows: what it asks for, until when that counts, and whether it counts at all.
+    contribution: Contribution | None = None
+    counts_until: float = -math.inf
+    is_foreign: bool = False  # another resource acts on the group, and is the one to count it
     direction: int = 0  # of the last write: 1 up, -1 down, 0 none yet
     idle_observations: int = 0  # in a row that found nothing to do
     failures: int = 0  # of writes in a row
@@ -63,20 +70,23 @@ class ScaledResources:
         self._cache = cache
         self._members = members
         self._forget = forget
+        self._shared = SharedWorkloads(cache)
         self._scaled: dict[Name, Scaled] = {}
 
     def admit(self, name: Name) -> Scaled | None:
         """The resource as it is asked for now, if it is this replica's to scale."""
         manifest = self._cache.resources.get(name)
-        known = self._scaled.get(name)
+        known, part = self._scaled.get(name), self._shared.part(name)
         resource = self._read(name, manifest, known)
-        if manifest is None or resource is None:
+        if manifest is None or resource is None or part is None or not _is_looked_at(part):
             self._drop(name)
             return None
         if known is None or known.resource.metadata.uid != resource.metadata.uid:
             self._drop(name)
             known = self._scaled[name] = Scaled(resource=resource, manifest=manifest)
-        known.resource, known.manifest = resource, manifest
+        if known.part.role is not part.role:
+            known.decision, known.contribution = None, None
+        known.resource, known.manifest, known.part = resource, manifest, part
         return known
 
     def get(self, name: Name) -> Scaled | None:
@@ -84,13 +94,45 @@ class ScaledResources:
         return self._scaled.get(name)
 
     def is_current(self, scaled: Scaled) -> bool:
-        """Whether what was decided may still be written: nobody else asks for anything else."""
+        """Whether what was decided may still be written: nobody else asks for anything else.
+
+        In a dry run nothing is.
+        """
+        if scaled.resource.spec.recovery.dry_run:
+            return False
         if self._scaled.get(scaled.name) is not scaled or not self._decides(scaled.name):
+            return False
+        part = self._shared.part(scaled.name)
+        if part is None or part.role is not Role.LEADS:
             return False
         metadata = self._cache.resources.get(scaled.name, {}).get("metadata", {})
         mine = scaled.resource.metadata
         seen = (metadata.get("uid"), metadata.get("generation"))
         return seen == (mine.uid, mine.generation) and not metadata.get("deletionTimestamp")
+
+    def leader_of(self, scaled: Scaled) -> Scaled | None:
+        """Who decides for a resource that follows; None when that is not known yet."""
+        leader = scaled.part.leader
+        return None if leader is None else self._scaled.get((scaled.name[0], leader.name))
+
+    def sharing(self, scaled: Scaled, *, now: float) -> Sharing:
+        """What the groups that follow this resource ask for. What is old is not known any more."""
+        found = (self._contribution(scaled, one, now) for one in scaled.part.followers)
+        others = tuple(one for one in found if one is not None)
+        return Sharing(name=scaled.name[1], others=others)
+
+    def _contribution(self, leader: Scaled, claim: Claim, now: float) -> Contribution | None:
+        """What one group asks for; None when another resource acts on it."""
+        if claim.is_suspended:
+            return Contribution(name=claim.name, unknown="it is suspended")
+        scaled = self._scaled.get((leader.name[0], claim.name))
+        if scaled is None or scaled.resource.metadata.uid != claim.uid:
+            return Contribution(name=claim.name, unknown="it was not looked at yet")
+        if scaled.is_foreign:
+            return None
+        if scaled.contribution is None or now >= scaled.counts_until:
+            return Contribution(name=claim.name, unknown="it was not looked at for a while")
+        return scaled.contribution
 
     def left_s(self) -> float:
         """How long a write of what was decided may take: then another replica may decide."""
@@ -112,11 +154,16 @@ class ScaledResources:
             return None
         spec = resource.spec
         is_ended = spec.suspend or resource.metadata.is_being_deleted
-        return None if is_ended or not is_automatic(spec) else resource
+        return None if is_ended or not is_measured(spec) else resource
 
     def _decides(self, name: Name) -> bool:
-        return self._members.decides("/".join(name))
+        return self._members.decides(self._shared.key(name))
 
     def _drop(self, name: Name) -> None:
         if self._scaled.pop(name, None) is not None:
             self._forget(name)
+
+
+def _is_looked_at(part: Part) -> bool:
+    """Whether somebody decides by what this group owes."""
+    return part.is_counted and part.leader is not None

@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.group.group_status import measure_group
@@ -32,12 +31,21 @@ from pelops.metrics import BACKLOG, SCALING_DECISIONS, SCALING_FACTS, forget_sca
 from pelops.policy.scaling.decision import (
     ScalingDecision,
     ScalingMemory,
+    Sharing,
     decide_replicas,
     keep_hands_off,
     next_observation,
 )
 from pelops.policy.scaling.demand import judge_backlog
 from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.sharing import (
+    Contribution,
+    Role,
+    contribute,
+    merge_known,
+    watch_group,
+)
+from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.maintenance import repair_lag
 from pelops.redis_streams.scaling.idle_streams import Waker
@@ -122,6 +130,7 @@ DEEP_S: Final = 30.0  # how often a lag that may be true is counted further
 DEEP_FROM: Final = 64  # entries; fewer are counted at every look
 REPAIR_S: Final = 10.0
 DENIED_S: Final = 300.0
+LATE_S: Final = 10.0  # what a group asks for counts for so long after it should be seen again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +144,7 @@ class ScalerParts:
     idle_groups: IdleGroups
     make_due: Callable[[Name], None]  # the status of this resource is worth a pass
     note: Callable[[StreamConsumerGroup, RedisObservation], None]  # keeps what a look found
+    wake: Callable[[Name], None]  # has a resource looked at now: one that follows it has news
 
 
 class Scaler:
@@ -175,13 +185,22 @@ class Scaler:
         self._parts.note(scaled.resource, redis)
         workload, problem = await self._parts.observer.observe_workload(scaled.resource)
         hands_off = keep_hands_off(spec, redis_problem=redis.problem, workload_problem=problem)
+        scaled.is_foreign = hands_off is not None and hands_off.reason is Reason.CONFLICT
         if hands_off is not None:
             return self._keep_hands_off(scaled)
-        if _is_unfinished(redis):
+        is_unfinished = _is_unfinished(redis) and not spec.recovery.dry_run
+        if is_unfinished and not scaled.part.is_shared:
             return UNFINISHED_S
-        scaled.backlog = _judge(scaled, redis)
+        scaled.backlog = None if is_unfinished else _judge(scaled, redis)
+        if scaled.part.role is Role.FOLLOWS:
+            if workload.autoscaler is not None:
+                return self._keep_hands_off(scaled)
+            wait_s = self._contribute(scaled, redis, workload)
+            await self._repair(scaled, redis)
+            return UNFINISHED_S if is_unfinished else wait_s
+        sharing = self._resources.sharing(scaled, now=self._clock())
         decision, scaled.memory = decide_replicas(
-            spec, workload, scaled.backlog, scaled.memory, now=self._clock()
+            spec, workload, scaled.backlog, scaled.memory, now=self._clock(), sharing=sharing
         )
         scene = Scene(
             workload=workload,
@@ -194,43 +213,94 @@ class Scaler:
         if self._resources.get(name) is not scaled:
             return None
         self._note(scaled, decision)
-        measure_group(scaled.name, redis.stream)
+        if not spec.recovery.dry_run:  # of its scans nothing is in Redis: the passes know it
+            measure_group(scaled.name, redis.stream)
         await self._repair(scaled, redis)
-        return self._next(scaled, redis)
+        return self._next(scaled, redis, sharing)
+
+    def demands(self, name: Name) -> Mapping[str, float | None] | None:
+        """What each group of the workload that this resource leads asks for, by resource; None for
+        one: not known.
+
+        None: this replica does not decide for the workload.
+        """
+        leader = self._resources.get(name)
+        if leader is None or leader.decision is None:
+            return None
+        sharing = self._resources.sharing(leader, now=self._clock())
+        found = {one.name: one.workers for one in sharing.others}
+        return {**found, leader.name[1]: leader.decision.demand}
+
+    def _contribute(
+        self, scaled: Scaled, redis: RedisObservation, workload: WorkloadObservation
+    ) -> float:
+        """Keep what a group that follows asks for: seconds until the next look at it."""
+        now, before, wished = self._clock(), scaled.contribution, workload.wished or 0
+        spec, backlog, memory = scaled.resource.spec, scaled.backlog, scaled.memory
+        watched = watch_group(memory.watched, backlog, workload, workers=wished, now=now)
+        scaled.memory = memory.with_watched(watched)
+        found = contribute(spec, backlog, watched, ready=workload.ready, now=now)
+        found = scaled.contribution = replace(found, name=scaled.name[1])
+        _measure(scaled, found.workers)
+        measure_group(scaled.name, redis.stream)
+        leader = self._resources.leader_of(scaled)
+        leads = leader.resource.spec.scaling if leader is not None else None
+        least = leads.min_replicas if leads is not None else 0
+        wait = self._pace(scaled, redis, backlog, replicas=wished, least=least)
+        if backlog is not None and backlog.waiting:
+            wait = min(wait, FREED_S)
+        scaled.counts_until = now + wait + LATE_S
+        if leader is not None and (before is None or _is_news(before, found)):
+            self._parts.wake(leader.name)
+        return wait * random.uniform(0.85, 1.15)
 
     def _keep_hands_off(self, scaled: Scaled) -> float:
         scaled.memory, scaled.backlog, scaled.decision = ScalingMemory(), None, None
+        scaled.contribution = None
         self._forget(scaled.name)
         return OTHERS_S
 
     def _note(self, scaled: Scaled, decision: ScalingDecision) -> None:
         before, scaled.decision = scaled.decision, decision
         SCALING_DECISIONS.labels(decision.reason).inc()
-        _measure(scaled)
+        _measure(scaled, decision.demand)
         reported = (before.reason, before.replicas) if before is not None else None
         if reported != (decision.reason, decision.replicas):
             self._parts.make_due(scaled.name)
 
-    def _next(self, scaled: Scaled, redis: RedisObservation) -> float:
+    def _next(self, scaled: Scaled, redis: RedisObservation, sharing: Sharing) -> float:
         """Seconds until the next look."""
         decision, backlog = scaled.decision, scaled.backlog
         if decision is None or decision.replicas is None:
             self._parts.idle_groups.rouse(scaled.name)
             self._observed_groups.forget(scaled.name)
             return OTHERS_S * random.uniform(0.8, 1.2)
-        wait = self._pace(scaled, redis, replicas=decision.replicas)
+        scaling = scaled.resource.spec.scaling
+        least = scaling.min_replicas if scaling is not None else 0
+        overall = merge_known(backlog, sharing.others)
+        wait = self._pace(scaled, redis, overall, replicas=decision.replicas, least=least)
         if backlog is not None and backlog.waiting:
             wait = min(wait, FREED_S)
         if scaled.problem is not None:
             wait = min(wait, max(0.0, scaled.write_after - self._clock()))
         return wait * random.uniform(0.85, 1.15)
 
-    def _pace(self, scaled: Scaled, redis: RedisObservation, *, replicas: int) -> float:
-        """How long the group may be left alone, by what it owes and how many others ask."""
-        backlog, scaling = scaled.backlog, scaled.resource.spec.scaling
-        least = scaling.min_replicas if scaling is not None else 0
+    def _pace(
+        self,
+        scaled: Scaled,
+        redis: RedisObservation,
+        backlog: Backlog | None,
+        *,
+        replicas: int,
+        least: int,
+    ) -> float:
+        """How long the group may be left alone, by the backlog and how many others ask.
+
+        `backlog` is that of all groups that are decided for.
+        """
+        own = scaled.backlog
         is_idle = backlog is not None and backlog.is_empty and replicas <= least
-        is_asleep = is_idle and replicas == 0
+        is_asleep = own is not None and own.is_empty and replicas == 0
         is_watched = self._watch_idle(scaled, redis, is_asleep=is_asleep)
         scaled.idle_observations = scaled.idle_observations + 1 if is_idle else 0
         wait = next_observation(
@@ -295,7 +365,7 @@ def _is_unfinished(redis: RedisObservation) -> bool:
 def _judge(scaled: Scaled, redis: RedisObservation) -> Backlog | None:
     if redis.stream is None:
         return None
-    recovers = scaled.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+    recovers = scaled.resource.spec.recovery.is_enabled
     return judge_backlog(redis.stream, recovers=recovers)
 
 
@@ -311,7 +381,12 @@ def _fleet(scaled: Scaled, redis: RedisObservation, workload: WorkloadObservatio
     )
 
 
-def _measure(scaled: Scaled) -> None:
+def _is_news(before: Contribution, found: Contribution) -> bool:
+    """Whether who decides should not wait until it looks by itself."""
+    return (before.is_idle, before.is_exact) != (found.is_idle, found.is_exact)
+
+
+def _measure(scaled: Scaled, demand: float | None) -> None:
     backlog, rates = scaled.backlog, scaled.memory.meter.rates
     parts = {
         "undelivered": backlog.undelivered if backlog else math.nan,
@@ -320,5 +395,6 @@ def _measure(scaled: Scaled) -> None:
     }
     for part, value in parts.items():
         BACKLOG.labels(*scaled.name, part).set(value)
-    for fact, rate in (("arrivals", rates.arrivals), ("acknowledged", rates.acknowledged)):
+    known = {"arrivals": rates.arrivals, "acknowledged": rates.acknowledged, "demand": demand}
+    for fact, rate in known.items():
         SCALING_FACTS[fact].labels(*scaled.name).set(math.nan if rate is None else rate)

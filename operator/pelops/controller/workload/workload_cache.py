@@ -5,10 +5,12 @@ It follows those objects in the cache of the replica, and finds the groups that 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pelops.controller.runtime.cache import (
     Cache,
@@ -43,6 +45,7 @@ from pelops.kube.workload_observation import (
 )
 
 Identity = tuple[str, str, str, str]
+MOST_SHARING: Final = 100  # resources of one workload that are counted; else all would cost all
 Owner = tuple[str, str | None]  # namespace and resource; None: any resource there
 
 
@@ -122,6 +125,8 @@ class WorkloadCache:
         self._targets: dict[Identity, set[Name]] = defaultdict(set)
         self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
         self._foreign: dict[Identity, Selector] = {}  # of targets that are no Deployments
+        self._sharing: dict[Identity, int] = {}  # the last change of who shares a target
+        self._changes = itertools.count(1)
         self.objects.follow(
             STREAM_CONSUMER_GROUP,
             Concern(kind=STREAM_CONSUMER_GROUP, find=self._change_resource),
@@ -161,6 +166,10 @@ class WorkloadCache:
     def resources_of(self, target: Target) -> set[Name]:
         """The resources whose workers run in this target."""
         return set(self._targets.get(target.identity, ()))
+
+    def sharing_version(self, target: Target) -> int:
+        """Another number after each change of the resources with this target, status left out."""
+        return self._sharing.get(target.identity, 0)
 
     def workload(self, target: Target) -> WorkloadObservation | None:
         """The Deployment behind a target with its pods, or None when it is not known here."""
@@ -211,12 +220,33 @@ class WorkloadCache:
         return min(self._scaled.get(target.identity, ()), default=None)
 
     def _change_resource(self, change: ObjectChange) -> set[Name]:
-        name = change.name
-        if change.before is not None:
-            self._forget_target(name, target_of(change.before).identity)
-        if change.after is not None and not (target := target_of(change.after)).is_nobody:
-            self._targets[target.identity].add(name)
+        name, touched = change.name, set[Identity]()
+        for manifest, is_now in ((change.before, False), (change.after, True)):
+            if manifest is None or (target := target_of(manifest)).is_nobody:
+                continue
+            touched.add(target.identity)
+            if is_now:
+                self._targets[target.identity].add(name)
+            else:
+                self._forget_target(name, target.identity)
+        if _asked(change.before) != _asked(change.after):
+            for identity in touched:
+                self._change_sharing(identity, name)
         return {name}
+
+    def _change_sharing(self, identity: Identity, name: Name) -> None:
+        """Make due who shares a target with a resource that changed: who leads may be another.
+
+        At once, since what a write answered makes nobody else of its own kind due.
+        """
+        names = self._targets.get(identity)
+        if not names:
+            self._sharing.pop(identity, None)
+            return
+        self._sharing[identity] = next(self._changes)
+        others = names - {name}
+        if 0 < len(others) < MOST_SHARING:
+            self.objects.announce(STREAM_CONSUMER_GROUP, {STREAM_CONSUMER_GROUP: others})
 
     def _change_deployment(self, change: ObjectChange) -> set[Name]:
         manifest = change.after
@@ -290,7 +320,9 @@ class WorkloadCache:
     def _concerned_by_pod(self, namespace: str, labels: Mapping[str, str]) -> set[Name]:
         owner = labels.get(RESOURCE_LABEL)
         if owner is not None:
-            return {(namespace, owner)} & self.resources.keys()
+            # Others may name the Deployment that a template made.
+            own = (namespace, "apps", DEPLOYMENT.kind, deployment_name(owner))
+            return ({(namespace, owner)} & self.resources.keys()) | self._targets.get(own, set())
         return {
             name
             for identity, names in self._targets.items()
@@ -306,6 +338,15 @@ class WorkloadCache:
         found = self.deployments.get((namespace, name)) if kind == DEPLOYMENT.kind else None
         selector = found.selector if found is not None else self._foreign.get(identity)
         return selector is not None and selector.matches(labels)
+
+
+def _asked(manifest: Manifest | None) -> tuple[object, ...] | None:
+    """What says whether a resource is asked for in another way; its status does not."""
+    if manifest is None:
+        return None
+    metadata, identity = manifest["metadata"], target_of(manifest).identity
+    asked = (metadata.get("generation"), metadata.get("deletionTimestamp"))
+    return metadata["uid"], *asked, identity
 
 
 def target_of(manifest: Manifest) -> Target:

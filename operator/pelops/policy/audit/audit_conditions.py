@@ -51,17 +51,19 @@ def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Findin
     return Finding(
         reason=Reason.RUN_FAILED,
         message=(
-            f"The run of {render_time(began)} did not end well; see kubectl logs -n "
-            f"{metadata.namespace} -l pelops.dev/stream-audit={metadata.name} --tail=50, and if it "
-            "never began kubectl describe pods with the same label. Until one ends well, what is "
-            "told is of an older window"
+            f"The run of {render_time(began)} failed; see kubectl logs -n {metadata.namespace} -l "
+            f"pelops.dev/stream-audit={metadata.name} --tail=50, or kubectl describe pods with the "
+            "same label if it did not start. Until a run succeeds, the status reports an older "
+            "window"
         ),
     )
 
 
 def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime) -> bool:
     # What ends runs at their deadline needs a moment to do so.
-    patience = timedelta(seconds=audit.spec.deadline_seconds) if runs.is_active else timedelta()
+    patience = (
+        timedelta(seconds=audit.spec.active_deadline_seconds) if runs.is_active else timedelta()
+    )
     return now - began <= patience + GRACE
 
 
@@ -153,8 +155,10 @@ def report_behind(group: GroupAudit) -> str | None:
         return None
     margin = find_margin(group.record.summary, group.ends)
     if margin is not None and margin.entries < 0:
-        return f"entries of {group.stream} are gone that were not archived"
-    return f"less than a quarter of {group.stream} is left between the two"
+        return f"entries of {group.stream} were trimmed before they were archived"
+    return (
+        f"less than a quarter of {group.stream} separates trimmed entries from those not archived"
+    )
 
 
 def report_unmounted(audit: StreamAudit) -> str | None:
@@ -168,8 +172,8 @@ def report_unmounted(audit: StreamAudit) -> str | None:
     if any(_holds(mount, path) for mount in _mount_paths(part_of(audit.spec.template, "spec"))):
         return None
     return (
-        f"No volume of spec.template is mounted at {path}: a container cannot write there, or what "
-        "it writes goes with it. Mount one, or use archive.pvc"
+        f"No volume of spec.template is mounted at {path}: the archive would be lost with the "
+        "container. Mount a volume there, or use spec.archive.persistentVolumeClaim"
     )
 
 
@@ -210,12 +214,12 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
         )
     if group.stream_problem is not None:
         return Finding(
-            reason=Reason.NOT_ACCOUNTED,
+            reason=Reason.AUDIT_INCONCLUSIVE,
             message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
         )
     if group.record is not None and group.record.summary.verdict is AuditVerdict.FAILING:
         return Finding(
-            reason=Reason.NOT_ACCOUNTED,
+            reason=Reason.AUDIT_INCONCLUSIVE,
             message=f"{group.group} of {group.stream}: {group.record.summary.sentence}",
         )
     incomplete = report_incomplete(facts.audit, facts.runs, group)
@@ -223,14 +227,14 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
         return None
     return Finding(
         reason=Reason.RUN_INCOMPLETE,
-        message=f"The last run ended well, and {incomplete}: see its log",
+        message=f"The last run succeeded, but {incomplete}: see its log",
     )
 
 
 def _ready(facts: AuditFacts) -> Condition:
     problem = facts.plan_problem or facts.job_problem or facts.redis_problem
     if problem is None and not facts.runs.exists:
-        problem = Finding(reason=Reason.CREATING, message=f"{facts.job} is being created")
+        problem = Finding(reason=Reason.CREATING, message=f"Creating {facts.job}")
     if problem is not None:
         return Condition(
             type=ConditionType.READY,
@@ -240,7 +244,7 @@ def _ready(facts: AuditFacts) -> Condition:
         )
     spec = facts.audit.spec
     if spec.suspend:
-        message = f"{facts.job} is complete, and spec.suspend keeps it from starting runs"
+        message = f"{facts.job} exists; it starts no runs because spec.suspend is true"
         return _true(ConditionType.READY, Reason.SUSPENDED, message)
     reported = f"{facts.job} runs at {spec.schedule} ({spec.time_zone or 'UTC'})"
     doubt = report_unmounted(facts.audit)
@@ -252,7 +256,7 @@ def _ready(facts: AuditFacts) -> Condition:
 def _suspended(facts: AuditFacts) -> list[Condition]:
     if not facts.audit.spec.suspend:
         return []
-    message = "spec.suspend is true: no further run starts"
+    message = "spec.suspend is true: no run is started"
     return [_true(ConditionType.SUSPENDED, Reason.SUSPENDED, message)]
 
 
@@ -292,9 +296,9 @@ def _loss(facts: AuditFacts) -> Finding | None:
     return Finding(
         reason=Reason.LOSS_DETECTED,
         message=(
-            f"Entries are proven lost, gone before any worker was given them: {reported}. The "
-            "archive "
-            "and the report name each; send them again from where they came from. Acknowledge it "
+            f"Entries are proven lost: they were deleted before they were delivered to a worker: "
+            f"{reported}. The archive and the report name each of them; add them again from their "
+            "source. Acknowledge it "
             f"with kubectl annotate --overwrite saudit -n {metadata.namespace} {metadata.name} "
             f"{ACKNOWLEDGE}={ConditionType.LOSS_DETECTED}"
         ),
@@ -308,9 +312,8 @@ def _behind(facts: AuditFacts) -> Finding | None:
     return Finding(
         reason=Reason.ARCHIVE_BEHIND_RETENTION,
         message=(
-            f"Trimming is close to what is not archived yet, or has passed it: {_list(reported)}. "
-            "Run "
-            "the audit more often, or keep more of the stream (XADD MAXLEN, spec.retention)"
+            f"Entries are trimmed shortly before or before they are archived: {_list(reported)}. "
+            "Run the audit more often, or keep more of the stream (XADD MAXLEN, spec.retention)"
         ),
     )
 

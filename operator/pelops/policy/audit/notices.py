@@ -76,15 +76,15 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
         conditions.append(_true(ConditionType.LOSS_DETECTED, Reason.LOSS_DETECTED, message))
     if behind:
         message = (
-            f"The stream is trimmed close to what StreamAudit {', '.join(behind)} has not archived "
-            f"yet, or beyond; {_see(behind[0])}"
+            "Entries of the stream are trimmed shortly before or before StreamAudit "
+            f"{', '.join(behind)} archives them; {_see(behind[0])}"
         )
         kind = ConditionType.ARCHIVE_BEHIND_RETENTION
         conditions.append(_true(kind, Reason.ARCHIVE_BEHIND_RETENTION, message))
     if failing:
         names = ", ".join(one.audit for one in failing)
         message = f"StreamAudit {names} cannot account for this group; {_see(failing[0].audit)}"
-        reason = failing[0].failure or Reason.NOT_ACCOUNTED
+        reason = failing[0].failure or Reason.AUDIT_INCONCLUSIVE
         conditions.append(_true(ConditionType.AUDIT_FAILING, reason, message))
     return conditions
 

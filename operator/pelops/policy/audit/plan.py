@@ -70,7 +70,7 @@ def _audited(group: StreamConsumerGroup, stuck_after_s: int | None) -> AuditedGr
         resource=group.metadata.name,
         keys=derive_keys(spec.stream, group.group_name, dead_letter=spec.dead_letter.stream),
         stuck_after_s=stuck_after_s or spec.recovery.processing_timeout_seconds,
-        field_prefix=spec.recovery.field_prefix,
+        field_prefix=spec.recovery.tuning.field_prefix,
     )
 
 

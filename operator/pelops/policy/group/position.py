@@ -160,7 +160,7 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
     counts_less = added is not None and had_added is not None and added < had_added
     if is_at >= was_at and not counts_less:
         return None
-    message = f"the group stands at {is_at} and stood at {was_at} before"
+    message = f"the position of the group is {is_at}; it was {was_at} before"
     if counts_less:
         message += f"; the stream counts {added} entries ever added and counted {had_added} before"
     return PositionChange(before=was_at, after=is_at, seen=before.at, message=message)
@@ -170,18 +170,18 @@ def report_creation(creation: GroupCreation) -> str:
     """Where a group that was missing begins, and why, for people."""
     repeats = f"entries that may be delivered again: {_report_repeats(creation.repeats)}"
     reported = {
-        CreationReason.FIRST: f"the group begins at {creation.position}",
+        CreationReason.FIRST: f"Created the group at {creation.position}",
         CreationReason.CONTINUES: (
-            f"the group was gone from Redis; it begins anew at {creation.position}, where it is "
-            f"known to have been; {repeats}"
+            f"The group had been deleted from Redis. Created it again at {creation.position}, its "
+            f"last known position; {repeats}"
         ),
         CreationReason.LOST_TAIL: (
-            f"the group was gone from Redis and the stream lacks its newest entries; it begins "
-            f"anew at {creation.position}; {repeats}"
+            "The group had been deleted from Redis and the stream lost its newest entries. Created "
+            f"the group again at {creation.position}; {repeats}"
         ),
         CreationReason.NEW_STREAM: (
-            f"the group was gone from Redis, and nothing shows that this is the stream that it "
-            f"read; it begins anew at {creation.position}; {repeats}"
+            "The group had been deleted from Redis, and the stream may be another one than before. "
+            f"Created the group again at {creation.position}; {repeats}"
         ),
     }
     return reported[creation.why]
@@ -190,8 +190,8 @@ def report_creation(creation: GroupCreation) -> str:
 def _report_repeats(repeats: int | None) -> str:
     # What was delivered after the last observation is delivered again too, and nobody counted it.
     if repeats is None:
-        return "more than can be counted"
-    return f"at least {repeats}" if repeats else "none is known"
+        return "an unknown number"
+    return f"at least {repeats}" if repeats else "none known"
 
 
 def _is_past(moment: datetime | None, pause: timedelta, now: datetime) -> bool:

@@ -7,9 +7,8 @@ With `Retain` there is no finalizer and nothing to wait for. With `Delete` the f
 resource while Redis is asked to drop the group; when that cannot be done within the patience, the
 resource goes all the same and an event says what was left behind.
 
-Of several resources that name one target, the one that runs it acts, else the oldest. Two resources
-on one consumer group are told apart in Redis, where the ownership record names the owner; that also
-covers two operators and two spellings of one address.
+Two resources on one consumer group are told apart in Redis, where the ownership record names the
+owner; that also covers two operators and two spellings of one address.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
@@ -71,7 +70,9 @@ def plan_provisioning(
     if Lack.GROUP in lacks:
         message = f"creating the group at {where}"
         if was_created:
-            message = f"the group is gone from Redis; creating it anew {_last_known(stream, where)}"
+            message = (
+                f"the group was deleted from Redis; creating it again {_last_known(stream, where)}"
+            )
         return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
     return ProvisioningPlan(
         lacks=lacks,
@@ -83,14 +84,12 @@ def plan_provisioning(
 
 def needs_retry_stream(spec: StreamConsumerGroupSpec) -> bool:
     """Whether copies of stuck entries go to a stream of the group's own."""
-    recovery = spec.recovery
-    is_requeue = recovery.strategy == RecoveryStrategy.REQUEUE
-    return is_requeue and recovery.requeue_to == RequeueTo.RETRY_STREAM
+    return spec.recovery.strategy is RecoveryStrategy.RETRY_STREAM
 
 
 def needs_offer_stream(spec: StreamConsumerGroupSpec) -> bool:
     """Whether stuck entries are announced to workers that claim."""
-    return spec.recovery.strategy == RecoveryStrategy.RELEASE
+    return spec.recovery.strategy is RecoveryStrategy.RELEASE
 
 
 def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
@@ -239,44 +238,17 @@ def decide_cleanup(
     """
     if not deletes_group:
         return CleanupDecision(
-            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="the group stays in Redis"
+            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="The group stays in Redis"
         )
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
             action=CleanupAction.LET_GO,
-            reason=Reason.LEFT_BEHIND,
+            reason=Reason.GROUP_NOT_DESTROYED,
             message=(
-                f"The group could not be destroyed within {PATIENCE.seconds} s and stays in "
-                f"Redis: {failure}"
+                f"The group could not be destroyed within {PATIENCE.seconds} s of the deletion and "
+                f"stays in Redis (remove it with XGROUP DESTROY): {failure}"
             ),
         )
     return CleanupDecision(
-        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="destroying the group"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Claim:
-    """One resource's wish to act. The smallest acts: who runs the target, else the oldest."""
-
-    is_guest: bool = True  # names the target; False: runs it by its own template
-    created: str  # RFC 3339 in UTC: sorts as text
-    uid: str
-    namespace: str
-    name: str
-
-
-def decide_target_owner(own: Claim, claims: Iterable[Claim], *, target: str) -> Finding | None:
-    """None when this resource may act on the target, else who does."""
-    first = min([own, *claims])
-    if first.uid == own.uid:
-        return None
-    why = "is older and acts" if first.is_guest else "runs it"
-    return Finding(
-        reason=Reason.CONFLICT,
-        message=(
-            f"{target} is the target of {first.namespace}/{first.name} as well, which {why}; "
-            "name another target, or delete one of the two resources"
-        ),
-        is_terminal=True,
+        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="Destroying the group"
     )

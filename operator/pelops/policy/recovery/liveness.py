@@ -254,7 +254,7 @@ def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
         reason, message = LivenessReason.GONE, f"pod {name} is gone and its containers had ended"
     else:
         reason = LivenessReason.VANISHED
-        message = f"pod {name} is gone, and its node has had the time to end its containers"
+        message = f"pod {name} is gone, and its node has had time to stop its containers"
     return Cutoff(at=moment.server_time, reason=reason, message=message, death=death)
 
 
@@ -343,7 +343,7 @@ def _find_cutoff(
         bound=pod.created - skew,
         stamp=pod.created,
         reason=LivenessReason.REPLACED,
-        message=f"the pod that was {pod.name} before has ended",
+        message=f"the former pod with the name {pod.name} has ended",
     )
 
 
@@ -357,7 +357,7 @@ def _find_running(
     ended, at = one.last_finished, start - skew
     if ended is not None and one.started - ended > 2 * (skew + SECOND):
         at = min(at, ended + SECOND + skew)
-    reason, message = LivenessReason.REPLACED, f"the pod that was {pod.name} before has ended"
+    reason, message = LivenessReason.REPLACED, f"the former pod with the name {pod.name} has ended"
     if one.has_restarted:
         reason = LivenessReason.RESTARTED
         message = f"container {one.name} of pod {pod.name} was restarted"
@@ -390,7 +390,7 @@ def _boot_or(cutoff: Cutoff, evidence: PodEvidence, moment: _Moment) -> Cutoff:
     return Cutoff(
         at=boot,
         reason=LivenessReason.BOOTED,
-        message=f"{evidence.consumer} wrote that its process began anew",
+        message=f"consumer {evidence.consumer} recorded a new start of its process",
     )
 
 

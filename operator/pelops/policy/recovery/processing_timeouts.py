@@ -41,7 +41,7 @@ class ProcessingTimeouts:
 def decide_processing_timeouts(recovery: RecoverySpec) -> ProcessingTimeouts:
     """The limits that a resource asks for."""
     alive = timedelta(seconds=recovery.processing_timeout_seconds)
-    shorter = recovery.min_idle_seconds
+    shorter = recovery.unmatched_consumer_timeout_seconds
     return ProcessingTimeouts(
         alive=alive,
         unknown=alive if shorter is None else timedelta(seconds=shorter),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
+from pelops.api.group.recovery import RecoverySpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 
@@ -59,7 +59,7 @@ def find_left(stream: StreamObservation) -> RetryObservation | None:
 
 def may_return(recovery: RecoverySpec, stream: StreamObservation) -> bool:
     """Whether copies may go back to the stream: recovery is on, and no other group sees them."""
-    return recovery.strategy is not RecoveryStrategy.OFF and stream.groups <= 1
+    return recovery.is_enabled and stream.groups <= 1
 
 
 def needs_return(recovery: RecoverySpec, stream: StreamObservation) -> bool:

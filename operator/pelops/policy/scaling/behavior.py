@@ -23,14 +23,6 @@ from pelops.api.group.scaling import (
     ScalingPolicy,
 )
 
-DEFAULT_TOLERANCE: Final = 0.1
-# "Default behavior" lets 4 pods or as many again be added every 15 seconds, and all be removed.
-# Ours adds faster: the backlog is seen each second, and entries that wait cost more than idle pods.
-_DEFAULT_UP: Final = (
-    ScalingPolicy(type=PolicyType.PODS, value=10, period_seconds=10),
-    ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=10),
-)
-_DEFAULT_DOWN: Final = (ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=15),)
 _LONGEST_PERIOD_S: Final = 1800.0  # the API allows no longer one
 
 
@@ -75,13 +67,9 @@ def apply_tolerance(demand: float, *, current: int, behavior: BehaviorSpec) -> i
     if current == 0 or demand <= 0:
         return ceil(demand)
     ratio = demand / current
-    down, up = _tolerance(behavior.scale_down), _tolerance(behavior.scale_up)
+    down = behavior.scale_down.tolerance_percent / 100
+    up = behavior.scale_up.tolerance_percent / 100
     return current if 1.0 - down <= ratio <= 1.0 + up else ceil(demand)
-
-
-def _tolerance(rules: ScaleUpRules | ScaleDownRules) -> float:
-    """ "If you don't set this field, the HPA applies the default cluster-wide tolerance of 10%."""
-    return DEFAULT_TOLERANCE if rules.tolerance is None else rules.tolerance
 
 
 def recommend(
@@ -180,8 +168,7 @@ def _highest(rules: ScaleUpRules, changes: tuple[Change, ...], current: int, now
     if rules.select_policy is PolicySelect.DISABLED:
         return current
     return _select(rules.select_policy, widest=max)(
-        _most(policy, _at_start(policy, changes, current, now))
-        for policy in rules.policies or _DEFAULT_UP
+        _most(policy, _at_start(policy, changes, current, now)) for policy in rules.policies
     )
 
 
@@ -190,8 +177,7 @@ def _lowest(rules: ScaleDownRules, changes: tuple[Change, ...], current: int, no
     if rules.select_policy is PolicySelect.DISABLED:
         return current
     return _select(rules.select_policy, widest=min)(
-        _fewest(policy, _at_start(policy, changes, current, now))
-        for policy in rules.policies or _DEFAULT_DOWN
+        _fewest(policy, _at_start(policy, changes, current, now)) for policy in rules.policies
     )
 
 

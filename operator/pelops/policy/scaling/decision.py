@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.scaling import ScalingMode, ScalingSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
@@ -25,19 +24,19 @@ from pelops.policy.scaling.behavior import (
     recommend,
     record_change,
 )
-from pelops.policy.scaling.demand import (
-    Demand,
-    Doubt,
-    Shortage,
-    find_hindrance,
-    judge_demand,
-    report_backlog,
-    report_demand,
-    wanted_in_doubt,
-    watch_doubt,
-    watch_shortage,
+from pelops.policy.scaling.demand import Doubt, Shortage, find_hindrance, watch_shortage
+from pelops.policy.scaling.measurement import Backlog, Meter
+from pelops.policy.scaling.sharing import (
+    Contribution,
+    Demands,
+    Part,
+    Role,
+    Watched,
+    contribute,
+    explain_part,
+    report_demands,
+    watch_group,
 )
-from pelops.policy.scaling.measurement import Backlog, Meter, measure
 from pelops.policy.status.reasons import Reason
 
 STALE_S: Final = 5.0  # a look may still show the number before a write
@@ -124,9 +123,10 @@ def late_change(before: Others, after: Others) -> int:
 def report_fight(target: Target) -> str:
     """Why the replicas are left alone, and what to do."""
     return (
-        f"somebody else moved the replicas of {target} away from what was written here twice "
-        f"within {FIGHT_S / 60:g} minutes; they are left alone for {HANDS_OFF_S / 60:g} minutes. "
-        "End the other one, or set spec.scaling.mode to Off"
+        f"Another controller or user changed the replicas of {target} twice within "
+        f"{FIGHT_S / 60:g} minutes after Pelops had set them: Pelops does not change them for "
+        f"{HANDS_OFF_S / 60:g} minutes. Remove the other one (an autoscaler, spec.replicas in Git, "
+        "a script), or set spec.scaling.mode to Disabled"
     )
 
 
@@ -192,11 +192,13 @@ def clamp(course: Course, inputs: ScalingInputs) -> Course:
     return course
 
 
-def stop_growth(course: Course, inputs: ScalingInputs, hindrance: str) -> Course:
+def stop_growth(
+    course: Course, inputs: ScalingInputs, hindrance: str, *, others: int = 0
+) -> Course:
     """No further workers than there are: more would not help. Shrinking stays allowed, and the
-    first worker and minReplicas are no growth.
+    first worker and minReplicas are no growth; nor is what `others` are wanted for, whom more help.
     """
-    least = max(1, inputs.clamp(inputs.current))
+    least = max(1, inputs.clamp(max(inputs.current, others)))
     note = f"no more than {min(course.replicas, least):,}, since {hindrance}"
     return replace(course, replicas=min(course.replicas, least), note=note, is_ineffective=True)
 
@@ -226,27 +228,15 @@ def can_finish(inputs: ScalingInputs, handled_s: float | None) -> bool:
     return handled_s <= _SHARE * min(graces)
 
 
-def judge_course(course: Course, backlog: Backlog) -> Reason:
+def judge_course(course: Course, *, is_exact: bool) -> Reason:
     """The reason of the condition: the gravest of what holds."""
     if course.is_ineffective:
         return Reason.SCALING_INEFFECTIVE
-    if not backlog.is_exact:
+    if not is_exact:
         return Reason.LAG_UNKNOWN
     if course.replicas < course.wanted:
         return Reason.LIMITED
     return Reason.IDLE if course.replicas == 0 else Reason.SCALED
-
-
-def report_course(course: Course, backlog: Backlog, demand: Demand) -> str:
-    """The backlog, what that asks for, and what limited it."""
-    parts = [report_backlog(backlog)]
-    if not backlog.is_empty or demand.highest > 0:
-        parts.append(report_demand(demand))
-    if not backlog.is_exact:
-        parts.append("Redis cannot tell how many are undelivered, so no worker is removed")
-    if course.note:
-        parts.append(course.note)
-    return "; ".join(parts)
 
 
 _ACTIVE: Final = frozenset(
@@ -257,6 +247,7 @@ _ACTIVE: Final = frozenset(
         Reason.IDLE,
         Reason.LIMITED,
         Reason.LAG_UNKNOWN,
+        Reason.FOLLOWING,
     }
 )
 
@@ -271,6 +262,7 @@ class ScalingDecision:
     current: int = 0  # replicas that are asked for now, the last write included
     keep_at_most: int = 0  # so many workers may hold entries that they would lose
     only_at_work: bool = False  # those that ask for more are done with what they hold
+    demand: float | None = None  # of this group alone, before rounding; None: not known
 
     @property
     def is_change(self) -> bool:
@@ -303,44 +295,68 @@ class ScalingMemory:
     doubt: Doubt | None = None
     empty_since: float | None = None
 
+    @property
+    def watched(self) -> Watched:
+        """What is remembered of the group itself, whoever scales."""
+        return Watched(meter=self.meter, doubt=self.doubt, empty_since=self.empty_since)
+
+    def with_watched(self, watched: Watched) -> ScalingMemory:
+        """The same with what is remembered of the group now."""
+        return replace(
+            self, meter=watched.meter, doubt=watched.doubt, empty_since=watched.empty_since
+        )
+
 
 NOT_DECIDED: Final = ScalingDecision(
     replicas=None,
-    reason=Reason.HOLDING,
-    message="the backlog of the group was not looked at yet; the replicas are left as they are",
+    reason=Reason.BACKLOG_UNKNOWN,
+    message="The backlog of the group has not been observed yet: the replicas are not changed",
+)
+
+
+_SUSPENDED: Final = ScalingDecision(
+    replicas=None,
+    reason=Reason.SUSPENDED,
+    message="spec.suspend is true: the replicas are not changed",
 )
 
 
 def decide_fixed(
-    spec: StreamConsumerGroupSpec, workload: WorkloadObservation
+    spec: StreamConsumerGroupSpec, workload: WorkloadObservation, part: Part | None = None
 ) -> ScalingDecision | None:
     """The decision that needs no look at Redis; None when the backlog decides. Total.
 
-    A HorizontalPodAutoscaler on the same target always wins: two owners of one number fight.
+    A HorizontalPodAutoscaler on the same target always wins: two owners of one number fight. `part`
+    is what the resource has to say beside others with the same workers; None: there are no others.
     """
     if workload.autoscaler is not None:
         return ScalingDecision(
             replicas=None,
             reason=Reason.SCALED_BY_AUTOSCALER,
             message=(
-                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}; its "
-                "replicas are left to it"
+                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}: Pelops "
+                "does not change its replicas"
             ),
         )
+    if part is not None and part.role is not Role.LEADS:
+        return _SUSPENDED if spec.suspend else _report_part(part, workload.target)
     if _says_number(spec):
         return ScalingDecision(
             replicas=spec.replicas,
             reason=Reason.MANUAL,
-            message=f"{spec.replicas} wanted by spec.replicas",
+            message=f"spec.replicas asks for {spec.replicas} workers",
             current=workload.wished or 0,
         )
     if spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
         return None
-    return ScalingDecision(
-        replicas=None,
-        reason=Reason.SCALING_OFF,
-        message="automatic scaling is off: the replicas are left alone",
-    )
+    if spec.scaling is not None and spec.scaling.mode is ScalingMode.FOLLOW:
+        return _report_part(Part(role=Role.FOLLOWS), workload.target)
+    return _report_part(Part(role=Role.UNCOUNTED), workload.target)
+
+
+def _report_part(part: Part, target: Target) -> ScalingDecision:
+    found = explain_part(part, str(target))
+    return ScalingDecision(replicas=None, reason=Reason(found.reason), message=found.message)
 
 
 def _says_number(spec: StreamConsumerGroupSpec) -> bool:
@@ -349,22 +365,34 @@ def _says_number(spec: StreamConsumerGroupSpec) -> bool:
     return spec.scaling.mode is ScalingMode.MANUAL
 
 
-def decide_replicas(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """The other groups that a decision counts."""
+
+    name: str = ""  # of the resource that leads
+    others: tuple[Contribution, ...] = ()
+
+
+UNSHARED: Final = Sharing()
+
+
+def decide_replicas(  # noqa: PLR0913 -- what is seen, what is remembered, and who else is counted
     spec: StreamConsumerGroupSpec,
     workload: WorkloadObservation,
     backlog: Backlog | None,
     memory: ScalingMemory,
     *,
     now: float,
+    sharing: Sharing = UNSHARED,
 ) -> tuple[ScalingDecision, ScalingMemory]:
     """Choose the replica count from the backlog, and what to remember. Total for valid specs.
 
     `backlog` None: Redis could not be seen, and the replicas are held. `now` is in seconds on a
-    clock that never jumps. In modes Manual and Off, and beside a HorizontalPodAutoscaler, the
+    clock that never jumps. In modes Manual and Disabled, and beside a HorizontalPodAutoscaler, the
     answer is that of `decide_fixed`. With `wants_busy` the caller counts the pods that hold entries
     and goes on with what `spare_busy` answers; with `is_change` it writes `replicas`, then calls
     `remember_write`. Who no longer ranks first for a resource forgets the memory of it: else its
-    successor's writes would look like a stranger's.
+    successor's writes would look like a stranger's. `sharing` has the other groups that count.
     """
     fixed = decide_fixed(spec, workload)
     if fixed is not None or spec.scaling is None:
@@ -376,16 +404,22 @@ def decide_replicas(
     shortage = watch_shortage(memory.shortage, workload, wished=current, now=now)
     history = record_change(memory.history, late_change(memory.others, others), now=now)
     memory = replace(memory, others=others, shortage=shortage, history=history)
+    watched = watch_group(memory.watched, backlog, workload, workers=current, now=now)
+    memory = memory.with_watched(watched)
+    own = contribute(spec, backlog, watched, ready=workload.ready, now=now)
+    groups = (replace(own, name=sharing.name), *sharing.others)
+    demands = Demands(groups=groups, combine=spec.scaling.combine)
     inputs = ScalingInputs(
         scaling=spec.scaling,
         workload=workload,
         current=current,
         now=now,
-        recovers=spec.recovery.strategy != RecoveryStrategy.OFF,
+        recovers=demands.recovers,
     )
-    if backlog is None or not backlog.exists:
-        return _hold(inputs, backlog, memory)
-    return _follow(inputs, backlog, _look(memory, backlog, workload.ready, now=now))
+    if not demands.seen:
+        return _hold(inputs, demands, memory)
+    decision, memory = _follow(inputs, demands, memory)
+    return replace(decision, demand=own.workers), memory
 
 
 def spare_busy(
@@ -430,8 +464,8 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
     if not workload.exists:
         return ScalingDecision(
             replicas=None,
-            reason=Reason.HOLDING,
-            message=f"{workload.target} does not exist: there is nothing to scale",
+            reason=Reason.BACKLOG_UNKNOWN,
+            message=f"{workload.target} does not exist, so it cannot be scaled: create it",
         )
     return ScalingDecision(
         replicas=None,
@@ -441,10 +475,12 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
 
 
 def _hold(
-    inputs: ScalingInputs, backlog: Backlog | None, memory: ScalingMemory
+    inputs: ScalingInputs, demands: Demands, memory: ScalingMemory
 ) -> tuple[ScalingDecision, ScalingMemory]:
     """What is not seen shrinks nothing, nor right after it is seen again."""
-    why = "Redis cannot be looked at" if backlog is None else "the group does not exist"
+    first, is_single = demands.groups[0], len(demands.groups) == 1
+    why = first.unknown
+    what = "the backlog" if is_single else f"every backlog of {len(demands.groups)} groups"
     held = inputs.clamp(inputs.current)
     history = recommend(
         memory.history,
@@ -455,57 +491,53 @@ def _hold(
     )
     decision = ScalingDecision(
         replicas=held,
-        reason=Reason.HOLDING,
-        message=f"{why}: the backlog is not known, and {held:,} are kept",
+        reason=Reason.BACKLOG_UNKNOWN,
+        message=f"{why}, so {what} is unknown: the replicas stay at {held:,}",
         current=inputs.current,
     )
-    return decision, replace(memory, history=history, empty_since=None)
-
-
-def _look(memory: ScalingMemory, backlog: Backlog, ready: int, *, now: float) -> ScalingMemory:
-    """The memory after one more look at the group.
-
-    Workers may be so fast that no look ever finds a backlog: what came and went meanwhile
-    breaks the silence as well.
-    """
-    last = memory.meter.last
-    is_silent = last is None or last.added == backlog.added
-    since = memory.empty_since if is_silent else None
-    if not backlog.is_empty:
-        since = None
-    elif since is None:
-        since = now
-    return replace(memory, meter=measure(memory.meter, backlog, ready=ready), empty_since=since)
+    return decision, replace(memory, history=history)
 
 
 def _follow(
-    inputs: ScalingInputs, backlog: Backlog, memory: ScalingMemory
+    inputs: ScalingInputs, demands: Demands, memory: ScalingMemory
 ) -> tuple[ScalingDecision, ScalingMemory]:
     behavior, current, now = inputs.scaling.behavior, inputs.current, inputs.now
-    rates = memory.meter.rates
-    ready = inputs.workload.ready
-    demand = judge_demand(inputs.scaling, backlog, rates, ready=ready)
-    wanted = apply_tolerance(demand.highest, current=current, behavior=behavior)
-    doubt = watch_doubt(memory.doubt, backlog, workers=current, ready=ready, now=now)
-    if not backlog.is_exact:
-        wanted = max(wanted, current, wanted_in_doubt(doubt, now=now))
+    backlog, ready = demands.backlog, inputs.workload.ready
+    wanted = apply_tolerance(demands.demand(ready=ready), current=current, behavior=behavior)
+    if not demands.is_exact:
+        wanted = max(wanted, current, demands.in_doubt)
     history = recommend(memory.history, wanted, current=current, behavior=behavior, now=now)
     allowed = apply_behavior(history, current=current, behavior=behavior, now=now)
-    hindrance = find_hindrance(inputs.workload, memory.meter, memory.shortage, now=now)
     course = follow_behavior(allowed, wanted)
-    course = keep_last(course, inputs, backlog, memory.empty_since)
+    course = keep_last(course, inputs, backlog, demands.empty_since)
     course = clamp(course, inputs)
-    if hindrance is not None and wanted > min(current, ready):
-        course = stop_growth(course, inputs, hindrance)
+    course = _stop_growth(course, inputs, demands, memory.shortage)
     decision = ScalingDecision(
         replicas=course.replicas,
-        reason=judge_course(course, backlog),
-        message=report_course(course, backlog, demand),
+        reason=judge_course(course, is_exact=demands.is_exact),
+        message="; ".join(filter(None, [*report_demands(demands, ready=ready), course.note])),
         current=current,
         keep_at_most=find_busy_most(inputs, backlog),
-        only_at_work=can_finish(inputs, memory.meter.handling.mean_s),
+        only_at_work=can_finish(inputs, demands.handled_s),
     )
-    return decision, replace(memory, history=history, doubt=doubt)
+    return decision, replace(memory, history=history)
+
+
+def _stop_growth(
+    course: Course, inputs: ScalingInputs, demands: Demands, shortage: Shortage | None
+) -> Course:
+    """The course without workers that would not help, of all groups or of those that flood."""
+    ready = inputs.workload.ready
+    if course.wanted <= min(inputs.current, ready):
+        return course
+    hindrance = find_hindrance(inputs.workload, shortage, now=inputs.now)
+    if hindrance is not None:
+        return stop_growth(course, inputs, hindrance)
+    others = demands.unflooded(ready=ready)
+    if not demands.floods or course.wanted <= others:
+        return course
+    flood = demands.floods[0].flood or ""
+    return stop_growth(course, inputs, flood, others=others)
 
 
 BUSY_S: Final = 1.0  # the backlog is not empty, or more workers run than the least
@@ -539,6 +571,12 @@ def is_automatic(spec: StreamConsumerGroupSpec) -> bool:
     return spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO
 
 
+def is_measured(spec: StreamConsumerGroupSpec) -> bool:
+    """Whether the backlog matters to the number of workers, by its own decision or another's."""
+    mode = None if spec.scaling is None else spec.scaling.mode
+    return mode is ScalingMode.AUTO or (mode is ScalingMode.FOLLOW and not spec.recovery.dry_run)
+
+
 def keep_hands_off(
     spec: StreamConsumerGroupSpec,
     *,
@@ -552,11 +590,7 @@ def keep_hands_off(
     reason: `decide_replicas` holds the number then. Another resource that acts on the group is one.
     """
     if spec.suspend:
-        return ScalingDecision(
-            replicas=None,
-            reason=Reason.SUSPENDED,
-            message="spec.suspend is true: the replicas are left as they are",
-        )
+        return _SUSPENDED
     if redis_problem is not None and redis_problem.reason == Reason.CONFLICT:
         return _leave_to(redis_problem)
     return None if workload_problem is None else _leave_to(workload_problem)
@@ -564,6 +598,20 @@ def keep_hands_off(
 
 def _leave_to(problem: Finding) -> ScalingDecision:
     return ScalingDecision(replicas=None, reason=Reason(problem.reason), message=problem.message)
+
+
+def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> ScalingDecision:
+    """The decision in a dry run: what is wanted, and that nobody writes it."""
+    wanted = decision.replicas
+    if wanted is None or wanted == workload.wished or not workload.exists:
+        return decision
+    return replace(
+        decision,
+        message=(
+            f"spec.recovery.dryRun is true: {workload.target} is not scaled to {wanted:,}; "
+            f"{decision.message}"
+        ),
+    )
 
 
 def report_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecision:

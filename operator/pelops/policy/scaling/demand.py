@@ -23,11 +23,23 @@ class Demand:
     by_backlog: float
     by_drain: float | None = None  # None: not asked for, or no rate is known
     by_arrivals: float | None = None  # None: no rate is known
+    arrivals: float = 0.0  # the same before it is limited: less than one worker, or not proven
+    is_proven: bool = False  # the rate of a worker: else arrivals are no reason to grow
 
     @property
     def highest(self) -> float:
         """The greatest of them."""
         return max(self.by_backlog, self.by_drain or 0.0, self.by_arrivals or 0.0)
+
+    @property
+    def unrounded(self) -> float:
+        """The greatest of them, with arrivals that alone would not keep one worker busy."""
+        return max(self.by_backlog, self.by_drain or 0.0, self.arrivals)
+
+    @property
+    def proven(self) -> float:
+        """Of `unrounded`, what is a reason to have more workers than are ready."""
+        return max(self.by_backlog, self.by_drain or 0.0, self.arrivals if self.is_proven else 0.0)
 
 
 def judge_demand(scaling: ScalingSpec, backlog: Backlog, rates: Rates, *, ready: int) -> Demand:
@@ -45,13 +57,22 @@ def judge_demand(scaling: ScalingSpec, backlog: Backlog, rates: Rates, *, ready:
         by_backlog=work / each,
         by_drain=_by_drain(work, scaling.drain_within_seconds, rates),
         by_arrivals=_by_arrivals(rates, ready),
+        arrivals=_served_by(rates) or 0.0,
+        is_proven=rates.is_proven,
     )
 
 
-def _by_arrivals(rates: Rates, ready: int) -> float | None:
+def _served_by(rates: Rates) -> float | None:
+    """Workers that would serve what arrives; None while a rate is not known."""
     if rates.arrivals is None or not rates.per_replica:
         return None
-    wanted = min(_MOST, rates.arrivals / (rates.per_replica * MOST_BUSY))
+    return min(_MOST, rates.arrivals / (rates.per_replica * MOST_BUSY))
+
+
+def _by_arrivals(rates: Rates, ready: int) -> float | None:
+    wanted = _served_by(rates)
+    if wanted is None:
+        return None
     if wanted < 1:
         return 0.0  # whether the last worker stays is the cool-down's to say
     # A worker that was never seen with enough to do may be able to do far more: no reason to grow.
@@ -149,7 +170,7 @@ def watch_shortage(
 
 
 def find_hindrance(
-    workload: WorkloadObservation, meter: Meter, shortage: Shortage | None, *, now: float
+    workload: WorkloadObservation, shortage: Shortage | None, *, now: float
 ) -> str | None:
     """Why further workers would not help, for people; None when they may. Total."""
     if workload.failure is not None:
@@ -161,6 +182,11 @@ def find_hindrance(
             f"only {workload.ready} of {workload.wished} workers are ready, and none became ready "
             f"in the last {UNREADY_PATIENCE_S:g} s: see the condition WorkloadReady"
         )
+    return None
+
+
+def find_flood(meter: Meter) -> str | None:
+    """Why further workers would not help this group, for people; None when they may. Total."""
     if meter.dead_lettered >= LEAST_DEAD_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
         return (
             f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of what is "

@@ -66,35 +66,35 @@ def _loss(facts: Facts) -> str:
     if loss.cause is not LossCause.TRIMMED:
         return f"{_vanished(facts, loss)} {_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
     return (
-        f"Entries were trimmed before the group was given them: {_bounds(loss)}, after "
-        f"{loss.position}. They are gone from Redis: send them again from where they came from, "
-        "and find what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
+        f"Entries were trimmed before Redis delivered them to the group: {_bounds(loss)}, after ID "
+        f"{loss.position}. They are deleted from Redis: add them again from their source, and find "
+        "what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
         f"{_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
     )
 
 
 def _vanished(facts: Facts, loss: Loss) -> str:
     stream = facts.resource.spec.stream
-    when = "as the status said last" if loss.observed is None else render_time(loss.observed)
+    when = "from the last status" if loss.observed is None else render_time(loss.observed)
     numbers = f"{loss.undelivered} undelivered, {loss.pending} pending"
     later = (
-        f"That is the last observation ({when}): entries that were added later are lost too and "
-        "not in these numbers, and those that workers acknowledged later are in them. Send them "
-        "again from where they came from, and find out"
+        f"These numbers are from the last observation ({when}): entries that were added later are "
+        "lost too and are not counted, and entries that workers acknowledged later are counted. "
+        "Add them again from their source, and find out"
     )
     if loss.cause is LossCause.TAIL_LOST:
         return (
-            f"The stream {stream} lost its newest entries, because the server came back with an "
-            f"older state (an append-only file without its end, a backup, a replica that lagged): "
-            f"at least {loss.undelivered} undelivered and at most {loss.pending} pending entries "
-            f"are gone. {later} why the server lost them (appendfsync, replication)."
+            f"The stream {stream} lost its newest entries, because the server restarted with an "
+            "older state (a truncated append-only file, a backup, a replica that lagged): at least "
+            f"{loss.undelivered} undelivered and at most {loss.pending} pending entries are lost. "
+            f"{later} why the server lost them (appendfsync, replication)."
         )
     name = stream
     if loss.cause is LossCause.RETRY_STREAM_GONE and facts.keys is not None:
         name = facts.keys.retry
     return (
-        f"The stream {name} disappeared with entries that the group had not finished: {numbers}. "
-        f"{later} what removed it (DEL, EXPIRE, FLUSHALL, eviction under maxmemory-policy "
+        f"The stream {name} was deleted with entries that the group had not finished: {numbers}. "
+        f"{later} what deleted it (DEL, EXPIRE, FLUSHALL, eviction under maxmemory-policy "
         "allkeys-*)."
     )
 
@@ -111,11 +111,11 @@ def _went_back(facts: Facts) -> str:
         return ""
     since, until = render_time(back.since), render_time(back.delay_until)
     return (
-        f"The group was found at {back.after} at {since}, though it had been at {back.before}: "
-        "after a failover or from a restored backup. What lies between is delivered again, and "
-        f"what was pending before is not recovered before {until}, because its worker may have "
-        "finished it. Make sure that workers bear a repetition. "
-        f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends the wait"
+        f"At {since} the position of the group was {back.after}, although it had been "
+        f"{back.before}: a failover or a restored backup. Redis delivers the entries between the "
+        f"two again. Entries that were pending before are not recovered before {until}, because "
+        "their worker may have finished them. Make sure that handlers are idempotent. "
+        f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends that wait"
     )
 
 
@@ -135,11 +135,11 @@ def report_dropped(at_most: int, consumer: str, consumers: int, observed: str) -
     name = printable(consumer, 256)
     who = f"Consumer {name} was" if consumers == 1 else f"{consumers} consumers ({name}, ...) were"
     return (
-        f"{who} deleted with up to {at_most} pending entries (last seen pending at {observed}): "
-        "XGROUP DELCONSUMER drops them, so those that were not acknowledged before are not "
-        "delivered again. Find them by what their processing should have left behind, and add them "
-        "again. Never delete a consumer that has entries pending (XINFO CONSUMERS): Pelops "
-        "recovers its entries, and removes consumers of pods that are gone by itself"
+        f"{who} deleted with up to {at_most} pending entries (last observed at {observed}): XGROUP "
+        "DELCONSUMER drops them, so entries that were not acknowledged before are never delivered "
+        "again. Find them by the results that their processing did not produce, and add them "
+        "again. Do not delete a consumer that has pending entries (XINFO CONSUMERS): Pelops "
+        "recovers its entries, and removes the consumers of pods that are gone"
     )
 
 
@@ -148,16 +148,15 @@ def _unmovable(facts: Facts) -> str:
     if not facts.recovers or not report.unmovable or keys is None:
         return ""
     example = printable(report.unmovable_example, 41)
-    named = f", such as {example}" if example else ""
+    named = f" (for example {example})" if example else ""
     entry = example or "ID"
     limit = facts.resource.spec.recovery.max_entry_bytes
     return (
-        f"Some stuck entries{named} cannot be moved and stay pending: they are larger than "
-        f"spec.recovery.maxEntryBytes ({limit} bytes), have too many fields (more than 3900 "
-        "pairs), or the stream has reached its highest ID. Raise maxEntryBytes if the server has "
-        "the time and the memory for a copy, or look at one "
-        f"with XRANGE {keys.stream} {entry} {entry}, do what is due, then "
-        f"XACK {keys.stream} {keys.group} {entry}"
+        f"Some stuck entries{named} cannot be recovered and stay pending: they are larger than "
+        f"spec.recovery.maxEntryBytes ({limit} bytes), have more than 3900 field-value pairs, or "
+        "the stream has reached the highest possible ID. Raise maxEntryBytes if the server has the "
+        "memory and time for a copy, or process the entry by hand: read it with "
+        f"XRANGE {keys.stream} {entry} {entry}, then XACK {keys.stream} {keys.group} {entry}"
     )
 
 
@@ -165,9 +164,9 @@ def _eviction(facts: Facts) -> str:
     if not facts.evicts_any_key:
         return ""
     return (
-        "maxmemory-policy of this Redis is allkeys-*: when memory runs short it drops the stream, "
-        "its groups and the dead letters without an error. Set maxmemory-policy noeviction or one "
-        "of volatile-*"
+        "The maxmemory-policy of this Redis is allkeys-*: when memory runs out, Redis may delete "
+        "the stream, its groups and the dead letters without an error. Set maxmemory-policy to "
+        "noeviction or to one of volatile-*"
     )
 
 
@@ -178,9 +177,10 @@ def _letters_in_use(facts: Facts) -> str:
     if not (stream.owns_dead_letters and stream.dead_letter_groups):
         return ""
     return (
-        f"A consumer group reads the dead-letter stream {keys.dead_letter}, so its dead letters do "
-        "not expire: what a group has not finished must not be removed. Destroy the group when it "
-        f"is done (XINFO GROUPS {keys.dead_letter}), or name another key in spec.deadLetter.stream"
+        f"A consumer group reads the dead-letter stream {keys.dead_letter}, so Pelops does not "
+        "delete dead letters after their retention: that group may not have finished them. Destroy "
+        f"the group when it is done (XINFO GROUPS {keys.dead_letter}), or name another key in "
+        "spec.deadLetter.stream"
     )
 
 
@@ -190,13 +190,12 @@ def _not_taken(facts: Facts) -> str:
         return ""
     seconds = int(NOT_TAKEN_AFTER.total_seconds())
     return (
-        f"Stuck entries were offered to workers that claim, and none was taken for {seconds} s: "
-        "they stay pending, since spec.recovery.strategy Release moves no entry by itself. Either "
-        "no worker is free, or the workers do not claim: they must read the offer stream "
-        f"{keys.offer_stream} (PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or "
-        "claim "
-        'with XREADGROUP ... CLAIM or XAUTOCLAIM, as docs/protocol.md, "Offers", says. For '
-        "workers that cannot, set spec.recovery.strategy: Requeue"
+        "Stuck entries were offered to workers that claim entries, and no worker has taken one for "
+        f"{seconds} s: they stay pending. Either no worker is free (add workers), or the workers "
+        f"do not claim: they must read the offer stream {keys.offer_stream} "
+        "(PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim with XREADGROUP "
+        "... CLAIM or XAUTOCLAIM "
+        '(docs/protocol.md, "Offers"). For other workers set spec.recovery.strategy: Requeue'
     )
 
 
@@ -205,19 +204,19 @@ def _unmatched(facts: Facts) -> str:
     if not names:
         return ""
     recovery = facts.resource.spec.recovery
-    limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    limit = recovery.unmatched_consumer_timeout_seconds or recovery.processing_timeout_seconds
     report = facts.state.report
     which = ", ".join(names)
     if report.is_partial:
         which = (
-            f"at least {len(names)}, such as {which} (the group has too many consumers to look at "
+            f"at least {len(names)}, such as {which} (the group has too many consumers to check "
             "all of them: these own the lowest pending entries)"
         )
     return (
-        f"No pod matches consumers with pending entries: {which}. Their entries are "
-        f"recovered only {limit} s after their last sign of life, and not at once when a worker "
-        "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
-        "that are no pods spec.recovery.minIdleSeconds shortens the wait"
+        f"Consumers with pending entries match no pod: {which}. Pelops recovers their entries only "
+        f"{limit} s after the last delivery or heartbeat, not immediately when a worker dies. Put "
+        "the name of the pod into the consumer name, as in $(POD_NAME):$(POD_UID); for workers "
+        "that are not pods, spec.recovery.unmatchedConsumerTimeoutSeconds shortens the wait"
     )
 
 
@@ -229,11 +228,11 @@ def _unread(facts: Facts) -> str:
     if not is_unread(stream, may_read=may_read, has_ready_worker=is_ready):
         return ""
     return (
-        f"Copies of stuck entries wait in the retry stream {keys.retry} for more than "
+        f"Copies of stuck entries have been waiting in the retry stream {keys.retry} for more than "
         f"{UNREAD_AFTER.seconds} s, while workers read {keys.stream} or wait for it: no worker "
-        f"reads the retry stream. Let the workers name both streams in the same XREADGROUP "
-        f"({keys.retry} is PELOPS_RETRY_STREAM) and acknowledge on the one that an entry came "
-        "from, or set spec.recovery.requeueTo: Stream, which moves the copies to the stream"
+        "reads the retry stream. Name both streams in the same XREADGROUP of the workers "
+        f"({keys.retry} is PELOPS_RETRY_STREAM) and acknowledge each entry on its own stream, or "
+        "set spec.recovery.strategy: Requeue, which moves the copies to the stream"
     )
 
 
@@ -243,29 +242,29 @@ def _left(facts: Facts) -> str:
     if stream is None or keys is None or left is None:
         return ""
     reported = (
-        f"spec.recovery does not ask for the retry stream {keys.retry} any more, and copies of "
+        f"The retry stream {keys.retry} still contains copies of stuck entries, although "
+        "spec.recovery no longer uses it"
     )
-    reported += "stuck entries are still in it"
-    read = f"Let the workers read {keys.retry} beside {keys.stream} until it is empty"
+    read = f"Let the workers read {keys.retry} as well as {keys.stream} until it is empty"
     if not facts.recovers:
         return (
-            f'{reported}. Nothing moves them while spec.recovery.strategy is "Off". {read}, or set '
-            "strategy: Requeue, which moves them back to the stream"
+            f"{reported}. They are not moved while spec.recovery.strategy is Disabled. {read}, or "
+            "set strategy: Requeue, which moves them back to the stream"
         )
     if not may_return(spec.recovery, stream):
         return (
             f"{reported}. They are not moved back to {keys.stream}, because its other groups would "
-            "be "
-            f"given them as well. {read}, or set requeueTo: RetryStream again"
+            f"receive them as well. {read}, or set strategy: RetryStream again"
         )
-    if spec.suspend:
-        return f"{reported}. They are moved back to {keys.stream} when spec.suspend is false"
+    if spec.suspend or facts.is_dry:
+        field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
+        return f"{reported}. They are moved back to {keys.stream} when {field} is false"
     # What is pending belongs to a worker or to a scan. The rest goes within a moment.
     if left.lag == 0:
         return ""
     return (
-        f"{reported}. They are being moved back to {keys.stream}. If this stays, the log of the "
-        f"operator says what keeps them. {read} meanwhile"
+        f"{reported}. Pelops moves them back to {keys.stream}. If this condition stays, the log of "
+        f"the operator says why. {read} meanwhile"
     )
 
 

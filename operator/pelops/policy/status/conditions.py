@@ -4,7 +4,7 @@
     GroupReady      the group, its dead letters and its ledger exist in Redis, and are ours
     WorkloadReady   the workers run
     ScalingActive   somebody decides the number of workers, and who
-    RecoveryHealthy stuck entries recover again; present unless recovery is "Off"
+    RecoveryHealthy stuck entries recover again; present unless recovery is Disabled
     RetentionActive the stream is trimmed; present when retention was asked for
     Suspended       present when spec.suspend is true
     the alarms      present while they hold, with no effect on Ready
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy, RequeueTo, RetentionSpec
+from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy, RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, Finding, Truth
 from pelops.domain.locks import lock_slot_problem
@@ -27,13 +27,14 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.errors import InvalidSpec
-from pelops.policy.scaling.decision import NOT_DECIDED
+from pelops.policy.scaling.decision import NOT_DECIDED, report_dry
 from pelops.policy.status.alarms import decide_alarms
 from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType, Reason, fit_reason
 
 CLUSTER: Final = "Cluster"
 _SUSPENDED: Final = "spec.suspend is true"
+_DRY: Final = "spec.recovery.dryRun is true"
 
 
 def decide_upkeep(facts: Facts) -> list[Condition]:
@@ -59,24 +60,28 @@ def find_refusal(
 
 def _recovery(facts: Facts) -> Condition:
     kind, spec = ConditionType.RECOVERY_HEALTHY, facts.resource.spec
-    problem = _not_possible(facts, "Stuck entries wait") or _refusal(facts)
+    problem = _not_possible(facts, "Stuck entries are not recovered") or _refusal(facts)
     if problem is not None:
         return _condition(kind, "False", problem)
     if spec.suspend:
-        message = f"{_SUSPENDED}: stuck entries are only counted"
+        message = f"{_SUSPENDED}: stuck entries are not recovered"
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
     reported = _reported(facts)
     if reported is not None:
         # Events about locks only make recovery quicker: without them all works.
-        is_fine = reported.reason == Reason.EXPIRY_EVENTS_UNSEEN
+        is_fine = reported.reason == Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE
         return _condition(kind, "True" if is_fine else "False", reported)
     if facts.offers_fail:
         message = (
-            "Stuck entries stay where they are: they are on offer to workers that claim, and none "
-            "takes them. See the condition OffersNotTaken"
+            "Stuck entries stay pending: they are offered to workers that claim entries, and no "
+            "worker takes them. See the condition OffersNotTaken"
         )
         return _condition(kind, "False", Finding(reason=Reason.OFFERS_NOT_TAKEN, message=message))
     message = _describe(spec.recovery, facts.keys)
+    if facts.is_dry:
+        counted = f"{_DRY}: stuck entries are only counted, in status.recovery.dryRun"
+        message = f"{counted}. Without it: {message}"
+        return _condition(kind, "True", Finding(reason=Reason.DRY_RUN, message=message))
     return _condition(kind, "True", Finding(reason=Reason.SCANNING, message=message))
 
 
@@ -88,10 +93,12 @@ def _retention(facts: Facts, retention: RetentionSpec) -> Condition:
     if facts.resource.spec.suspend:
         message = f"{_SUSPENDED}: nothing is trimmed"
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
+    if facts.is_dry:
+        message = f"{_DRY}: nothing is trimmed. Without it entries go {_limits(retention)}"
+        return _condition(kind, "True", Finding(reason=Reason.DRY_RUN, message=message))
     message = (
-        f"Entries go {_limits(retention)}, once no group needs them; of two resources on one "
-        "stream "
-        "the larger limits hold"
+        f"Entries are trimmed {_limits(retention)}, once every group has finished them; when "
+        "several resources name the stream, the largest limits apply"
     )
     return _condition(kind, "True", Finding(reason=Reason.TRIMMING, message=message))
 
@@ -131,10 +138,11 @@ def _duplicates(recovery: RecoverySpec, stream: StreamObservation) -> Finding | 
     return Finding(
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
-            "The stream has other groups, and each would be given every copy as well, so stuck "
-            "entries stay where they are. Set spec.recovery.requeueTo: RetryStream (a stream of "
-            "this group alone, which the workers name in the same XREADGROUP), or "
-            "spec.recovery.strategy: Release (for workers that claim, such as those of the SDK)"
+            "The stream has other consumer groups, and each of them would receive the copies of "
+            "stuck entries as well, so Pelops does not requeue them: they stay pending. Set "
+            "spec.recovery.strategy: RetryStream (a stream that only this group reads; the workers "
+            "name it in the same XREADGROUP), or Release (for workers that claim entries, such as "
+            "those of the SDK)"
         ),
         is_terminal=True,
     )
@@ -147,11 +155,12 @@ def _position_ahead(keys: GroupKeys, stream: StreamObservation) -> Finding | Non
     return Finding(
         reason=Reason.POSITION_AHEAD,
         message=(
-            f"Group {keys.group} stands at {group.last_delivered_id}, ahead of the stream's end: "
-            "what is added below that is never delivered, so nothing is recovered. Somebody set "
-            "the position or made the stream anew, or a clock went back. Set the group to the ID "
-            f"after which delivery shall go on: XGROUP SETID {keys.stream} {keys.group} ID "
-            "(0 delivers all that the stream holds)"
+            f"The position of group {keys.group} is {group.last_delivered_id}, ahead of the last "
+            f"ID of stream {keys.stream}: Redis never delivers entries that are added with lower "
+            "IDs, so Pelops recovers nothing. The position was set by hand, the stream was created "
+            "anew, or a clock went back. Set the position to the ID after which delivery "
+            f"continues: XGROUP SETID {keys.stream} {keys.group} ID (0 delivers every entry of the "
+            "stream)"
         ),
         is_terminal=True,
     )
@@ -167,20 +176,22 @@ def _locks_unusable(recovery: RecoverySpec, keys: GroupKeys) -> Finding | None:
     if problem is None:
         return None
     message = (
-        f"spec.recovery.locks: {problem}. A lock that cannot be seen is not taken for free: "
-        "nothing is recovered"
+        f"spec.recovery.locks: {problem}. Pelops cannot tell whether a lock exists, so it "
+        "recovers nothing"
     )
-    return Finding(reason=Reason.LOCKS_UNUSABLE, message=message, is_terminal=True)
+    return Finding(reason=Reason.LOCK_IN_ANOTHER_SLOT, message=message, is_terminal=True)
 
 
 def _requeues_to_stream(recovery: RecoverySpec) -> bool:
-    is_requeue = recovery.strategy is RecoveryStrategy.REQUEUE
-    return is_requeue and recovery.requeue_to is RequeueTo.STREAM
+    return recovery.strategy is RecoveryStrategy.REQUEUE
 
 
 def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
     limit = recovery.processing_timeout_seconds
-    freed = f"at once when their worker's pod is gone, else after {limit} s without a sign of life"
+    freed = (
+        f"immediately when the pod of their worker is gone, otherwise {limit} s after their last "
+        "delivery or heartbeat"
+    )
     if recovery.locks is not None:
         freed = f"{freed}, or {recovery.lock_free_seconds} s without their lock"
     return f"Stuck entries are {_destination(recovery, keys)}: {freed}"
@@ -188,7 +199,7 @@ def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
 
 def _destination(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
     if recovery.strategy is RecoveryStrategy.RELEASE:
-        return "offered to workers that claim"
+        return "offered to workers that claim entries"
     if _requeues_to_stream(recovery) or keys is None:
         return "copied to the end of the stream"
     return f"copied to {keys.retry}, which the workers must read as well"
@@ -208,7 +219,9 @@ def _condition(kind: str, status: Truth, finding: Finding) -> Condition:
 
 
 # Why nobody decides the number of workers, and Ready does not suffer.
-_UNSCALED_AND_WELL: Final = frozenset({Reason.SCALING_OFF, Reason.SUSPENDED, Reason.HOLDING})
+_UNSCALED_AND_WELL: Final = frozenset(
+    {Reason.SCALING_DISABLED, Reason.SUSPENDED, Reason.BACKLOG_UNKNOWN}
+)
 
 
 def decide_conditions(facts: Facts) -> list[Condition]:
@@ -229,7 +242,8 @@ def _ready(facts: Facts, details: list[Condition]) -> Condition:
         return Condition(
             type=ConditionType.READY, status="False", reason=first.reason, message=first.message
         )
-    reason = Reason.SUSPENDED if facts.resource.spec.suspend else Reason.READY
+    reason = Reason.DRY_RUN if facts.is_dry else Reason.READY
+    reason = Reason.SUSPENDED if facts.resource.spec.suspend else reason
     return Condition(
         type=ConditionType.READY,
         status="True",
@@ -250,18 +264,54 @@ def _group(facts: Facts) -> Condition:
     spec, keys = facts.resource.spec, facts.keys
     if keys is None or not facts.is_group_ready:
         if spec.suspend:
-            message = "The group is not complete in Redis, and spec.suspend forbids creating it"
+            message = (
+                "The group, its dead-letter stream or its ledger is missing in Redis, and "
+                "spec.suspend: true prevents creating it"
+            )
             return _false(
                 ConditionType.GROUP_READY, Finding(reason=Reason.SUSPENDED, message=message)
             )
-        waiting = Finding(reason=Reason.CREATING, message="The group is being created")
+        if facts.is_dry:
+            return _false(ConditionType.GROUP_READY, _missing(facts))
+        waiting = Finding(reason=Reason.CREATING, message=_creating(facts))
         return _false(ConditionType.GROUP_READY, waiting)
     return Condition(
         type=ConditionType.GROUP_READY,
         status="True",
         reason=Reason.GROUP_EXISTS,
-        message=f"Group {keys.group} exists on stream {keys.stream}",
+        message=f"Group {keys.group} exists on stream {keys.stream}{_lacking(facts)}",
     )
+
+
+def _missing(facts: Facts) -> Finding:
+    """What a dry run does not find, and does not create."""
+    keys, stream = facts.keys, facts.stream
+    group = keys.group if keys else facts.resource.group_name
+    what = f"Group {group} does not exist on stream {facts.resource.spec.stream}"
+    if stream is not None and not stream.exists:
+        what = f"Stream {facts.resource.spec.stream} does not exist"
+    return Finding(
+        reason=Reason.GROUP_MISSING,
+        message=(
+            f"{what}, and {_DRY}, so nothing is created. Correct spec.stream and spec.group, or set"
+            " dryRun to false to have them created"
+        ),
+    )
+
+
+def _lacking(facts: Facts) -> str:
+    """What would be added to a group that was never touched."""
+    if not facts.is_dry or facts.stream is None or facts.stream.is_provisioned:
+        return ""
+    return (
+        f"; {_DRY}, so nothing is written. Without it Pelops adds keys of its own beside the "
+        "stream, such as the dead-letter stream and the ledger"
+    )
+
+
+def _creating(facts: Facts) -> str:
+    resource = facts.resource
+    return f"Creating group {resource.group_name} on stream {resource.spec.stream}"
 
 
 def _workload(facts: Facts) -> Condition:
@@ -270,7 +320,12 @@ def _workload(facts: Facts) -> Condition:
             type=ConditionType.WORKLOAD_READY,
             status="True",
             reason=Reason.NO_WORKLOAD,
-            message="neither targetRef nor template is set: whoever consumes is left alone",
+            message="Neither spec.targetRef nor spec.template is set: Pelops manages no workers",
+        )
+    if facts.is_dry and facts.resource.spec.template is not None and not facts.workload.exists:
+        message = f"{_DRY}: {facts.workload.target} is not created"
+        return _condition(
+            ConditionType.WORKLOAD_READY, "True", Finding(reason=Reason.DRY_RUN, message=message)
         )
     problem = facts.workload_problem or _workload_problem(facts)
     if problem is not None:
@@ -313,7 +368,7 @@ def _absent(facts: Facts) -> Finding:
             reason=Reason.TARGET_MISSING,
             message=(
                 f"{target} does not exist; create it, or correct spec.targetRef. "
-                "Pelops goes on by itself when it is there"
+                "Pelops continues as soon as it exists"
             ),
         )
     if not facts.is_group_ready:
@@ -333,19 +388,29 @@ def _unready(workload: WorkloadObservation, count: str) -> Finding:
             detail = f": {pod.waiting_message}" if pod.waiting_message else ""
             return Finding(
                 reason=fit_reason(pod.waiting_reason or ""),
-                message=f"{count}; pod {pod.name} waits with {pod.waiting_reason}{detail}",
+                message=f"{count}; pod {pod.name} is waiting: {pod.waiting_reason}{detail}",
             )
     if workload.unready_nodes:
         nodes = ", ".join(sorted(workload.unready_nodes))
-        return Finding(reason=Reason.NODE_NOT_READY, message=f"{count}; not ready: node {nodes}")
-    return Finding(reason=Reason.WORKERS_NOT_READY, message=count)
+        return Finding(
+            reason=Reason.NODE_NOT_READY, message=f"{count}; nodes that are not ready: {nodes}"
+        )
+    if workload.overdue is not None:
+        return Finding(
+            reason=Reason.PROGRESS_DEADLINE_EXCEEDED,
+            message=f"{count}; the rollout makes no progress: {workload.overdue}",
+        )
+    return Finding(
+        reason=Reason.WORKERS_NOT_READY,
+        message=f"{count}; see kubectl get pods -n {workload.target.namespace} -o wide",
+    )
 
 
 def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
     code = "" if pod.exit_code is None else f" (exit code {pod.exit_code})"
     namespace = workload.target.namespace
     return (
-        f"pod {pod.name} crashed{code} and waits to be started again; "
+        f"pod {pod.name} crashed{code} and is waiting for its next restart; "
         f"see kubectl logs -n {namespace} {pod.name} --previous"
     )
 
@@ -356,6 +421,8 @@ def _scaling(facts: Facts) -> Condition:
         if reported is not None:
             return reported
     decision = facts.scaling or NOT_DECIDED
+    if facts.is_dry:
+        decision = report_dry(decision, facts.workload)
     return Condition(
         type=ConditionType.SCALING_ACTIVE,
         status="True" if decision.is_active else "False",
@@ -381,7 +448,7 @@ def _reported_before(resource: StreamConsumerGroup) -> Condition | None:
 def _suspended(facts: Facts) -> list[Condition]:
     if not facts.resource.spec.suspend:
         return []
-    message = "spec.suspend is true: Pelops looks and changes nothing"
+    message = f"{_SUSPENDED}: Pelops observes the group and changes nothing"
     return [
         Condition(
             type=ConditionType.SUSPENDED, status="True", reason=Reason.SUSPENDED, message=message

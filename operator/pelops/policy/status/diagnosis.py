@@ -63,13 +63,12 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         AuthenticationFailed,
         Reason.AUTHENTICATION_FAILED,
-        "{error}. Correct the Secret that spec.redis.secretRef names; Pelops reads it again by "
-        "itself",
+        "{error}. Correct the Secret that spec.redis names; Pelops reads it again automatically",
     ),
     _Diagnosis(
         PermissionDenied,
         Reason.PERMISSION_DENIED,
-        "{error}. Pelops goes on by itself when it has them",
+        "{error}. Pelops continues as soon as it has these permissions",
     ),
     _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
     _Diagnosis(
@@ -80,8 +79,8 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         StreamInUse,
         Reason.STREAM_IN_USE,
-        "{error}. Nothing was changed. Name the group otherwise in spec.group, or move what is "
-        "there to another key",
+        "{error}. Nothing was changed. Choose another name in spec.group, or rename the existing "
+        "key",
     ),
     _Diagnosis(
         CrossSlot,
@@ -92,99 +91,109 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         SlotMigrating,
         Reason.SLOT_MIGRATING,
-        "{error}. Recovery goes on when the slot has arrived",
+        "{error}. Recovery continues when the migration of the slot has ended",
         is_terminal=False,
     ),
     _Diagnosis(
         OutOfMemory,
         Reason.REDIS_OUT_OF_MEMORY,
-        "{error}. Raise maxmemory, or make room: set spec.retention, so that entries that every "
-        "group has finished are trimmed, and see what else fills this Redis. A maxmemory-policy of "
-        "allkeys-* is no way out: it would drop streams. Pelops tries again by itself",
+        "{error}. Raise maxmemory, or free memory: set spec.retention, which trims entries that "
+        "every group has finished, and check which other keys fill this Redis. Do not set "
+        "maxmemory-policy to allkeys-*: Redis would delete streams. Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
         WritesRefused,
         Reason.REDIS_REFUSES_WRITES,
-        "{error}. Pelops tries again by itself",
+        "{error}. Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
         NotServing,
         Reason.REDIS_NOT_READY,
-        "{error}. Pelops tries again by itself",
+        "{error}. Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(CredentialsNotAllowed, Reason.CREDENTIALS_NOT_ALLOWED, "{error}"),
     _Diagnosis(
         AddressNotAllowed,
         Reason.ADDRESS_NOT_ALLOWED,
-        "{error}. Correct spec.redis, or let whoever installed Pelops allow it by "
+        "{error}. Correct spec.redis, or ask the administrator of Pelops to allow it with "
         "PELOPS_ALLOWED_NETWORKS or PELOPS_ALLOWED_HOSTS",
     ),
     _Diagnosis(
         RedisUnavailable,
         Reason.REDIS_UNREACHABLE,
-        "{error}. Check spec.redis and the network; Pelops tries again by itself",
+        "{error}. Check spec.redis and the network; Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
         InvalidReply,
         Reason.INVALID_REDIS_REPLY,
-        "{error}. Check that spec.redis names a Redis or Valkey server, and what stands between; "
-        "Pelops asks again by itself",
+        "{error}. Check that spec.redis names a Redis or Valkey server, and which proxies are in "
+        "between; Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
         OutcomeUnknown,
         Reason.REDIS_UNREACHABLE,
-        "{error}. Pelops looks again by itself",
+        "{error}. Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
         KubernetesUnavailable,
         Reason.KUBERNETES_UNAVAILABLE,
-        "{error}. Pelops tries again by itself",
+        "{error}. Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
-        Conflict, Reason.WRITE_CONFLICT, "Another writer was faster: {error}", is_terminal=False
+        Conflict,
+        Reason.WRITE_CONFLICT,
+        "Another client changed the object at the same time: {error}. Pelops retries automatically",
+        is_terminal=False,
     ),
-    _Diagnosis(Forbidden, Reason.FORBIDDEN, "Kubernetes forbids it: {error}"),
-    _Diagnosis(Rejected, Reason.REJECTED, "The API server refuses it: {error}"),
+    _Diagnosis(
+        Forbidden,
+        Reason.FORBIDDEN,
+        "Kubernetes forbids the request: {error}. Check the RBAC rules of the operator, quotas and "
+        "admission policies",
+    ),
+    _Diagnosis(Rejected, Reason.REJECTED, "The API server rejects the object as invalid: {error}"),
     _Diagnosis(NotFound, Reason.NOT_FOUND, "Not found: {error}", is_terminal=False),
     _Diagnosis(
         NoSuchGroup,
-        Reason.GROUP_VANISHED,
-        "{error}. Pelops looks again and creates it anew",
+        Reason.GROUP_NOT_FOUND,
+        "{error}. Pelops creates it again",
         is_terminal=False,
     ),
     _Diagnosis(
         WouldDuplicate,
         Reason.REQUEUE_WOULD_DUPLICATE,
-        "{error}. Set spec.recovery.requeueTo to RetryStream and let the workers read that stream "
-        "too, or use strategy Release with workers that claim",
+        "{error}. Set spec.recovery.strategy: RetryStream and let the workers read that stream as "
+        "well, or Release for workers that claim entries",
     ),
     _Diagnosis(
         PositionAhead,
         Reason.POSITION_AHEAD,
-        "{error}. New entries would be skipped too: move the group back with XGROUP SETID, or "
-        "acknowledge that the stream was replaced by deleting the group",
+        "{error}. New entries would not be delivered either: set the position back with XGROUP "
+        "SETID, or delete the group if the stream was replaced",
     ),
     _Diagnosis(NotOurs, Reason.CONFLICT, "{error}"),
-    _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis answers: {error}"),
-    _Diagnosis(KubernetesError, Reason.KUBERNETES_ERROR, "The API server answers: {error}"),
+    _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis returned an error: {error}"),
+    _Diagnosis(
+        KubernetesError, Reason.KUBERNETES_ERROR, "The API server returned an error: {error}"
+    ),
     _Diagnosis(
         DeadlineExceeded,
         Reason.DEADLINE_EXCEEDED,
         "{error}, so that other resources do not wait. Check that the servers that spec.redis "
-        "names answer; Pelops tries again by itself",
+        "names answer; Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
         InternalError,
         Reason.UNEXPECTED_ERROR,
-        "{error}. Other resources are not affected; Pelops tries again by itself. Please report it",
+        "{error}. Other resources are not affected; Pelops retries automatically. Please report it",
         is_terminal=False,
     ),
     _Diagnosis(PelopsError, Reason.UNEXPECTED_ERROR, "{error}"),

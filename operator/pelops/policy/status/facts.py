@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import Finding, shorten
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import GroupState
+from pelops.domain.state import GroupState, ScanReport
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice
+from pelops.policy.recovery.dry_run import DryRun
 from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.sharing import Part
 from pelops.policy.status.reasons import Reason
 
 _NAMES_REPORTED: Final = 5
@@ -26,6 +29,9 @@ class Facts:
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
+    part: Part | None = None  # in scaling the workers; None: there are none
+    # What each group with these workers asks for, by resource; None: another replica knows it.
+    demands: Mapping[str, float | None] | None = None
     # None: another replica of the operator decides, and what the status reports it stays.
     scaling: ScalingDecision | None = None
     keys: GroupKeys | None = None
@@ -36,11 +42,22 @@ class Facts:
     redis_problem: Finding | None = None
     workload_problem: Finding | None = None
     audits: tuple[AuditNotice, ...] = ()  # what audits say about the group
+    dry_run: DryRun | None = None  # what the last dry run found; None: there was none yet
 
     @property
     def is_group_ready(self) -> bool:
-        """Whether the group exists with all that belongs to it, and is ours."""
-        return self.redis_problem is None and self.stream is not None and self.stream.is_provisioned
+        """Whether the group exists with all that belongs to it, and is ours.
+
+        For a dry run the group is enough, since it adds nothing.
+        """
+        if self.redis_problem is not None or self.stream is None:
+            return False
+        return self.stream.group is not None if self.is_dry else self.stream.is_provisioned
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing may be written to Redis and to the workers."""
+        return self.resource.spec.recovery.dry_run
 
     @property
     def is_foreign(self) -> bool:
@@ -49,8 +66,15 @@ class Facts:
 
     @property
     def state(self) -> GroupState:
-        """What the group remembers; nothing when Redis could not be seen."""
-        return GroupState() if self.stream is None else self.stream.state
+        """What the group remembers; nothing when Redis could not be seen.
+
+        A dry run writes nothing there, and what earlier scans wrote would be outdated.
+        """
+        state = GroupState() if self.stream is None else self.stream.state
+        if not self.is_dry:
+            return state
+        report = self.dry_run.report if self.dry_run else ScanReport()
+        return replace(state, report=report, scanned_at=None)
 
     @property
     def unmatched_consumers(self) -> tuple[str, ...]:
@@ -79,7 +103,7 @@ class Facts:
     @property
     def recovers(self) -> bool:
         """Whether recovery was asked for: else an old report speaks of nothing that is done."""
-        return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+        return self.resource.spec.recovery.is_enabled
 
 
 def printable(text: str, limit: int) -> str:

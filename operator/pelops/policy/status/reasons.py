@@ -15,6 +15,10 @@ class ConditionType(StrEnum):
 
     # Everything that was asked for works; the first problem of the others is informed here as well.
     READY = "Ready"
+    # Not ready yet, and Pelops works on it or tries again; absent otherwise.
+    RECONCILING = "Reconciling"
+    # Not ready, and waiting does not help; absent otherwise.
+    STALLED = "Stalled"
     # The group, its dead letters and its ledger exist in Redis, and are this resource's to act on.
     GROUP_READY = "GroupReady"
     # The workers run, as many as wanted.
@@ -90,7 +94,7 @@ class Reason(StrEnum):
     # No worker is wanted, and none runs.
     SCALED_TO_ZERO = "ScaledToZero"
     # Stuck entries are looked for and recover again.
-    SCANNING = "Sweeping"
+    SCANNING = "Scanning"
     # The stream is trimmed below what every group has finished.
     TRIMMING = "Trimming"
     # No workers are declared: whoever consumes, such as a Spark job, is left alone.
@@ -102,8 +106,12 @@ class Reason(StrEnum):
 
     # spec.replicas says the number.
     MANUAL = "Manual"
+    # Another resource with the same workload decides, and counts the demand of this group.
+    FOLLOWING = "Following"
+    # scaling.mode is Follow, and no other resource decides for the workload: the replicas stay.
+    LEADER_MISSING = "LeaderMissing"
     # Nobody here decides it: the workload keeps its own.
-    SCALING_OFF = "ScalingOff"
+    SCALING_DISABLED = "ScalingDisabled"
     # A HorizontalPodAutoscaler has the same target, and is left to it.
     SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
     # The number follows the backlog of the group.
@@ -113,7 +121,7 @@ class Reason(StrEnum):
     # maxReplicas or behavior allows fewer workers than are wanted.
     LIMITED = "Limited"
     # The backlog cannot be seen: the number stays as it is.
-    HOLDING = "Holding"
+    BACKLOG_UNKNOWN = "BacklogUnknown"
     # How much is undelivered is not known: never fewer workers, and never zero.
     LAG_UNKNOWN = "LagUnknown"
     # Somebody else moves the replicas again and again, and is left to it for a while.
@@ -131,6 +139,8 @@ class Reason(StrEnum):
     COMPLETE = "Complete"
     # spec.suspend is true: Pelops looks and changes nothing.
     SUSPENDED = "Suspended"
+    # spec.recovery.dryRun is true: Pelops decides and writes nothing.
+    DRY_RUN = "DryRun"
     # The workers start when the group exists.
     WAITING_FOR_GROUP = "WaitingForGroup"
 
@@ -138,9 +148,9 @@ class Reason(StrEnum):
 
     # A field of the resource, or of its Secret, cannot be used.
     INVALID_SPEC = "InvalidSpec"
-    # An older resource acts on the same group or the same target.
+    # An older resource acts on the same group, or decides for the same workload.
     CONFLICT = "Conflict"
-    # A StreamAudit names a StreamConsumerGroup that does not exist.
+    # A StreamAudit names a StreamConsumerGroup that does not exist, or a dry run a group in Redis.
     GROUP_MISSING = "GroupMissing"
     # The Spark operator that a StreamAudit asks for is not installed, or may not be used.
     BACKEND_MISSING = "BackendMissing"
@@ -158,11 +168,11 @@ class Reason(StrEnum):
     # The group's position lies ahead of the stream: a copy would never be delivered.
     POSITION_AHEAD = "PositionAhead"
     # Whether a lock exists cannot be told: its key lies in another slot.
-    LOCKS_UNUSABLE = "LocksUnusable"
+    LOCK_IN_ANOTHER_SLOT = "LockInAnotherSlot"
     # The stream's slot is on its way to another node; scripts are refused until it is there.
     SLOT_MIGRATING = "SlotMigrating"
     # The expiry of locks is asked for and cannot be heard; recovery works without it.
-    EXPIRY_EVENTS_UNSEEN = "ExpiryEventsUnseen"
+    KEYSPACE_NOTIFICATIONS_UNAVAILABLE = "KeyspaceNotificationsUnavailable"
 
     # --- what somebody should look at, though all works
 
@@ -194,13 +204,13 @@ class Reason(StrEnum):
     # A run of an audit ended well, and entries that it should have seen are not accounted for.
     RUN_INCOMPLETE = "RunIncomplete"
     # An audit could not see what it needs to account for every entry.
-    NOT_ACCOUNTED = "NotAccounted"
+    AUDIT_INCONCLUSIVE = "AuditInconclusive"
     # What an audit recorded cannot be read.
     SUMMARY_UNREADABLE = "SummaryUnreadable"
 
     # --- what is wrong with Redis
 
-    # The Secret that spec.redis.secretRef names does not exist.
+    # A Secret that spec.redis names does not exist.
     SECRET_MISSING = "SecretMissing"
     # The credentials of the Secret may not go to the host that the resource, or a Sentinel, names.
     CREDENTIALS_NOT_ALLOWED = "CredentialsNotAllowed"
@@ -227,7 +237,7 @@ class Reason(StrEnum):
     # The server lacks a command that is needed.
     UNSUPPORTED_SERVER = "UnsupportedServer"
     # The group or its stream was removed between two looks.
-    GROUP_VANISHED = "GroupVanished"
+    GROUP_NOT_FOUND = "GroupNotFound"
     # Redis answered with an error that Pelops does not know.
     REDIS_ERROR = "RedisError"
 
@@ -244,7 +254,7 @@ class Reason(StrEnum):
     # A worker ends again and again.
     CRASH_LOOPING = "CrashLooping"
     # A worker waits for a reason that is no word fit to be shown as one.
-    WAITING = "Waiting"
+    CONTAINER_WAITING = "ContainerWaiting"
     # A worker waits for its image.
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
     # The image could not be pulled just now.
@@ -261,6 +271,8 @@ class Reason(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     # Fewer workers are ready than are wanted, and nothing says why.
     WORKERS_NOT_READY = "WorkersNotReady"
+    # The rollout of the Deployment has made no progress for its progressDeadlineSeconds.
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
     # --- what is wrong with Kubernetes
 
@@ -288,9 +300,9 @@ class Reason(StrEnum):
     # Fewer workers are wanted than before.
     SCALED_DOWN = "ScaledDown"
     # Somebody else's PodDisruptionBudget selects the workers, so the operator's own is removed.
-    BUDGET_GIVES_WAY = "BudgetGivesWay"
+    POD_DISRUPTION_BUDGET_CONFLICT = "PodDisruptionBudgetConflict"
     # The workers' PodDisruptionBudget may not be made; they run without one.
-    BUDGET_REFUSED = "BudgetRefused"
+    POD_DISRUPTION_BUDGET_REFUSED = "PodDisruptionBudgetRefused"
     # The group was created for the first time.
     GROUP_CREATED = "GroupCreated"
     # The group had existed and was gone; it was created anew where nothing is skipped.
@@ -306,7 +318,7 @@ class Reason(StrEnum):
     # Pending entries whose body was deleted were acknowledged, and told to the dead letters.
     PAYLOAD_GONE = "PayloadGone"
     # The body of a pending entry was deleted while its worker holds it: nothing was done yet.
-    BODY_MISSING = "BodyMissing"
+    PENDING_ENTRY_DELETED = "PendingEntryDeleted"
     # A consumer without a pod and without pending entries was removed.
     CONSUMER_REMOVED = "ConsumerRemoved"
     # Entries that no group needs any more were trimmed.
@@ -314,7 +326,7 @@ class Reason(StrEnum):
     # An audit has accounted for further windows.
     WINDOW_AUDITED = "WindowAudited"
     # Dead letters went because of their age.
-    DEAD_LETTERS_EXPIRED = "LettersExpired"
+    DEAD_LETTERS_EXPIRED = "DeadLettersExpired"
     # The group stays in Redis, as the resource asks.
     RETAINED = "Retained"
     # The group and its own keys are being destroyed.
@@ -322,7 +334,7 @@ class Reason(StrEnum):
     # The resource is gone as it asked to: with its group, or without.
     GROUP_REMOVED = "GroupRemoved"
     # The group could not be destroyed in time; the resource went without it.
-    LEFT_BEHIND = "LeftBehind"
+    GROUP_NOT_DESTROYED = "GroupNotDestroyed"
 
 
 # A condition may hold more, an Event no more than 128 characters (events.k8s.io/v1).
@@ -331,8 +343,34 @@ _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 
 # What ends by itself within seconds: told, but no warning.
 UNDER_WAY = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
+# Waiting does not help: somebody must change the resource, or what it refers to. A resource that is
+# not ready for one of these is Stalled at once.
+NEEDS_CHANGE = frozenset(
+    {
+        Reason.INVALID_SPEC,
+        Reason.CONFLICT,
+        Reason.DEAD_LETTER_IN_ANOTHER_SLOT,
+        Reason.DEAD_LETTER_STREAM_IN_USE,
+        Reason.STREAM_IN_USE,
+        Reason.REQUEUE_WOULD_DUPLICATE,
+        Reason.POSITION_AHEAD,
+        Reason.LOCK_IN_ANOTHER_SLOT,
+        Reason.CREDENTIALS_NOT_ALLOWED,
+        Reason.ADDRESS_NOT_ALLOWED,
+        Reason.AUTHENTICATION_FAILED,
+        Reason.PERMISSION_DENIED,
+        Reason.WRONG_TYPE,
+        Reason.CROSS_SLOT,
+        Reason.UNSUPPORTED_SERVER,
+        Reason.NAME_TAKEN,
+        Reason.REJECTED,
+        Reason.TARGET_FORBIDDEN,
+        Reason.INVALID_IMAGE_NAME,
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+    }
+)
 
 
-def fit_reason(found: str, otherwise: str = Reason.WAITING) -> str:
+def fit_reason(found: str, otherwise: str = Reason.CONTAINER_WAITING) -> str:
     """A reason that somebody else gave, when it can be shown as ours; else `otherwise`."""
     return found if _FIT.fullmatch(found) else otherwise

@@ -37,7 +37,7 @@ class BadShape(ValueError):
 
 def invalid(command: str, what: str) -> InvalidReply:
     """The error for a reply to this command."""
-    return InvalidReply(f"Redis answers {command} with what is no valid reply: {what}")
+    return InvalidReply(f"Redis answers {command} with an invalid reply: {what}")
 
 
 @contextmanager
@@ -357,10 +357,10 @@ _NUMBERS: Final = frozenset(
         *("charged", "done.gone", "foreign", "letter_groups"),
     }
 )
-_OPTIONAL_NUMBERS: Final = frozenset({"added", "entries_read", "holding"})
+_OPTIONAL_NUMBERS: Final = frozenset({"added", "entries_read", "holding", "lowest_idle_ms"})
 _TIMES: Final = frozenset({"idle_ms", "inactive_ms", "newest_ms", "others_ms"})
 _IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id"})
-_OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted"})
+_OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted", "first_letter"})
 
 
 def _id_or_empty(part: Any) -> None:

@@ -31,6 +31,7 @@ from pelops.redis_core.transport import Reply
 _SCRIPT: Final = load_script("observe_group")
 _WANTED: Final = ("stream", "stream", "stream", "hash", "hash", "stream", "stream")
 _OWNER: Final = ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
+_LONGEST_IDLE_MS: Final = 10**14  # more than any clock has seen
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -56,6 +57,7 @@ class _Group(NamedTuple):
     lowest_pending: bytes | None
     counted: Sequence[Reply] | None  # how many, whether these are all, the first one's ID
     holding: int | None
+    lowest_idle_ms: int | None
 
 
 _NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
@@ -71,6 +73,7 @@ class ObservationRequest:
     is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
     is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
     with_consumers: bool = False
+    with_letters: bool = False  # look at the first dead letter
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -125,6 +128,7 @@ def _call(request: ObservationRequest) -> ScriptCall:
         group=request.keys.group,
         is_deep=request.is_deep,
         with_consumers=request.with_consumers,
+        with_letters=request.with_letters,
         fields=(*(f"owner:{name}" for name in _OWNER), *FIXED_FIELDS),
     )
 
@@ -170,6 +174,7 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
         has_offer_stream=offer_stream is None or offer_stream.exists,
         owns_dead_letters=_owns_dead_letters(request.keys, found["letters_of"]),
         dead_letter_groups=found["letter_groups"],
+        first_dead_letter=_id_or_none(found["first_letter"]),
     )
 
 
@@ -198,6 +203,8 @@ def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
         holding=group.holding,
         at_least=ahead.counted if ahead else 0,
         is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
+        first_undelivered=_id_or_none(counted[2]) if counted else None,
+        lowest_idle=_idle_or_none(group.lowest_idle_ms),
     )
 
 
@@ -247,7 +254,12 @@ def _read_side(
         at_least=ours.at_least,
         is_lag_repairable=ours.is_lag_repairable,
         first_undelivered=_id_or_none(counted[2]) if counted else None,
+        lowest_idle=ours.lowest_idle,
     )
+
+
+def _idle_or_none(ms: int | None) -> timedelta | None:
+    return None if ms is None else timedelta(milliseconds=min(ms, _LONGEST_IDLE_MS))
 
 
 def _read_state(values: Sequence[bytes | None]) -> GroupState:

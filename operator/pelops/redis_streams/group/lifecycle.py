@@ -163,8 +163,8 @@ def _in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
             "letters would be mixed with it"
         )
     return StreamInUse(
-        f"the key {key}, which Pelops keeps for group {keys.group} of {keys.stream}, is somebody "
-        f"else's: {holds}"
+        f"the key {key}, which Pelops needs for group {keys.group} of {keys.stream}, is in use: "
+        f"{holds}"
     )
 
 

@@ -31,7 +31,7 @@ if refusal then
   return refusal
 end
 local held = redis.call('HMGET', state, 'owner:uid', 'chunk')
-if held[1] ~= uid then
+if is_not_owner(held[1], uid) then
   return { 'not-owner' }
 end
 for _, field in ipairs(fields) do

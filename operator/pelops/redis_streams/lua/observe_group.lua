@@ -7,22 +7,26 @@
 --          of the same name; same slot. All exist once provisioned, since a slot migration answers TRYAGAIN for a declared
 --          key that is absent)
 -- ARGV     group, is_deep: flag (count deeply whatever lag is reported), with_consumers: flag,
---          fields... (of the state)
+--          with_letters: flag (look at the first dead letter), fields... (of the state)
 -- READS    type stream dead_letter ledger state dead_letter_owner further; time;
 --          xinfo|stream stream further; xinfo|groups stream dead_letter further; xpending stream further; [xrange stream further];
 --          [xinfo|consumers stream for recovery cleanup]; xlen dead_letter;
+--          [xrange dead_letter];
 --          hmget state dead_letter_owner
 -- WRITES   none
 -- USER     operator
 -- RETURNS  {types (of the keys), time (of the server: seconds, microseconds),
 --          stream{length, last_generated, first, added, groups, deleted},
---          group{last_delivered, pending, lag, consumers, entries_read, lowest_pending, counted, holding}
+--          group{last_delivered, pending, lag, consumers, entries_read, lowest_pending, counted, holding,
+--          lowest_idle_ms}
 --          (`counted` is false when XRANGE is forbidden, else: entries after its position, 1 when these are
 --          all or 0, the first one's ID or false. `holding`: consumers that hold pending entries, or false
---          when it has too many consumers),
+--          when it has too many consumers. `lowest_idle_ms`: since the last delivery or heartbeat
+--          of the lowest pending entry, or false),
 --          dead_letters, letters_of (stream and group that the record of the dead-letter stream names,
 --          each or false), letter_groups (consumer groups that read the dead-letter stream), fields (of the state, each or false), further[stream, group] (as the first two),
---          consumers[name, pending, idle_ms] (or false: not asked for, forbidden, or more than 200)}
+--          consumers[name, pending, idle_ms] (or false: not asked for, forbidden, or more than 200),
+--          first_letter (ID of the first dead letter, or false: not asked for, forbidden, or there is none)}
 -- Costs  XINFO GROUPS is linear in the stream's groups, HMGET in the fields, counting in at most 80
 --        entries or 80 KB, and 500 entries or 500 KB where the reported lag cannot be true or deep
 --        is asked for; XPENDING is linear in the group's consumers, of which there are 500 at most
@@ -66,7 +70,7 @@ local function look(key, kind)
   return told, ours and {
     ours['last-delivered-id'], ours['pending'], ours['lag'] or false, ours['consumers'],
     ours['entries-read'] or false, ours['lowest-pending'] or false, count(key, seen, ours),
-    count_holding(key, ours),
+    count_holding(key, ours), ours['lowest-idle'] or false,
   } or false
 end
 
@@ -90,6 +94,12 @@ if with_consumers and main_group and main_group[4] <= 200 and may_list then
   end
 end
 
+local first_letter = false
+if with_letters and types[2] == 'stream' then
+  local found = redis.pcall('XRANGE', dead_letter, '-', '+', 'COUNT', 1)
+  first_letter = not found.err and found[1] and found[1][1] or false
+end
+
 return {
   types, redis.call('TIME'), main, main_group,
   types[2] == 'stream' and redis.call('XLEN', dead_letter) or 0,
@@ -98,4 +108,5 @@ return {
   types[4] == 'hash' and redis.call('HMGET', state, unpack(fields)) or {},
   sides,
   consumers,
+  first_letter,
 }

@@ -42,7 +42,7 @@ local now = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'sweep:at_ms', 'master:replid', 'master:since_ms',
   'chunk', 'back:hold_until_ms', 'back:since_ms', 'sweep:report', 'sweep:cursor',
   'offers:first', 'offers:last', 'large')
-if held[1] ~= uid then
+if is_not_owner(held[1], uid) then
   return { 'not-owner' }
 end
 local scanned_at = tonumber(held[2] or 0) or 0
@@ -51,7 +51,7 @@ if due_ms > 0 and scanned_at <= now and now - scanned_at < due_ms then
   return { 'not-due', text(scanned_at), text(now) }
 end
 
-if not owns_dead_letters(dead_letter_owner, stream, group) then
+if not dry_run and not owns_dead_letters(dead_letter_owner, stream, group) then
   return { 'letters-not-ours', dead_letter }
 end
 

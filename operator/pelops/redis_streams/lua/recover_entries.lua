@@ -47,7 +47,7 @@ if refusal then
   return refusal
 end
 local remembered = redis.call('HMGET', state, 'owner:uid', 'large')
-if remembered[1] ~= uid then
+if is_not_owner(remembered[1], uid) then
   return { 'not-owner' }
 end
 local large, has_new_large = parse_large(remembered[2]), false

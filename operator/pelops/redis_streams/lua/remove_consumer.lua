@@ -19,7 +19,7 @@ local refusal = find_refusal()
 if refusal then
   return refusal
 end
-if redis.call('HGET', state, 'owner:uid') ~= uid then
+if is_not_owner(redis.call('HGET', state, 'owner:uid'), uid) then
   return { 'not-owner' }
 end
 local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1, consumer)

@@ -30,7 +30,7 @@ local refusal = find_refusal()
 if refusal then
   return refusal
 end
-if redis.call('HGET', state, 'owner:uid') ~= uid then
+if is_not_owner(redis.call('HGET', state, 'owner:uid'), uid) then
   return { 'not-owner' }
 end
 if redis.pcall('XPENDING', source, group, '-', '+', 1).err then

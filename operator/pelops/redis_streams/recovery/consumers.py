@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Progress
 from pelops.errors import NoSuchGroup, NoSuchStream
-from pelops.redis_core.replies.shapes import reading
+from pelops.redis_core.commands import text_of
+from pelops.redis_core.replies.shapes import invalid, reading
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -47,6 +49,31 @@ async def list_lowest_owners(server: Server, stream: str, group: str, *, count: 
     """The consumers that own the lowest pending entries, each once. Costs are linear in `count`."""
     reply = await server.execute("XPENDING", stream, group, "-", "+", count, key=stream)
     return list(dict.fromkeys(decode_name(owner) for _, owner, _, _ in reply if owner))
+
+
+async def list_pending_of(
+    server: Server, stream: str, group: str, consumer: str
+) -> AsyncGenerator[list[tuple[EntryId, timedelta]], None]:
+    """Pages of what one consumer owns, the lowest ID first, and for how long. Writes nothing.
+
+    Raises InvalidReply when a page does not go on where the one before it ended.
+    """
+    start, last = "-", EntryId.MIN
+    while start:
+        reply = await server.execute(
+            *("XPENDING", stream, group, start, "+", LOOKED_AT, encode_name(consumer)), key=stream
+        )
+        page = [
+            (parse_entry_id(text_of(entry_id)), idle_ms * MILLISECOND)
+            for entry_id, _, idle_ms, _ in reply
+        ]
+        yield page
+        start = ""
+        if len(page) == LOOKED_AT:
+            before, last = last, page[-1][0]
+            start = f"({last}"
+            if last <= before:
+                raise invalid("XPENDING", "a page does not go on where the one before it ended")
 
 
 async def count_consumers(server: Server, stream: str, group: str) -> int:

@@ -44,6 +44,8 @@ ReportExpired: TypeAlias = Callable[[str], None]
 
 _ASK_SETTING: Final = Command(parts=("CONFIG", "GET", "notify-keyspace-events"))
 
+_ABSENT: Final = -2  # PTTL of a key that does not exist
+
 
 async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]:
     """How long those of the keys live that exist and expire: one PTTL each, in one round trip.
@@ -58,6 +60,21 @@ async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]
         if left_ms > 0:
             lifetimes.append(timedelta(milliseconds=min(left_ms, LATEST_MS)))
     return lifetimes
+
+
+async def find_existing(server: Server, keys: Sequence[str]) -> list[str]:
+    """Those of the keys that exist: one PTTL each, in one round trip.
+
+    Raises PelopsError when one of them cannot be asked for.
+    """
+    commands = [Command(parts=("PTTL", key), key=key) for key in keys]
+    found = []
+    for key, left_ms in zip(keys, await server.execute_many(commands), strict=True):
+        if isinstance(left_ms, PelopsError):
+            raise left_ms
+        if left_ms != _ABSENT:
+            found.append(key)
+    return found
 
 
 class Subscription:

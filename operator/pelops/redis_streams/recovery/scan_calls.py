@@ -210,7 +210,9 @@ def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
         )
     if answer.verdict == "position-ahead":
         delivered = text_of(answer["delivered"])
-        raise PositionAhead(f"the group {group} stands at {delivered}, beyond the end of {target}")
+        raise PositionAhead(
+            f"the position of group {group} is {delivered}, beyond the last ID of {target}"
+        )
 
 
 def instant(ms: bytes | int) -> datetime:
@@ -254,7 +256,8 @@ async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
 
 
 def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[PendingEntry], int, str]:
-    found, last = list(map(_read_pending, answer["entries"])), text_of(answer["last"])
+    now, last = instant(answer["now_ms"]), text_of(answer["last"])
+    found = [_read_pending(one, now) for one in answer["entries"]]
     if answer["visited"] > count or len(found) > count:
         raise BadShape("there are more entries than were asked for")
     # Whoever goes on behind the last one comes to an end.
@@ -263,11 +266,12 @@ def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[Pendi
     return found, answer["visited"], last
 
 
-def _read_pending(entry: Reply) -> PendingEntry:
+def _read_pending(entry: Reply, now: datetime) -> PendingEntry:
     return PendingEntry(
         entry_id=parse_entry_id(entry.id),
         owner=decode_name(entry.owner),
         idle=int(entry.idle_ms) * MILLISECOND,
+        delivered=now - int(entry.idle_ms) * MILLISECOND,
         deliveries=entry.deliveries,
     )
 

@@ -124,7 +124,9 @@ async def recover_owner(
         with reading("recover_entries.lua"):
             _check_progress(start, batch.next)
         # Batches that move everything are asked for together: each takes the next entries.
-        depth = DEPTH if batch.moved + batch.gone == act.batch else 1
+        # A dry run takes none, and goes on from batch to batch.
+        is_all_moved = batch.moved + batch.gone == act.batch
+        depth = DEPTH if is_all_moved and not server.is_dry else 1
         start = batch.next
 
 

@@ -35,6 +35,12 @@ local function read_marks(id, fields, prefix)
   return id, 0, n
 end
 
+-- Whether another resource acts on the group, by the record of its owner, or none is known to. A dry run
+-- changes nothing, so it needs no record: whoever starts it has looked for a conflict before.
+local function is_not_owner(recorded, uid)
+  return recorded ~= uid and not dry_run
+end
+
 local function is_pending(stream, group, id)
   local found = redis.call('XPENDING', stream, group, id, id, 1)
   return found[1]
@@ -99,7 +105,7 @@ end
 -- Why no copy may be written to a stream, as a verdict; nil when it may.
 local function find_obstacle(target, group, allows_others)
   if redis.call('TYPE', target).ok == 'none' then
-    return { 'no-group', target }
+    return not dry_run and { 'no-group', target } or nil -- it would be made before the scan
   end
   local groups, ours = redis.call('XINFO', 'GROUPS', target), nil
   for _, reply in ipairs(groups) do
@@ -108,7 +114,7 @@ local function find_obstacle(target, group, allows_others)
     end
   end
   if not ours then
-    return { 'no-group', target }
+    return not dry_run and { 'no-group', target } or nil
   end
   if #groups > 1 and not allows_others then
     return { 'would-duplicate', text(#groups) }

@@ -4,7 +4,7 @@
 -- Why nothing may be decided on the retry batch as it was seen, as a verdict; nil when it may.
 local function find_stale(state, uid, retry_batch)
   local held = redis.call('HMGET', state, 'owner:uid', 'chunk')
-  if held[1] ~= uid then
+  if is_not_owner(held[1], uid) then
     return { 'not-owner' }
   end
   local present = held[2] or ''
@@ -29,7 +29,7 @@ local function write_retry_batch(state, retry_batch, kept, resolved, members)
   if after ~= retry_batch then
     redis.call('HSET', state, 'chunk', after)
   end
-  return after
+  return dry_run and retry_batch or after
 end
 
 -- Entries of this owner delivered before failed together; a later time replaces an earlier one.

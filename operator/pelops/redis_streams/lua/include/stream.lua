@@ -22,7 +22,8 @@ local function see_stream(key)
   return seen
 end
 
--- What XINFO GROUPS reports one group, by name, and its lowest pending ID as lowest-pending.
+-- What XINFO GROUPS reports one group, by name, its lowest pending ID as lowest-pending, and the idle
+-- time of that entry in milliseconds as lowest-idle: since its last delivery or heartbeat.
 local function see_group(key, group)
   for _, reply in ipairs(redis.call('XINFO', 'GROUPS', key)) do
     if reply[2] == group then -- the name has been the first pair since groups exist
@@ -30,6 +31,7 @@ local function see_group(key, group)
       if seen['pending'] > 0 then
         local first = redis.call('XPENDING', key, group, '-', '+', 1)[1]
         seen['lowest-pending'] = first and first[1] or nil
+        seen['lowest-idle'] = first and math.max(0, first[3]) or nil -- -1: given back by XNACK
       end
       return seen
     end

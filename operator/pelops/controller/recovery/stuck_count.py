@@ -1,0 +1,95 @@
+"""How many entries of a stream are stuck, where nothing may be recovered. Reads and nothing else.
+
+An entry is stuck as in a scan that recovers: its worker died after it was delivered, or it is idle
+beyond the processing timeout of its owner. The count is bounded, because stuck entries stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import Final
+
+from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.scan import Ground
+from pelops.domain.entry_id import EntryId
+from pelops.domain.locks import lock_key
+from pelops.domain.recovery import LivenessReason, PendingEntry
+from pelops.policy.recovery.processing_timeouts import decide_processing_timeouts
+from pelops.redis_streams.recovery.consumers import ObservedConsumer, list_pending_of
+from pelops.redis_streams.recovery.keyspace_events import find_existing
+from pelops.redis_streams.recovery.scan_calls import find_idle
+
+MOST_COUNTED: Final = 10_000  # entries of one stream
+MOST_PAGES: Final = 50  # of pending entries that are looked at for one owner, or for idle ones
+# No process is left that could hold an entry of this consumer.
+_ENDED: Final = frozenset({LivenessReason.GONE, LivenessReason.FINISHED, LivenessReason.VANISHED})
+
+
+async def count_stuck(
+    ground: Ground, judgements: Mapping[str, Judgement], consumers: Sequence[ObservedConsumer]
+) -> int:
+    """Stuck entries of the stream, `MOST_COUNTED` at most. Raises as reads of Redis do."""
+    if not ground.stream.pending:
+        return 0
+    pending = {consumer.name: consumer.pending for consumer in consumers}
+    cutoffs = {
+        owner: judgement.cutoff.at
+        for owner, judgement in judgements.items()
+        if judgement.cutoff.at is not None and pending.get(owner, 1)
+    }
+    count = 0
+    for owner, cutoff in cutoffs.items():
+        has_ended = judgements[owner].cutoff.reason in _ENDED
+        if has_ended and owner in pending and ground.recovery.locks is None:
+            count += pending[owner]
+        elif count < MOST_COUNTED:
+            count += await _count(ground, _dead(ground, owner, cutoff), MOST_COUNTED - count)
+    if count < MOST_COUNTED:
+        count += await _count(ground, _idle(ground, judgements, cutoffs), MOST_COUNTED - count)
+    return min(count, MOST_COUNTED)
+
+
+async def _count(ground: Ground, pages: AsyncIterator[list[EntryId]], most: int) -> int:
+    count, looked_at = 0, 0
+    async for page in pages:
+        count, looked_at = count + await _count_unlocked(ground, page), looked_at + 1
+        if count >= most or looked_at >= MOST_PAGES:
+            break
+    return count
+
+
+async def _count_unlocked(ground: Ground, ids: Sequence[EntryId]) -> int:
+    locks = ground.recovery.locks
+    if locks is None or not ids:
+        return len(ids)
+    keys = [lock_key(locks.key_template, ground.act.keys, one) for one in ids]
+    return len(ids) - len(await find_existing(ground.server, keys))
+
+
+async def _dead(ground: Ground, owner: str, cutoff: datetime) -> AsyncIterator[list[EntryId]]:
+    """What the owner was delivered before its cutoff."""
+    now, group = ground.observation.now, ground.act.keys.group
+    pages = list_pending_of(ground.server, ground.stream.name, group, owner)
+    async with aclosing(pages):
+        async for page in pages:
+            yield [entry_id for entry_id, idle in page if now - idle < cutoff]
+
+
+async def _idle(
+    ground: Ground, judgements: Mapping[str, Judgement], counted: Collection[str]
+) -> AsyncIterator[list[EntryId]]:
+    """What is idle beyond the limit of its owner, but for owners that were counted."""
+    limits, group = decide_processing_timeouts(ground.recovery), ground.act.keys.group
+
+    def is_stuck(entry: PendingEntry) -> bool:
+        judgement = judgements.get(entry.owner)
+        is_unknown = judgement is None or judgement.match.is_unknown
+        limit = limits.limit(is_unknown=is_unknown, is_unowned=not entry.owner)
+        return entry.owner not in counted and (entry.idle >= limit or not entry.owner)
+
+    pages = find_idle(ground.server, ground.stream, group, idle=limits.smallest)
+    async with aclosing(pages):
+        async for page, _ in pages:
+            yield [one.entry_id for one in page if is_stuck(one)]

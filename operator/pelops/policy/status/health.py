@@ -1,0 +1,72 @@
+"""What GitOps tools see of a resource: Reconciling and Stalled beside Ready.
+
+kstatus (Flux, `kubectl`-like tools) and the health script for Argo CD in `manifests/argocd` read
+these conditions, and `status.observedGeneration`:
+
+    Ready is True         healthy         neither of the two
+    Reconciling is True   in progress     Pelops tries again, or waits for something
+    Stalled is True       failed          somebody must change something
+
+A reason of `NEEDS_CHANGE` is Stalled at once. Every other problem is Reconciling first, because
+what it waits for (a Secret, a Deployment, a server) is often applied together with the resource,
+and Stalled after `PROGRESS_DEADLINE`. What `UNDER_WAY` holds is never Stalled: Kubernetes says when
+a rollout of workers makes no progress, by a reason of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pelops.domain.condition import Condition, parse_time
+from pelops.policy.status.reasons import NEEDS_CHANGE, UNDER_WAY, ConditionType, Reason
+
+PROGRESS_DEADLINE: Final = timedelta(minutes=10)  # as that of a Deployment by default
+
+
+def decide_health(
+    ready: Condition, previous: Iterable[Mapping[str, Any]], *, generation: int, now: datetime
+) -> list[Condition]:
+    """Reconciling or Stalled, or nothing while Ready is True or the resource is suspended.
+
+    `previous` are the conditions that the API server has; `generation` is the resource's now. Only
+    what was reported of this generation counts: a change of the spec begins anew.
+    """
+    if ready.is_true or ready.reason == Reason.SUSPENDED:
+        return []
+    if ready.reason in NEEDS_CHANGE:
+        return [_stalled(ready, ready.message)]
+    reported = {
+        condition.get("type"): condition
+        for condition in previous
+        if condition.get("observedGeneration") == generation and condition.get("status") == "True"
+    }
+    if _is_overdue(ready, reported, now):
+        minutes = PROGRESS_DEADLINE // timedelta(minutes=1)
+        return [_stalled(ready, f"Not ready for more than {minutes} minutes: {ready.message}")]
+    return [
+        Condition(
+            type=ConditionType.RECONCILING,
+            status="True",
+            reason=ready.reason,
+            message=ready.message,
+            begins_with_generation=True,
+        )
+    ]
+
+
+def _is_overdue(ready: Condition, reported: Mapping[Any, Mapping[str, Any]], now: datetime) -> bool:
+    stalled = reported.get(ConditionType.STALLED, {})
+    if stalled and stalled.get("reason") not in NEEDS_CHANGE:
+        return True  # a container that is started again and again is not progress
+    if ready.reason in UNDER_WAY:
+        return False
+    since = parse_time(reported.get(ConditionType.RECONCILING, {}).get("lastTransitionTime"))
+    return since is not None and now - since >= PROGRESS_DEADLINE
+
+
+def _stalled(ready: Condition, message: str) -> Condition:
+    return Condition(
+        type=ConditionType.STALLED, status="True", reason=ready.reason, message=message
+    )

@@ -1,0 +1,344 @@
+"""Who leads the scaling of a workload that several resources name, and what all ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pelops.api.group.scaling import ScalingMode
+from pelops.policy.scaling.decision import (
+    ScalingDecision,
+    Sharing,
+    decide_fixed,
+    decide_replicas,
+)
+from pelops.policy.scaling.demand import judge_demand
+from pelops.policy.scaling.measurement import Backlog, Meter, Rates
+from pelops.policy.scaling.sharing import (
+    Claim,
+    Contribution,
+    Role,
+    Watched,
+    contribute,
+    decide_part,
+    explain_part,
+    merge_known,
+    show_demand,
+    watch_group,
+)
+from pelops.policy.status.reasons import Reason
+from tests.builders import resource, workload
+from tests.scaling_cases import SECOND, auto, handling, knowing, owing, wanting
+
+FIRST, SECOND_ONE = "2026-05-04T03:02:01Z", "2026-05-04T03:02:02Z"
+TARGET = "Deployment shop/workers"
+
+
+def claim(name: str, mode: str | None = "Auto", **changes: Any) -> Claim:
+    """What a resource of this name says, the older of two unless said."""
+    usual = Claim(name=name, uid=f"uid-{name}", created=FIRST)
+    return replace(usual, mode=None if mode is None else ScalingMode(mode), **changes)
+
+
+def role(own: Claim, *others: Claim) -> tuple[Role, str | None]:
+    """The role of the first, and who leads."""
+    part = decide_part(own, [own, *others])
+    return part.role, None if part.leader is None else part.leader.name
+
+
+ROLES: dict[str, tuple[tuple[Claim, ...], Role, str | None]] = {
+    "alone": ((claim("a"),), Role.LEADS, "a"),
+    "alone in mode Manual": ((claim("a", "Manual"),), Role.LEADS, "a"),
+    "the older of two that decide": (
+        (claim("b"), claim("a", created=SECOND_ONE)),
+        Role.LEADS,
+        "b",
+    ),
+    "the younger of two that decide": (
+        (claim("a", created=SECOND_ONE), claim("b", "Manual")),
+        Role.CONTENDS,
+        "b",
+    ),
+    "of one age, by uid": ((claim("b"), claim("a")), Role.CONTENDS, "a"),
+    "with the template, though younger": (
+        (claim("b", created=SECOND_ONE, is_guest=False), claim("a")),
+        Role.LEADS,
+        "b",
+    ),
+    "with a template and no scaling: spec.replicas": (
+        (claim("b", None, created=SECOND_ONE, is_guest=False), claim("a")),
+        Role.LEADS,
+        "b",
+    ),
+    "with a template that follows": (
+        (claim("b", "Follow", is_guest=False), claim("a", created=SECOND_ONE)),
+        Role.FOLLOWS,
+        "a",
+    ),
+    "one that follows nobody": ((claim("a", "Follow"), claim("b", "Disabled")), Role.FOLLOWS, None),
+    "an older one that is being deleted leads no more": (
+        (claim("b", created=SECOND_ONE), claim("a", is_ending=True)),
+        Role.LEADS,
+        "b",
+    ),
+    "an older one that is suspended leads": (
+        (claim("b", created=SECOND_ONE), claim("a", is_suspended=True)),
+        Role.CONTENDS,
+        "a",
+    ),
+    "without scaling": ((claim("a", None), claim("b")), Role.UNCOUNTED, "b"),
+    "switched off": ((claim("a", "Disabled"), claim("b")), Role.UNCOUNTED, "b"),
+}
+
+
+@pytest.mark.parametrize("case", ROLES.values(), ids=ROLES)
+def test_who_leads(case: tuple[tuple[Claim, ...], Role, str | None]) -> None:
+    claims, expected, leader = case
+    assert role(*claims) == (expected, leader)
+
+
+EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
+    "conflict": (
+        (claim("b", created=SECOND_ONE), claim("a")),
+        Reason.CONFLICT,
+        "a leads the scaling of Deployment shop/workers, since it is older",
+    ),
+    "conflict with the template": (
+        (claim("b"), claim("a", is_guest=False)),
+        Reason.CONFLICT,
+        "since it has the template of the workers",
+    ),
+    "no leader": ((claim("a", "Follow"),), Reason.LEADER_MISSING, "Set mode Auto in one"),
+    "followed": (
+        (claim("b", "Follow"), claim("a")),
+        Reason.FOLLOWING,
+        "a leads the scaling of Deployment shop/workers, and counts the demand of this group",
+    ),
+    "a fixed number": ((claim("b", "Follow"), claim("a", "Manual")), Reason.FOLLOWING, "replicas"),
+    "a suspended leader": (
+        (claim("b", "Follow"), claim("a", is_suspended=True)),
+        Reason.SUSPENDED,
+        "a leads the scaling of Deployment shop/workers and is suspended",
+    ),
+    "a leader in a dry run": (
+        (claim("b", "Follow"), claim("a", is_dry=True)),
+        Reason.FOLLOWING,
+        "counts the demand of this group. That one is in a dry run: the replicas are not changed",
+    ),
+    "in a dry run": (
+        (claim("b", "Follow", is_dry=True), claim("a")),
+        Reason.FOLLOWING,
+        "the demand of this group does not count while spec.recovery.dryRun is true",
+    ),
+    "not counted": ((claim("b", None), claim("a")), Reason.SCALING_DISABLED, "does not count"),
+    "nobody decides": ((claim("b", None),), Reason.SCALING_DISABLED, "does not change"),
+}
+
+
+@pytest.mark.parametrize("case", EXPLAINED.values(), ids=EXPLAINED)
+def test_who_decides_instead_is_named(case: tuple[tuple[Claim, ...], Reason, str]) -> None:
+    claims, reason, words = case
+    found = explain_part(decide_part(claims[0], claims), TARGET)
+    assert found.reason == reason
+    assert words in found.message
+
+
+def test_of_too_many_resources_on_one_workload_the_oldest_are_counted() -> None:
+    own, leader = claim("young", "Follow", created=SECOND_ONE), claim("leader", is_suspended=False)
+    counted = [leader, claim("old", "Follow")]
+    part = decide_part(own, counted)
+    assert (part.role, part.is_counted) == (Role.FOLLOWS, False)
+    found = explain_part(part, TARGET)
+    assert found.reason == Reason.LEADER_MISSING
+    assert "too many resources have the same workload" in found.message
+    assert sorted([own, *counted], key=lambda one: one.rank) == [leader, counted[1], own]
+
+
+def test_a_resource_in_conflict_writes_no_number_in_any_mode() -> None:
+    part = decide_part(claim("b", created=SECOND_ONE), [claim("a"), claim("b", created=SECOND_ONE)])
+    for mode in ("Auto", "Manual"):
+        spec = resource(scaling={"mode": mode}, replicas=5).spec
+        decision = decide_fixed(spec, workload(), part)
+        assert decision is not None
+        assert (decision.replicas, decision.reason) == (None, Reason.CONFLICT)
+
+
+def test_without_others_a_resource_that_follows_says_that_nobody_leads() -> None:
+    decision = decide_fixed(resource(scaling={"mode": "Follow"}).spec, workload())
+    assert decision is not None
+    assert (decision.replicas, decision.reason) == (None, Reason.LEADER_MISSING)
+    assert not decision.is_active
+
+
+def test_suspending_one_that_follows_says_so() -> None:
+    part = decide_part(claim("b", "Follow"), [claim("a"), claim("b", "Follow")])
+    spec = resource(scaling={"mode": "Follow"}, suspend=True).spec
+    decision = decide_fixed(spec, workload(), part)
+    assert decision is not None and decision.reason is Reason.SUSPENDED
+
+
+def other(name: str = "mailing", backlog: Backlog | None = None, **known: Any) -> Contribution:
+    """What a group that follows asks for: 100 entries each, all workers ready."""
+    seen = owing() if backlog is None else backlog
+    watched = Watched(meter=known.pop("meter", Meter()), **known)
+    found = contribute(auto(), seen, watched, ready=8, now=SECOND)
+    return replace(found, name=name)
+
+
+def unseen(name: str = "mailing", why: str = "Redis cannot be observed") -> Contribution:
+    return Contribution(name=name, unknown=why)
+
+
+def shared(
+    backlog: Backlog | None,
+    *others: Contribution,
+    current: int,
+    scaling: dict[str, Any] | None = None,
+    **more: Any,
+) -> ScalingDecision:
+    """The decision of the resource `orders` beside these."""
+    seen = workload(wished=current, current=current, ready=more.pop("ready", current))
+    sharing = Sharing(name="orders", others=others)
+    memory = wanting(0, **more)
+    spec = auto(maxReplicas=100, **(scaling or {}))
+    return decide_replicas(spec, seen, backlog, memory, now=SECOND, sharing=sharing)[0]
+
+
+def test_the_sum_is_rounded_once_and_the_maximum_may_be_too_little() -> None:
+    own, mailing = owing(undelivered=120), other(backlog=owing(undelivered=120))
+    total = shared(own, mailing, current=0)
+    assert (total.replicas, total.reason) == (3, Reason.SCALED)
+    assert "3 wanted by the sum of orders 1.2, mailing 1.2" in total.message
+    assert "of 2 groups" in total.message
+    most = shared(own, mailing, current=0, scaling={"combine": "Max"})
+    assert most.replicas == 2
+    assert "2 wanted by the greatest of orders 1.2, mailing 1.2" in most.message
+
+
+def test_a_demand_keeps_its_own_number_per_worker() -> None:
+    mailing = contribute(
+        auto(backlogPerReplica=10), owing(undelivered=25), Watched(), ready=0, now=SECOND
+    )
+    assert mailing.workers == 2.5
+    assert shared(owing(undelivered=50), mailing, current=0).replicas == 3
+
+
+def test_arrivals_of_many_small_streams_add_up_to_workers() -> None:
+    meter = knowing(arrivals=17, per_replica=50)  # 0.4 of a worker, at 85 % of what it can do
+    small = [other(f"s{n}", meter=meter) for n in range(9)]
+    assert {one.demand.highest for one in small} == {0.0}
+    found = shared(owing(), *small, current=4, meter=meter)
+    assert found.replicas == 4
+    assert shared(owing(), *small, current=4, meter=meter, scaling={"combine": "Max"}).replicas == 1
+
+
+def test_arrivals_that_are_not_even_one_worker_keep_none_awake() -> None:
+    meter = knowing(arrivals=4, per_replica=50)
+    idle = other(meter=meter, empty_since=SECOND - 600)
+    found = shared(owing(), idle, current=1, meter=meter, empty_since=SECOND - 600)
+    assert (found.replicas, found.reason) == (0, Reason.IDLE)
+
+
+def test_rates_that_were_never_proven_add_no_worker_together_either() -> None:
+    guess = knowing(arrivals=170, per_replica=50, is_proven=False)  # 4 workers
+    proven = knowing(arrivals=170, per_replica=50)
+    assert shared(owing(), other(meter=guess), current=4, meter=guess).replicas == 4
+    assert shared(owing(), other(meter=proven), current=4, meter=proven).replicas == 8
+
+
+def test_a_group_whose_redis_is_gone_ends_no_worker_and_lets_the_others_have_more() -> None:
+    held = shared(owing(), unseen(), current=3)
+    assert (held.replicas, held.reason) == (3, Reason.LAG_UNKNOWN)
+    assert "the backlog of mailing is unknown (Redis cannot be observed)" in held.message
+    assert shared(owing(undelivered=900), unseen(), current=3).replicas == 9
+
+
+def test_a_leader_whose_redis_is_gone_still_scales_for_the_others() -> None:
+    mailing = other(backlog=owing(undelivered=900))
+    assert shared(None, mailing, current=3).replicas == 9
+    assert shared(None, other(), current=3).replicas == 3
+
+
+def test_nothing_known_of_anybody_holds_the_replicas() -> None:
+    held = shared(None, unseen(), current=3)
+    assert (held.replicas, held.reason) == (3, Reason.BACKLOG_UNKNOWN)
+    assert "every backlog of 2 groups is unknown: the replicas stay at 3" in held.message
+
+
+def test_an_unknown_group_alone_wakes_nobody_and_a_known_one_does() -> None:
+    assert shared(owing(), unseen(), current=0).replicas == 0
+    assert shared(owing(undelivered=1), unseen(), current=0).replicas == 1
+    assert shared(owing(), other(backlog=owing(held=1)), current=0).replicas == 1
+
+
+def test_the_last_worker_stays_for_the_cooldown_of_whoever_was_busy_last() -> None:
+    long_ago, lately = SECOND - 600, SECOND - 10
+    recent = other(empty_since=lately)
+    assert shared(owing(), recent, current=1, empty_since=long_ago).replicas == 1
+    settled = other(empty_since=long_ago)
+    assert shared(owing(), settled, current=1, empty_since=long_ago).replicas == 0
+    assert shared(owing(), settled, unseen(), current=1, empty_since=long_ago).replicas == 1
+
+
+def test_entries_that_end_as_dead_letters_stop_growth_for_their_own_group_alone() -> None:
+    flooding = Meter(finished=100, dead_lettered=90)
+    flood = other("poisoned", owing(undelivered=5_000), meter=flooding)
+    alone = shared(owing(), flood, current=3)
+    assert (alone.replicas, alone.reason) == (3, Reason.SCALING_INEFFECTIVE)
+    helped = shared(owing(undelivered=900), flood, current=3)
+    assert (helped.replicas, helped.reason) == (9, Reason.SCALING_INEFFECTIVE)
+
+
+def test_pods_are_kept_that_cannot_finish_what_they_hold_of_one_group() -> None:
+    quick, slow = Meter(handling=handling(0.1)), Meter(handling=handling(60))
+    held = owing(held=2)
+    assert shared(held, other(backlog=held, meter=quick), current=5, meter=quick).only_at_work
+    found = shared(held, other(backlog=held, meter=slow), current=5, meter=quick)
+    assert (found.only_at_work, found.keep_at_most) == (False, 4)
+    # One that holds nothing now has no say.
+    assert shared(held, other(meter=slow), current=5, meter=quick).only_at_work
+
+
+def test_what_a_group_asks_for_is_told_with_the_decision() -> None:
+    found = shared(owing(undelivered=120), other(backlog=owing(undelivered=900)), current=0)
+    assert found.demand == 1.2
+    assert shared(None, other(), current=0).demand is None
+
+
+def test_a_group_that_is_watched_remembers_since_when_it_is_empty() -> None:
+    seen = workload(ready=2)
+    empty = watch_group(Watched(), owing(), seen, workers=2, now=10.0)
+    assert empty.empty_since == 10.0
+    again = watch_group(empty, owing(), seen, workers=2, now=20.0)
+    assert again.empty_since == 10.0
+    unknown = watch_group(again, None, seen, workers=2, now=30.0)
+    assert unknown.empty_since is None
+    came_and_went = watch_group(again, owing(added=1_005), seen, workers=2, now=30.0)
+    assert came_and_went.empty_since == 30.0
+
+
+def test_a_demand_below_one_worker_counts_beside_others() -> None:
+    rates = Rates(arrivals=17, per_replica=50, is_proven=True)
+    demand = judge_demand(auto().scaling or pytest.fail(), owing(), rates, ready=1)
+    assert (demand.highest, demand.unrounded, demand.proven) == (0.0, 0.4, 0.4)
+    guessed = judge_demand(
+        auto().scaling or pytest.fail(), owing(), replace(rates, is_proven=False), ready=1
+    )
+    assert (guessed.unrounded, guessed.proven) == (0.4, 0.0)
+
+
+def test_an_idle_group_beside_one_that_is_not_known_is_not_left_alone_for_long() -> None:
+    assert merge_known(owing(), [unseen()]) is None
+    busy = merge_known(owing(undelivered=3), [unseen()])
+    assert busy is not None and busy.undelivered == 3
+    both = merge_known(owing(undelivered=3), [other(backlog=owing(held=4))])
+    assert both is not None and (both.undelivered, both.held) == (3, 4)
+
+
+def test_demands_are_shown_with_two_decimals_at_most() -> None:
+    assert [show_demand(one) for one in (0.0, 1.2, 3.0, 2.346, 100.0)] == [
+        *("0", "1.2", "3"),
+        *("2.35", "100"),
+    ]
