@@ -250,7 +250,7 @@ def parse_summary(text: str | bytes) -> AuditSummary:
     if fields.number("version") != VERSION:
         raise InvalidSpec(
             f"the summary has version {fields.number('version')}, and this version of Pelops reads "
-            f"{VERSION}: let operator and pipeline be of one release"
+            f"{VERSION}: use the same release of operator and pipeline"
         )
     return build_summary(
         AuditSummary(

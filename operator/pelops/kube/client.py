@@ -219,8 +219,8 @@ class KubeApi:
             configuration = await load()
         except (aio_config.ConfigException, OSError) as error:
             raise KubernetesUnavailable(
-                f"no way to the API server: {error}; name a kubeconfig with --kubeconfig or "
-                "PELOPS_KUBECONFIG, or run as a pod with a ServiceAccount"
+                f"no configuration for the API server: {error}; set a kubeconfig with "
+                "--kubeconfig or PELOPS_KUBECONFIG, or run as a pod with a ServiceAccount"
             ) from error
         return cls(configuration, timeout_s=timeout_s, load=load)
 
@@ -244,7 +244,9 @@ class KubeApi:
             )
             tls = aio_rest.RESTClientObject(configuration).ssl_context
         except (aio_config.ConfigException, OSError) as error:
-            raise KubernetesUnavailable(f"the credentials cannot be read: {error}") from error
+            raise KubernetesUnavailable(
+                f"the credentials for the API server cannot be read: {error}"
+            ) from error
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=True),
             headers=headers,
@@ -267,7 +269,7 @@ class KubeApi:
         try:
             self._configuration, self._client = self._open(await self._load())
         except (aio_config.ConfigException, OSError, ValueError) as error:
-            log.warning("cannot read the credentials of the API server anew: %s", error)
+            log.warning("Could not read the credentials for the API server again: %s", error)
             return
         closing = asyncio.create_task(self._close_later(former))
         self._former.add(closing)
@@ -517,7 +519,7 @@ def _error(status: int, text: bytes, retry_after: str | None = None) -> Kubernet
         return Rejected(message)  # a template of the wrong shape, which is no failure of the server
     if status in (401, 429) or status >= 500:
         return KubernetesUnavailable(
-            f"the API server answers {status}: {message}",
+            f"the API server returned HTTP status {status}: {message}",
             retry_after_s=parse_retry_after(retry_after),
         )
     return _ERRORS.get(status, KubernetesError)(message)

@@ -349,8 +349,10 @@ def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding
     return Finding(
         reason=Reason.SECRET_MISSING,
         message=(
-            f"Secret {secret} of {field} does not exist, cannot be read, or has not all keys "
-            f"that the job needs: add {keys}. Pelops continues as soon as it has them"
+            f"Secret {secret} of {field} does not exist, cannot be read, or does not have all "
+            "keys that "
+            f"the job needs: {keys}. Create the Secret, or add the keys; Pelops retries "
+            "automatically"
         ),
     )
 
@@ -367,7 +369,8 @@ def name_taken(kind: Kind, name: str) -> Finding:
     return Finding(
         reason=Reason.NAME_TAKEN,
         message=(
-            f"{kind.kind} {name} exists and this StreamAudit did not create it: delete or rename it"
+            f"{kind.kind} {name} exists, but was not created for this StreamAudit: delete it, or "
+            "rename the StreamAudit"
         ),
         is_terminal=True,
     )

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 
 from pelops.domain.backoff import backoff_s
 from pelops.errors import DeadlineExceeded, InternalError, PelopsError
-from pelops.metrics import LOOP_RESTARTS, LOOP_STALLED, TURN_FAILURES, TURNS_WAITING
+from pelops.metrics import LOOP_RESTARTS, LOOP_STALLED, WORK_ITEM_FAILURES, WORK_ITEMS_WAITING
 from pelops.redis_core.sockets import TENANT
 
 log = logging.getLogger(__name__)
@@ -68,9 +68,9 @@ class Gate:
         self._of_namespace: Counter[str] = Counter()
         self._waiting: dict[str, _Line] = {}  # by namespace
         self._progress_at = -math.inf  # when a turn last began or ended
-        TURNS_WAITING.labels(loop).set_function(lambda: self.waiting)
-        for outcome in ("late", "broken"):
-            TURN_FAILURES.labels(loop, outcome)
+        WORK_ITEMS_WAITING.labels(loop).set_function(lambda: self.waiting)
+        for outcome in ("timeout", "error"):
+            WORK_ITEM_FAILURES.labels(loop, outcome)
 
     @property
     def waiting(self) -> int:
@@ -105,14 +105,15 @@ class Gate:
                 task.cancel()
                 await asyncio.wait({task}, timeout=ENDING_S)
         if not is_in_time:
-            TURN_FAILURES.labels(self.loop, "late").inc()
+            WORK_ITEM_FAILURES.labels(self.loop, "timeout").inc()
             log.warning(
-                "%s did not end within %g s and was cancelled",
+                "The %s loop cancelled the work on a resource: it did not complete within %g s",
                 *(self.loop, limit_s),
                 extra={"resource": what},
             )
             raise DeadlineExceeded(
-                f"{self.loop} of {what} did not end within {limit_s:g} s and was cancelled"
+                f"the {self.loop} loop cancelled the work on {what}, which did not complete within "
+                f"{limit_s:g} s"
             )
         return self._result(task, what)
 
@@ -131,11 +132,13 @@ class Gate:
             raise error
         if not isinstance(error, (Exception, BaseExceptionGroup, asyncio.CancelledError)):
             raise error  # KeyboardInterrupt and the like
-        TURN_FAILURES.labels(self.loop, "broken").inc()
-        log.error("%s broke", self.loop, exc_info=error, extra={"resource": what})
+        WORK_ITEM_FAILURES.labels(self.loop, "error").inc()
+        log.error(
+            "Unexpected error in the %s loop", self.loop, exc_info=error, extra={"resource": what}
+        )
         raise InternalError(
-            f"{self.loop} of {what} met an error that Pelops does not expect: "
-            f"{type(error).__name__}. The operator's log has the details"
+            f"unexpected error ({type(error).__name__}) in the {self.loop} loop while it worked on "
+            f"{what}: see the log of the operator"
         ) from error
 
     async def _enter(self, place: Place) -> None:
@@ -267,7 +270,7 @@ class Progress:
                     for loop, seconds in stalled
                     if seconds > STALL_LIMIT_S
                 ),
-                *(f"the {loop} loop fails: {why}" for loop, why in self._failing.items()),
+                *(f"the {loop} loop keeps failing: {why}" for loop, why in self._failing.items()),
             ]
         )
 
@@ -289,7 +292,7 @@ class Progress:
             except (Exception, BaseExceptionGroup) as error:
                 failures = 1 if _now() - began_at > HEALED_S else failures + 1
                 LOOP_RESTARTS.labels(loop).inc()
-                log.exception("the %s loop broke and begins anew", loop)
+                log.exception("Unexpected error in the %s loop: restarting the loop", loop)
                 if failures > 1:
                     self._note_failure(loop, f"{type(error).__name__}: {error}"[:500])
             pause_s = backoff_s(failures, first_s=0.5, longest_s=LONGEST_RESTART_S)

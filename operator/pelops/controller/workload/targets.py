@@ -137,7 +137,9 @@ class Targets:
         for resource in listed.get("resources") or []:
             if resource["kind"] == target.kind and "/" not in resource["name"]:
                 return Kind(group=group, version=version, kind=target.kind, plural=resource["name"])
-        raise NotFound(f"the API server serves no {target.kind} in {target.api_version}")
+        raise NotFound(
+            f"the API server does not serve the kind {target.kind} of {target.api_version}"
+        )
 
 
 def _not_allowed(target: Target, error: Forbidden) -> Finding:

@@ -176,7 +176,7 @@ def find_hindrance(
     if workload.failure is not None:
         return f"pods cannot be created: {workload.failure}"
     if workload.ready == 0 and any(p.waiting_reason == "CrashLoopBackOff" for p in workload.pods):
-        return "every worker crashes: see the condition WorkloadReady"
+        return "all workers crash: see the condition WorkloadReady"
     if shortage is not None and now - shortage.since >= UNREADY_PATIENCE_S:
         return (
             f"only {workload.ready} of {workload.wished} workers are ready, and none became ready "
@@ -189,8 +189,8 @@ def find_flood(meter: Meter) -> str | None:
     """Why further workers would not help this group, for people; None when they may. Total."""
     if meter.dead_lettered >= LEAST_DEAD_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
         return (
-            f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of what is "
-            "processed ends as dead letters: read them, their last fields say why"
+            f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of the "
+            "processed entries became dead letters: the last fields of each dead letter say why"
         )
     return None
 

@@ -114,7 +114,7 @@ def _went_back(facts: Facts) -> str:
         f"At {since} the position of the group was {back.after}, although it had been "
         f"{back.before}: a failover or a restored backup. Redis delivers the entries between the "
         f"two again. Entries that were pending before are not recovered before {until}, because "
-        "their worker may have finished them. Make sure that handlers are idempotent. "
+        "their worker may have finished them. Handlers must be idempotent. "
         f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends that wait"
     )
 

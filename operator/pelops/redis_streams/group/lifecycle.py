@@ -155,12 +155,11 @@ def _in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
     example = answer["example"].decode("utf-8", "replace")
     holds = {
         b"groups": f"consumer group {example} reads it",
-        b"fields": f"it has the field {example}, which Pelops does not write",
-    }.get(why, "it holds entries that Pelops has not written for this group")
+        b"fields": f"it has the field {example}, which Pelops did not write",
+    }.get(why, "it contains entries that Pelops did not write for this group")
     if key == keys.dead_letter:
         return DeadLetterStreamInUse(
-            f"the key {key} cannot hold the dead letters of group {keys.group}: {holds}, so dead "
-            "letters would be mixed with it"
+            f"the key {key} cannot be the dead-letter stream of group {keys.group}: {holds}"
         )
     return StreamInUse(
         f"the key {key}, which Pelops needs for group {keys.group} of {keys.stream}, is in use: "
@@ -204,9 +203,9 @@ def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
         texts = {name: text_of(text) for name, text in answer.fields.items()}
         place = f" of cluster {texts['cluster']}" if texts["cluster"] else ""
         raise NotOurs(
-            f"the dead-letter stream {texts['key']} is that of {texts['namespace']}/{texts['name']}"
-            f"{place} (group {texts['group']} of {texts['stream']}), which acts on it; name "
-            "another key in spec.deadLetter.stream, or leave it out"
+            f"StreamConsumerGroup {texts['namespace']}/{texts['name']}{place} (group "
+            f"{texts['group']} of {texts['stream']}) uses the dead-letter stream {texts['key']}: "
+            "set spec.deadLetter.stream to another key, or remove it"
         )
     if answer.verdict == "no-permission":
         raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))
