@@ -90,7 +90,7 @@ def broken(**changes: Any) -> str:
         ("[]", "not a JSON object"),
         ("[" * 9000, "not valid JSON"),
         ("x" * (SUMMARY_LIMIT + 1), "longer than"),
-        (broken(version=2), "of one release"),
+        (broken(version=2), "use the same release"),
         (broken(version=True), "version is not a count"),
         (broken(produced=11), "do not account for 11"),
         (broken(produced=-1), "produced is not a count"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pelops import errors
-from pelops.kube.client import _error, _render_yaml
+from pelops.kube.client import _render_yaml, translate_status
 from pelops.kube.event_recorder import Happening, build_event
 from tests.builders import NOW, later
 
@@ -48,7 +48,7 @@ REFUSALS: dict[str, tuple[int, bytes, type[errors.KubernetesError], str]] = {
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_becomes(case: tuple[int, bytes, type[errors.KubernetesError], str]) -> None:
     status, body, kind, words = case
-    error = _error(status, body)
+    error = translate_status(status, body)
     assert type(error) is kind
     assert words in str(error)
 

@@ -75,7 +75,7 @@ def test_a_failure_reports_what_each_one_said() -> None:
     reported = str(
         answers().failure([(ONE, MasterUnknown("knows it not")), (TWO, OSError("gone"))])
     )
-    assert reported == "no Sentinel names the master orders: one:1: knows it not; two:2: gone"
+    assert reported == "no Sentinel returned the address of the master orders: one:1: knows it not; two:2: gone"
 
 
 def test_replicas_that_are_down_or_behind_are_left_out() -> None:

@@ -457,7 +457,7 @@ class KubeApi:
         if response.status >= 400:
             if response.status == 401:
                 await self.renew()
-            raise _error(response.status, text, response.headers.get("Retry-After"))
+            raise translate_status(response.status, text, response.headers.get("Retry-After"))
         return text
 
 
@@ -510,7 +510,8 @@ def _render_yaml(body: Manifest) -> str:
 _WRONG_SHAPE: Final = ("failed to create typed patch object", "unable to convert unstructured")
 
 
-def _error(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
+def translate_status(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
+    """The error for an answer of the API server with an HTTP status of 400 or more."""
     try:
         message = str(json.loads(text).get("message") or text.decode(errors="replace"))
     except (ValueError, AttributeError):

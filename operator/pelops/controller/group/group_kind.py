@@ -168,7 +168,7 @@ class GroupActions:
             if provisioned.creation is not None:
                 memory.holders = None
                 memory.last_seen = None  # a group that was made anew has not gone back
-            return _report_creation(provisioned.creation)
+            return build_creation_event(provisioned.creation)
 
         return PlannedAction(
             part=GroupPart.GROUP,
@@ -178,7 +178,7 @@ class GroupActions:
         )
 
 
-def _report_creation(creation: GroupCreation | None) -> Happening | None:
+def build_creation_event(creation: GroupCreation | None) -> Happening | None:
     """A group that was there is made by one replica alone, and that one tells."""
     if creation is None:
         return None
@@ -220,7 +220,7 @@ class GroupDeletion:
         note, is_loss = decision.message, False
         if decision.action is CleanupAction.DESTROY:
             note, is_loss = await self._destroy(resource, memory.owned)
-        return _happening(decision, note, is_loss=is_loss) if note else None
+        return report_removed(decision, note, is_loss=is_loss) if note else None
 
     async def _destroy(
         self, resource: StreamConsumerGroup, owned: OwnedGroup | None
@@ -269,11 +269,12 @@ def describe_destroyed(keys: GroupKeys, copies: int) -> str:
     )
 
 
-def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
-    left_behind = decision.reason is Reason.GROUP_NOT_DESTROYED
+def report_removed(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
+    """The Event for a resource that was deleted."""
+    is_left = decision.reason is Reason.GROUP_NOT_DESTROYED
     return Happening(
-        type="Warning" if left_behind or is_loss else "Normal",
-        reason=Reason.GROUP_NOT_DESTROYED if left_behind else Reason.GROUP_REMOVED,
+        type="Warning" if is_left or is_loss else "Normal",
+        reason=decision.reason,
         action="Delete",
         note=note,
     )

@@ -266,9 +266,9 @@ def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
         yield _report("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
         note = (
-            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream, because they "
-            "failed more often than spec.recovery.maxRetries allows. Read them with XRANGE: their "
-            "last fields say why"
+            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream, because "
+            "processing failed more often than spec.recovery.maxRetries allows. The last fields of "
+            "each dead letter say why"
         )
         yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:

@@ -111,10 +111,7 @@ class Gate:
                 *(self.loop, limit_s),
                 extra={"resource": what},
             )
-            raise DeadlineExceeded(
-                f"the {self.loop} loop cancelled the work on {what}, which did not complete within "
-                f"{limit_s:g} s"
-            )
+            raise report_timeout(self.loop, what, limit_s)
         return self._result(task, what)
 
     def stalled_s(self) -> float:
@@ -136,10 +133,7 @@ class Gate:
         log.error(
             "Unexpected error in the %s loop", self.loop, exc_info=error, extra={"resource": what}
         )
-        raise InternalError(
-            f"unexpected error ({type(error).__name__}) in the {self.loop} loop while it worked on "
-            f"{what}: see the log of the operator"
-        ) from error
+        raise report_unexpected(self.loop, what, error) from error
 
     async def _enter(self, place: Place) -> None:
         if self._has_room(place) and place.namespace not in self._waiting:
@@ -231,6 +225,22 @@ class _Line:
         if not turns:
             del self._turns[place]
         turn.set_result(None)
+
+
+def report_timeout(loop: str, what: str, limit_s: float) -> DeadlineExceeded:
+    """The error for a turn that was cancelled at its deadline."""
+    return DeadlineExceeded(
+        f"the work of the {loop} loop on {what} did not complete within {limit_s:g} s and was "
+        "cancelled"
+    )
+
+
+def report_unexpected(loop: str, what: str, error: BaseException) -> InternalError:
+    """The error for a turn that raised what no caller expects."""
+    return InternalError(
+        f"unexpected error ({type(error).__name__}) in the {loop} loop while it worked on {what}: "
+        "see the log of the operator"
+    )
 
 
 def _count_down(counts: Counter[Any], key: object) -> None:

@@ -428,7 +428,7 @@ class ScaleWrites:
         is_up = move.direction > 0
         SCALE_WRITES.labels("up" if is_up else "down").inc()
         step = f"Scaled {scene.workload.target} from {move.before} to {move.after} replicas"
-        log.info("%s: %s", step, decision.message, extra={"resource": "/".join(scaled.name)})
+        log.info("%s. %s", step, decision.message, extra={"resource": "/".join(scaled.name)})
         if move.direction == scaled.direction:
             return
         scaled.direction = move.direction
@@ -443,7 +443,7 @@ def report_scaled(step: str, why: str, *, is_up: bool, occurrence: str) -> Happe
         type="Normal",
         reason=Reason.SCALED_UP if is_up else Reason.SCALED_DOWN,
         action="Scale",
-        note=f"{step}: {why}",
+        note=f"{step}. {why}",
         occurrence=occurrence,
     )
 

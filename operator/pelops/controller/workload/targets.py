@@ -103,7 +103,7 @@ class Targets:
             workload = await self._look(target)
         except Forbidden as error:
             absent = WorkloadObservation(target=target, exists=False)
-            return absent, _not_allowed(target, error)
+            return absent, scale_forbidden(target, error)
         if not workload.exists:
             return workload, None
         filled = self._cache.with_pods(workload)
@@ -142,7 +142,8 @@ class Targets:
         )
 
 
-def _not_allowed(target: Target, error: Forbidden) -> Finding:
+def scale_forbidden(target: Target, error: Forbidden) -> Finding:
+    """The operator's role does not cover the scale subresource of the target."""
     group = target.api_version.rpartition("/")[0]
     return Finding(
         reason=Reason.TARGET_FORBIDDEN,

@@ -97,15 +97,16 @@ def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str 
     if group.record is None:
         # An empty stream has no window to record.
         is_empty = group.ends is not None and group.ends.added == 0
-        return None if is_empty else f"{group.group} of {group.stream} has no audited window"
+        return None if is_empty else f"{_name(group)} has no audited window"
     waiting = None if group.ends is None else _time_of(group.ends.first_unaudited)
     window = timedelta(seconds=audit.spec.window_seconds)
     if waiting is None or waiting >= runs.last_start - window - GRACE:
         return None
-    return (
-        f"{group.group} of {group.stream} has entries of {render_time(waiting)} that no "
-        "audited window contains"
-    )
+    return f"{_name(group)} has entries of {render_time(waiting)} that no audited window contains"
+
+
+def _name(group: GroupAudit) -> str:
+    return f"group {group.group} of stream {group.stream}"
 
 
 def _time_of(entry_id: EntryId | None) -> datetime | None:
@@ -214,17 +215,20 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
     if group.problem is not None:
         return Finding(
             reason=Reason.SUMMARY_UNREADABLE,
-            message=f"{group.group} of {group.stream}: {group.problem.message}",
+            message=f"The result for {_name(group)} in Redis cannot be read: "
+            f"{group.problem.message}. The "
+            "next run writes it again",
         )
     if group.stream_problem is not None:
         return Finding(
             reason=Reason.AUDIT_INCONCLUSIVE,
-            message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
+            message=f"The audit cannot account for {_name(group)}: {group.stream_problem.message}",
         )
     if group.record is not None and group.record.summary.verdict is AuditVerdict.FAILING:
         return Finding(
             reason=Reason.AUDIT_INCONCLUSIVE,
-            message=f"{group.group} of {group.stream}: {group.record.summary.sentence}",
+            message=f"The audit cannot account for {_name(group)}, see its report: "
+            f"{group.record.summary.sentence}",
         )
     incomplete = report_incomplete(facts.audit, facts.runs, group)
     if incomplete is None:

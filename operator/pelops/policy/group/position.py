@@ -184,7 +184,9 @@ def report_creation(creation: GroupCreation) -> str:
             f"Created the group again at {creation.position}; {repeats}"
         ),
     }
-    return reported[creation.why]
+    if creation.why is CreationReason.FIRST:
+        return reported[creation.why]
+    return f"{reported[creation.why]}. Find out what deleted it (XGROUP DESTROY, DEL, EXPIRE)"
 
 
 def _report_repeats(repeats: int | None) -> str:

@@ -44,7 +44,6 @@ class ProvisioningPlan:
 
     lacks: tuple[Lack, ...]
     start: StartPosition
-    reason: Reason
     message: str
 
 
@@ -74,11 +73,10 @@ def plan_provisioning(
                 "create the group, which was deleted from Redis, again "
                 f"{_last_known(stream, where)}"
             )
-        return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
+        return ProvisioningPlan(lacks=lacks, start=start, message=message)
     return ProvisioningPlan(
         lacks=lacks,
         start=start,
-        reason=Reason.COMPLETING if lacks else Reason.COMPLETE,
         message=f"create the {', '.join(lacks)}" if lacks else "nothing is missing",
     )
 
@@ -239,7 +237,9 @@ def decide_cleanup(
     """
     if not deletes_group:
         return CleanupDecision(
-            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="The group stays in Redis"
+            action=CleanupAction.LET_GO,
+            reason=Reason.GROUP_REMOVED,
+            message="The group stays in Redis. Remove it with XGROUP DESTROY if it is not needed",
         )
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
@@ -251,5 +251,5 @@ def decide_cleanup(
             ),
         )
     return CleanupDecision(
-        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="Destroying the group"
+        action=CleanupAction.DESTROY, reason=Reason.GROUP_REMOVED, message="Destroying the group"
     )

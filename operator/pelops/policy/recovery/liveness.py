@@ -252,12 +252,13 @@ def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
     name = formers[-1].name
     death = _death_of_latest(formers, moment)
     if all(former.last is not None and has_ended(former.last) for former in formers):
-        reason, message = LivenessReason.GONE, f"pod {name} is deleted and its containers had ended"
+        reason, message = (
+            LivenessReason.GONE,
+            f"pod {name} was deleted after its containers had ended",
+        )
     else:
         reason = LivenessReason.VANISHED
-        message = (
-            f"pod {name} is deleted, and the time that its node has to stop its containers is over"
-        )
+        message = f"pod {name} was deleted, and its node had enough time to stop its containers"
     return Cutoff(at=moment.server_time, reason=reason, message=message, death=death)
 
 

@@ -492,7 +492,7 @@ def _hold(
     decision = ScalingDecision(
         replicas=held,
         reason=Reason.BACKLOG_UNKNOWN,
-        message=f"{why}, so {what} is unknown: the replicas are held at {held:,}",
+        message=_sentence(f"{why}, so {what} is unknown: the replicas are held at {held:,}"),
         current=inputs.current,
     )
     return decision, replace(memory, history=history)
@@ -515,12 +515,17 @@ def _follow(
     decision = ScalingDecision(
         replicas=course.replicas,
         reason=judge_course(course, is_exact=demands.is_exact),
-        message="; ".join(filter(None, [*report_demands(demands, ready=ready), course.note])),
+        message=_sentence(*report_demands(demands, ready=ready), course.note),
         current=current,
         keep_at_most=find_busy_most(inputs, backlog),
         only_at_work=can_finish(inputs, demands.handled_s),
     )
     return decision, replace(memory, history=history)
+
+
+def _sentence(*clauses: str) -> str:
+    text = "; ".join(filter(None, clauses))
+    return text[:1].upper() + text[1:]
 
 
 def _stop_growth(
@@ -608,7 +613,7 @@ def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> Scal
     return replace(
         decision,
         message=(
-            f"spec.recovery.dryRun is true: {workload.target} is not scaled to {wanted:,}; "
+            f"spec.recovery.dryRun is true: {workload.target} is not scaled to {wanted:,}. "
             f"{decision.message}"
         ),
     )
@@ -619,5 +624,5 @@ def report_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecisi
     return ScalingDecision(
         replicas=decision.replicas,
         reason=Reason(problem.reason),
-        message=f"{problem.message}; {decision.message}",
+        message=f"{problem.message}. {decision.message}",
     )

@@ -89,13 +89,18 @@ def _by_drain(work: int, within_s: int | None, rates: Rates) -> float | None:
 
 
 def report_demand(demand: Demand) -> str:
-    """`13 wanted by backlog, 9 by drain time, 4 by arrivals`; what is not known is left out."""
-    parts = [f"{ceil(demand.by_backlog):,} wanted by backlog"]
+    """`13 workers wanted by backlog, 9 by drain time`; what is not known is left out."""
+    parts = [f"{show_workers(ceil(demand.by_backlog))} wanted by backlog"]
     if demand.by_drain is not None:
         parts.append(f"{ceil(demand.by_drain):,} by drain time")
     if demand.by_arrivals:
         parts.append(f"{ceil(demand.by_arrivals):,} by arrivals")
     return ", ".join(parts)
+
+
+def show_workers(count: int) -> str:
+    """`1 worker`, `1,240 workers`."""
+    return "1 worker" if count == 1 else f"{count:,} workers"
 
 
 def report_backlog(backlog: Backlog) -> str:

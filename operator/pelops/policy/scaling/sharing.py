@@ -31,6 +31,7 @@ from pelops.policy.scaling.demand import (
     judge_demand,
     report_backlog,
     report_demand,
+    show_workers,
     wanted_in_doubt,
     watch_doubt,
 )
@@ -153,7 +154,7 @@ def explain_part(part: Part, target: str) -> Finding:
         if part.role is Role.FOLLOWS:
             return _find(Reason.LEADER_MISSING, _LEADER_MISSING.format(target=target))
         return _find(Reason.SCALING_DISABLED, _DISABLED)
-    leads = f"{part.leader.name} leads the scaling of {target}"
+    leads = f"StreamConsumerGroup {part.leader.name} leads the scaling of {target}"
     if part.role is Role.CONTENDS:
         why = "is older" if part.leader.is_guest else "has the spec.template of the workers"
         return _find(Reason.CONFLICT, f"{leads}, because it {why}{_CONTENDS}")
@@ -176,7 +177,8 @@ _LEADER_MISSING: Final = (
 )
 _CONTENDS: Final = (
     ". Only one resource can scale a workload, so Pelops ignores spec.scaling of this resource; "
-    "recovery and dead letters work. Set its spec.scaling.mode: Follow, so that its demand counts"
+    "recovery and dead letters are not affected. Set its spec.scaling.mode: Follow, so that its "
+    "demand counts"
 )
 _TOO_MANY: Final = (
     ", and too many resources have this workload: only the oldest count, and this one does not"
@@ -411,7 +413,7 @@ def report_demands(demands: Demands, *, ready: int) -> list[str]:
         parts = [f"{report_backlog(backlog)}, of {len(demands.groups)} groups"]
         wanted = demands.demand(ready=ready)
         if wanted > 0:
-            parts.append(f"{ceil(wanted):,} wanted by {_report_shares(demands)}")
+            parts.append(f"{show_workers(ceil(wanted))} wanted by {_report_shares(demands)}")
     unseen = [one for one in demands.groups if not one.is_seen]
     if not all(one.is_exact for one in demands.seen):
         parts.append(

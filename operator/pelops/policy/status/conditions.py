@@ -143,8 +143,8 @@ def _duplicates(recovery: RecoverySpec, stream: StreamObservation) -> Finding | 
             "The stream has other consumer groups, and each of them would receive the copies of "
             "stuck entries as well, so Pelops does not requeue them: they stay pending. Set "
             "spec.recovery.strategy: RetryStream (a stream that only this group reads; the workers "
-            "name it in the same XREADGROUP), or Release (for workers that claim entries, such as "
-            "those of the SDK)"
+            "must read it in the same XREADGROUP), or Release (for workers that claim entries, "
+            "such as those of the SDK)"
         ),
         is_terminal=True,
     )
@@ -356,7 +356,9 @@ def _workload_problem(facts: Facts) -> Finding | None:
     if workload.failure is not None:
         return Finding(
             reason=Reason.PODS_REFUSED,
-            message=f"{count}; pods cannot be created: {workload.failure}",
+            message=f"{count}; pods cannot be created: {workload.failure}. Raise the quota, or "
+            "correct "
+            "the policy or the webhook that refuses them",
         )
     if workload.ready >= (workload.wished or 0) and workload.is_rolled_out:
         return None
@@ -390,17 +392,23 @@ def _unready(workload: WorkloadObservation, count: str) -> Finding:
             detail = f": {pod.waiting_message}" if pod.waiting_message else ""
             return Finding(
                 reason=fit_reason(pod.waiting_reason or ""),
-                message=f"{count}; pod {pod.name} is waiting: {pod.waiting_reason}{detail}",
+                message=(
+                    f"{count}; pod {pod.name} is waiting: {pod.waiting_reason}{detail}; see "
+                    f"kubectl describe pod -n {workload.target.namespace} {pod.name}"
+                ),
             )
     if workload.unready_nodes:
         nodes = ", ".join(sorted(workload.unready_nodes))
         return Finding(
-            reason=Reason.NODE_NOT_READY, message=f"{count}; nodes that are not Ready: {nodes}"
+            reason=Reason.NODE_NOT_READY,
+            message=f"{count}; nodes that are not Ready: {nodes}; see kubectl describe nodes",
         )
     if workload.overdue is not None:
         return Finding(
             reason=Reason.PROGRESS_DEADLINE_EXCEEDED,
-            message=f"{count}; the rollout exceeded its progress deadline: {workload.overdue}",
+            message=f"{count}; the rollout exceeded its progress deadline: "
+            f"{workload.overdue.rstrip('.')}; see "
+            f"kubectl get pods -n {workload.target.namespace} -o wide",
         )
     return Finding(
         reason=Reason.WORKERS_NOT_READY,

@@ -150,7 +150,8 @@ async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     return answer.verdict == "released"
 
 
-def _in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
+def key_in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
+    """The error for a key with contents that Pelops did not write."""
     key, why = answer["key"].decode("utf-8", "replace"), answer["why"]
     example = answer["example"].decode("utf-8", "replace")
     holds = {
@@ -198,7 +199,7 @@ def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
         key, found = text_of(answer["key"]), text_of(answer["type"])
         raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
     if answer.verdict == "stream-in-use":
-        raise _in_use(keys, answer)
+        raise key_in_use(keys, answer)
     if answer.verdict == "letters-conflict":
         texts = {name: text_of(text) for name, text in answer.fields.items()}
         place = f" of cluster {texts['cluster']}" if texts["cluster"] else ""
