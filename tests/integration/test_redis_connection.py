@@ -56,7 +56,7 @@ async def test_another_database_is_another_place(empty_redis_86: StandaloneServe
 async def test_a_database_that_is_not_there_is_the_users_to_change(
     redis_86: StandaloneServers,
 ) -> None:
-    with pytest.raises(InvalidSpec, match="no such database"):
+    with pytest.raises(InvalidSpec, match="database number in the Redis URL does not exist"):
         async with connected(build_endpoint(url=f"{redis_86.url}/9999")):
             pass
 

@@ -174,7 +174,10 @@ def test_what_limited_the_number_is_reported() -> None:
     assert allow(10, current=80, spec=DOWN_4_OR_10_PERCENT, before=LONG_AGO).by == (
         "the policies of behavior.scaleDown"
     )
-    assert allow(1, current=9, before=((30, 9),)).by == "the 60 s stabilization window of behavior.scaleDown"
+    assert (
+        allow(1, current=9, before=((30, 9),)).by
+        == "the 60 s stabilization window of behavior.scaleDown"
+    )
     upwards = {"scaleUp": {"stabilizationWindowSeconds": 30}}
     assert allow(9, current=2, spec=upwards, before=((10, 4),)).by == (
         "the window of 30 s of behavior.scaleUp"

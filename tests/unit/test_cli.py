@@ -114,7 +114,9 @@ def test_a_producer_is_granted_its_stream_without_a_group(
     line = run(capsys, "acl", "--stream", "orders", "--role", "producer", "--feature", "cluster")
     assert " ~orders +hello" in line
     assert {"+xadd", "+cluster|slots"} <= set(line.split())
-    refused(["acl", "--stream", "", "--role", "producer"], "the name of the stream is empty", capsys)
+    refused(
+        ["acl", "--stream", "", "--role", "producer"], "the name of the stream is empty", capsys
+    )
     for role in ("operator", "worker", "sdk-worker"):
         refused(["acl", "--stream", "orders", "--role", role], "needs --group", capsys)
 

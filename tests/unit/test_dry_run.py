@@ -257,7 +257,9 @@ async def test_a_group_is_not_destroyed_with_its_resource() -> None:
     deletion = GroupDeletion(observer)
     happening = await deletion.clean_up(asked, GroupMemory(), NOW)
     assert happening is not None
-    assert happening.note == "The group stays in Redis"
+    assert happening.note == (
+        "The group stays in Redis. Remove it with XGROUP DESTROY if it is not needed"
+    )
 
 
 def test_a_conflict_comes_before_the_dry_run() -> None:

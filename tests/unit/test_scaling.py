@@ -28,8 +28,8 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         10,
         "Limited",
-        "Backlog 1,240: 1,000 undelivered + 240 pending with live workers; 13 workers wanted by backlog, "
-        "10 by drain time; limited to 10 by maxReplicas",
+        "Backlog 1,240: 1,000 undelivered + 240 pending with live workers; 13 workers wanted by "
+        "backlog, 10 by drain time; limited to 10 by maxReplicas",
     ),
     "the first entry brings a worker": (
         owing(undelivered=1),
@@ -43,15 +43,16 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 0, "scaling": {"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}},
         1,
         "Limited",
-        "Backlog 5,000: 5,000 undelivered + 0 pending with live workers; 50 workers wanted by backlog",
+        "Backlog 5,000: 5,000 undelivered + 0 pending with live workers; 50 workers wanted by "
+        "backlog",
     ),
     "behavior limits growth": (
         owing(undelivered=1_900),
         {"current": 1, "scaling": {"maxReplicas": 50}},
         11,
         "Limited",
-        "Backlog 1,900: 1,900 undelivered + 0 pending with live workers; 19 workers wanted by backlog; "
-        "held at 11 by the policies of behavior.scaleUp",
+        "Backlog 1,900: 1,900 undelivered + 0 pending with live workers; 19 workers wanted by "
+        "backlog; held at 11 by the policies of behavior.scaleUp",
     ),
     "what waits for recovery is no reason for workers": (
         owing(undelivered=100, waiting=3_000),
@@ -66,14 +67,16 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 3},
         3,
         "Scaled",
-        "Backlog 5,001: 1 undelivered + 5,000 pending with live workers; 4 workers wanted by backlog",
+        "Backlog 5,001: 1 undelivered + 5,000 pending with live workers; 4 workers wanted by "
+        "backlog",
     ),
     "entries that all have a worker ask for one": (
         owing(held=5_000),
         {"current": 3},
         1,
         "Scaled",
-        "Backlog 5,000: 0 undelivered + 5,000 pending with live workers; 1 worker wanted by backlog",
+        "Backlog 5,000: 0 undelivered + 5,000 pending with live workers; 1 worker wanted by "
+        "backlog",
     ),
     "a lull ends no worker": (
         owing(),
@@ -152,7 +155,8 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         12,
         "LagUnknown",
         "Backlog at least 1,000: at least 1,000 undelivered + 0 pending with live workers; "
-        "10 workers wanted by backlog; Redis does not know the number of undelivered entries, so no worker is removed",
+        "10 workers wanted by backlog; Redis does not know the number of undelivered entries, so "
+        "no worker is removed",
     ),
     "an unknown number is no zero": (
         owing(is_exact=False),
@@ -160,7 +164,8 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         1,
         "LagUnknown",
         "Backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
-        "0 workers wanted by backlog; Redis does not know the number of undelivered entries, so no worker is removed",
+        "0 workers wanted by backlog; Redis does not know the number of undelivered entries, so "
+        "no worker is removed",
     ),
     "an unknown number wakes the first worker": (
         owing(is_exact=False),
@@ -168,7 +173,8 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         1,
         "LagUnknown",
         "Backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
-        "0 workers wanted by backlog; Redis does not know the number of undelivered entries, so no worker is removed",
+        "0 workers wanted by backlog; Redis does not know the number of undelivered entries, so "
+        "no worker is removed",
     ),
     "Redis cannot be seen": (
         None,

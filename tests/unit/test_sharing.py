@@ -110,7 +110,11 @@ EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
         Reason.CONFLICT,
         "because it has the spec.template of the workers",
     ),
-    "no leader": ((claim("a", "Follow"),), Reason.LEADER_MISSING, "Set spec.scaling.mode: Auto in one"),
+    "no leader": (
+        (claim("a", "Follow"),),
+        Reason.LEADER_MISSING,
+        "Set spec.scaling.mode: Auto in one",
+    ),
     "followed": (
         (claim("b", "Follow"), claim("a")),
         Reason.FOLLOWING,
@@ -125,7 +129,8 @@ EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
     "a leader in a dry run": (
         (claim("b", "Follow"), claim("a", is_dry=True)),
         Reason.FOLLOWING,
-        "counts the demand of this group. Its spec.recovery.dryRun is true, so the replicas are not changed",
+        "counts the demand of this group. Its spec.recovery.dryRun is true, so the replicas are "
+        "not changed",
     ),
     "in a dry run": (
         (claim("b", "Follow", is_dry=True), claim("a")),

@@ -20,13 +20,17 @@ def test_workers_that_hold_entries_are_spared() -> None:
     assert decision.wants_busy
     spared = spare_busy(decision, workload(), 4)
     assert (spared.replicas, spared.reason) == (4, Reason.SCALED)
-    assert spared.message.endswith("1 worker wanted by backlog; held at 4, because 4 workers have pending entries")
+    assert spared.message.endswith(
+        "1 worker wanted by backlog; held at 4, because 4 workers have pending entries"
+    )
 
 
 def test_when_nobody_can_report_who_holds_them_none_is_removed_that_might() -> None:
     spared = spare_busy(decide(LONG_JOBS, **IDLE_FOR_LONG), workload(), None)
     assert spared.replicas == 5
-    assert spared.message.endswith("held at 5, because it is unknown which workers have pending entries")
+    assert spared.message.endswith(
+        "held at 5, because it is unknown which workers have pending entries"
+    )
 
 
 def test_sparing_never_adds_a_worker() -> None:
