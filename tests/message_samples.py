@@ -37,7 +37,7 @@ from pelops.controller.runtime.kind import PreviousStatus
 from pelops.controller.scaling.scale_writes import report_scaled
 from pelops.controller.workload.targets import scale_forbidden
 from pelops.domain.audit import AuditVerdict
-from pelops.domain.condition import Condition, Finding, render_conditions
+from pelops.domain.condition import Finding, render_conditions
 from pelops.domain.destinations import parse_address_rules
 from pelops.domain.endpoint import build_endpoint, confine_credentials
 from pelops.domain.entry_id import EntryId
@@ -46,7 +46,6 @@ from pelops.domain.naming import check_slots
 from pelops.domain.recovery import FormerPod, PodEvidence, Trigger
 from pelops.domain.state import DroppedConsumers, GroupState, Loss, RetryWait, ScanReport, WentBack
 from pelops.domain.stream_observation import RetryObservation
-from pelops.domain.workload import Target
 from pelops.kube.audit_spark import SCHEDULED_SPARK_APPLICATION
 from pelops.kube.client import CRON_JOB
 from pelops.kube.event_recorder import Happening
@@ -69,7 +68,7 @@ from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.health import PROGRESS_DEADLINE, decide_health
-from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, ConditionType, Reason
+from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
 from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.resolution import resolve
@@ -155,7 +154,7 @@ def _caught(call: Callable[[], object]) -> errors.PelopsError:
 def _reply(text: str, *, writes: bool = True) -> errors.PelopsError:
     """What Pelops makes of an error that Redis answers."""
     error = exceptions.ResponseError(text)
-    error.status_code = text.split(" ", maxsplit=1)[0]  # type: ignore[attr-defined]
+    error.status_code = text.split(" ", maxsplit=1)[0]
     return translate_reply(error, command="XADD", key="orders:events", writes=writes)
 
 
@@ -449,8 +448,8 @@ def _scans() -> Iterator[Happening]:
 def _lives() -> Iterator[Happening]:
     """How groups and dead letters begin and end, and workers come and go."""
     position = EntryId(1700000000000)
-    for why, repeats in ((CreationReason.FIRST, 0), (CreationReason.CONTINUES, 12)):
-        event = build_creation_event(GroupCreation(position=position, why=why, repeats=repeats))
+    for cause, repeats in ((CreationReason.FIRST, 0), (CreationReason.CONTINUES, 12)):
+        event = build_creation_event(GroupCreation(position=position, why=cause, repeats=repeats))
         assert event is not None
         yield event
     ended: dict[str, Any] = {"deleted_at": NOW, "now": later(seconds=31)}
@@ -477,6 +476,3 @@ def _budgets() -> Iterable[Happening]:
         report_budget_conflict(name, "shop-workers", occurrence=""),
         report_budget_refused(name, refused),
     )
-
-
-__all__ = ["EVENT", "Condition", "ConditionType", "Example", "Target", "list_examples"]

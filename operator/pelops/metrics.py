@@ -237,8 +237,8 @@ GROUP_FACTS = {
     ),
     "last_scan": GroupGauge(
         "pelops_last_scan_timestamp_seconds",
-        "Start time of the last scan of the group by any operator replica, as a Unix timestamp in "
-        "seconds on the clock of Redis; NaN when unknown.",
+        "Time of the start of the last scan of the group by any operator replica, as a Unix "
+        "timestamp in seconds on the clock of Redis; NaN when unknown.",
     ),
     "oldest_dead_letter": GroupGauge(
         "pelops_oldest_dead_letter_seconds",
@@ -446,8 +446,8 @@ AUDIT_GROUP_FACTS = {
     ),
     "margin": Gauge(
         "pelops_audit_retention_margin_ratio",
-        "Distance between the oldest entry that is not archived and the oldest entry of the "
-        "stream, as a ratio of the stream's length; NaN when unknown.",
+        "Ratio of the archived entries in the stream to all entries in the stream; negative when "
+        "entries were trimmed before they were archived, NaN when unknown.",
         ["namespace", "name", "stream", "group"],
     ),
 }

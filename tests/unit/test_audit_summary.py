@@ -99,7 +99,7 @@ def broken(**changes: Any) -> str:
         (broken(counts=[]), "counts is not an object"),
         (broken(window={}), "window.number"),
         (broken(findings={}), "findings is not a list"),
-        (broken(findings=[1]), "findings holds"),
+        (broken(findings=[1]), "findings must be a list"),
         (broken(findings=[{"kind": "x"}]), r"findings\[\].count"),
         (broken(verdict="fine"), "verdict is none of balanced, unknown, findings"),
         (broken(sentence=None), "sentence is not a text"),

@@ -240,8 +240,8 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         2,
         "ScalingIneffective",
         "Backlog 900: 900 undelivered + 0 pending with live workers; 9 workers wanted by backlog; "
-        "limited to 2, because 75% of the processed entries became dead letters: the last "
-        "fields of each dead letter say why",
+        "limited to 2, because 75% of the processed entries became dead letters: see the last "
+        "fields of each dead letter for the reason",
     ),
 }  # fmt: skip
 

@@ -173,7 +173,7 @@ class DryRunOutcome(ApiModel):
 
     action: DryRunAction = Field(
         description=(
-            "What recovery would do. Requeue: copy and acknowledge. Release: offer to "
+            "Action of recovery. Requeue: copy and acknowledge. Release: offer to "
             "claiming workers. DeadLetter: move to the dead-letter stream. Keep: "
             "leave pending for now."
         )

@@ -187,7 +187,7 @@ class RecoverySpec(ApiModel):
     strategy: RecoveryStrategy = Field(
         default=DEFAULT_RECOVERY_STRATEGY,
         description=(
-            "What a scan does with a stuck entry. Requeue: copies it to the end of "
+            "Action of a scan on a stuck entry. Requeue: copies it to the end of "
             "the stream and acknowledges it, in one step; if the stream has other "
             "groups, which would receive the copies as well, nothing is copied. "
             "RetryStream: copies it to a stream of this group alone, which the "

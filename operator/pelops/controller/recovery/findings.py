@@ -267,8 +267,8 @@ def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
     if tally.dead:
         note = (
             f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream, because "
-            "processing failed more often than spec.recovery.maxRetries allows. The last fields of "
-            "each dead letter say why"
+            "processing failed more often than spec.recovery.maxRetries allows. See the last "
+            "fields of each dead letter for the reason"
         )
         yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:

@@ -142,5 +142,5 @@ def _parse_number(text: str, place: int) -> int:
     if text.lower() in names:
         return names.index(text.lower()) + _RANGES[place][0]
     if not (text.isascii() and text.isdigit()):
-        raise InvalidSpec(f"the schedule holds {text!r}, which is not a number")
+        raise InvalidSpec(f"the schedule contains {text!r}, which is not a number")
     return int(text)

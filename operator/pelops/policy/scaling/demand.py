@@ -195,7 +195,8 @@ def find_flood(meter: Meter) -> str | None:
     if meter.dead_lettered >= LEAST_DEAD_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
         return (
             f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of the "
-            "processed entries became dead letters: the last fields of each dead letter say why"
+            "processed entries became dead letters: see the last fields of each dead letter for "
+            "the reason"
         )
     return None
 

@@ -279,7 +279,7 @@ class _Listener:
     @reading("PSUBSCRIBE")
     def _take(self, node: Node, message: Reply) -> None:
         if type(message) is not list or not all(type(part) in _PARTS for part in message):
-            raise BadShape("it is no message")
+            raise BadShape("it is not a message")
         if message[0] == b"psubscribe":
             self._confirmed.add(node)
             self._denials.pop(node, None)
