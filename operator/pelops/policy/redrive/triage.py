@@ -185,7 +185,7 @@ def advise_redrive(facts: ClusterFacts) -> Advice:
         return Advice(
             action=RedriveAction.REDRIVE,
             reason="The entry could not be copied to the stream; its processing did not fail. "
-                "Correct "
+            "Correct "
             "the stream first.",
         )
     return _advise_by_error(facts.signature)
