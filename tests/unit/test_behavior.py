@@ -180,7 +180,7 @@ def test_what_limited_the_number_is_reported() -> None:
     )
     upwards = {"scaleUp": {"stabilizationWindowSeconds": 30}}
     assert allow(9, current=2, spec=upwards, before=((10, 4),)).by == (
-        "the window of 30 s of behavior.scaleUp"
+        "the 30 s stabilization window of behavior.scaleUp"
     )
     assert allow(5, current=5).by == ""
 

@@ -96,10 +96,10 @@ def test_the_url_of_the_resource_wins_and_the_secret_gives_credentials() -> None
 @pytest.mark.parametrize(
     ("url", "secret", "said"),
     [
-        (None, None, "the Redis URL is missing"),
+        (None, None, "no Redis URL"),
         ("redis://u:p@redis", None, "into a Secret"),
-        ("redis://redis", {"username": b"u"}, "not the key password: add it"),
-        ("rediss://redis", {"tls.crt": b"x"}, "only one of the keys tls.crt and tls.key"),
+        ("redis://redis", {"username": b"u"}, "no password: add the key password"),
+        ("rediss://redis", {"tls.crt": b"x"}, "both tls.crt and tls.key"),
         ("redis://redis", {"ca.crt": b"x"}, "write rediss://"),
         ("redis://redis", {"password": b"\xff"}, "not UTF-8"),
     ],

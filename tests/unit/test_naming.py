@@ -68,7 +68,9 @@ def test_a_dead_letter_stream_of_the_users_own_is_taken_in_the_same_slot() -> No
 def test_a_dead_letter_stream_in_another_slot_is_refused_where_slots_count() -> None:
     check_slots(derive_keys("orders", "g", dead_letter="{orders}:given-up"))
     elsewhere = derive_keys("orders", "g", dead_letter="given-up")
-    with pytest.raises(DeadLetterInAnotherSlot, match=r"another slot.*\{orders\}:dead-letters"):
+    with pytest.raises(
+        DeadLetterInAnotherSlot, match=r"not in the hash slot.*\{orders\}:dead-letters"
+    ):
         check_slots(elsewhere)
 
 

@@ -78,7 +78,7 @@ def test_workers_that_never_become_ready_end_growth_in_words() -> None:
     assert reasons.index(Reason.SCALING_INEFFECTIVE) == 120
     message = group.look(owing(undelivered=20_000)).message
     assert message.endswith(
-        "since only 0 of 50 workers are ready, and none became ready in the last 120 s: see the "
+        "because only 0 of 50 workers are ready, and none became ready in the last 120 s: see the "
         "condition WorkloadReady"
     )
 

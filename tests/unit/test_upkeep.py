@@ -41,7 +41,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(),
         "True",
         "Scanning",
-        "copied to the end of the stream: immediately when the pod of their worker is gone, "
+        "copied to the end of the stream: immediately when the pod of their worker has ended, "
         "otherwise 300",
     ),
     "copies go to the retry stream, which workers must know": (
@@ -54,8 +54,8 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
         "True",
         "Scanning",
-        "offered to workers that claim entries: immediately when the pod of their worker is gone, "
-        "otherwise 45 s",
+        "offered to workers that claim entries: immediately when the pod of their worker has "
+        "ended, otherwise 45 s",
     ),
     "nobody takes what is offered": (
         asking({"strategy": "Release"}, stream=untaken()),

@@ -200,9 +200,7 @@ def build_endpoint(
     if url is None and not fields.get("url"):
         found = replace(found, tls=tls)
     if tls and not found.tls:
-        raise InvalidSpec(
-            "spec.redis.tls is set, but the URL begins with redis://: write rediss://"
-        )
+        raise InvalidSpec("spec.redis.tls is set and the URL begins with redis://: write rediss://")
     endpoint = replace(
         found,
         username=_text(fields, "username") or found.username,
@@ -315,9 +313,7 @@ def _choose_url(
     if chosen is None and has_sentinel:
         return RedisEndpoint(node=_ASK_SENTINEL)
     if chosen is None:
-        raise InvalidSpec(
-            "the Redis URL is missing: set spec.redis.url, or the key url of the Secret"
-        )
+        raise InvalidSpec("no Redis URL: set spec.redis.url, or the key url of the Secret")
     return replace(chosen, node=_ASK_SENTINEL) if has_sentinel else chosen
 
 
@@ -331,15 +327,13 @@ def _build_sentinel(master: str | None, nodes: Sequence[str]) -> Sentinel | None
 
 def _check_credentials(endpoint: RedisEndpoint) -> None:
     if endpoint.username and not endpoint.password:
-        raise InvalidSpec("the Secret has the key username, but not the key password: add it")
+        raise InvalidSpec("the Secret has a username and no password: add the key password")
     if (endpoint.cert_pem is None) != (endpoint.key_pem is None):
-        raise InvalidSpec(
-            "the Secret has only one of the keys tls.crt and tls.key: add the other one"
-        )
+        raise InvalidSpec("the Secret needs both tls.crt and tls.key, or neither")
     if not endpoint.tls and (endpoint.ca_pem or endpoint.cert_pem):
         # Silently speaking plain text to someone who gave us a CA would be the worse surprise.
         raise InvalidSpec(
-            "the Secret has certificates, but the URL begins with redis://: write rediss://"
+            "the Secret holds certificates, but the URL begins with redis://: write rediss://"
         )
 
 
