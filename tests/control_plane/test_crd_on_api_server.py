@@ -258,7 +258,7 @@ def test_explain_shows_a_person_every_field(plane: ControlPlane) -> None:
     for path in _list_paths(spec, ""):
         assert f"{path.rsplit('.', 1)[-1]}\t" in recursive
     assert "heartbeat" in field
-    assert "Default: 300." in " ".join(field.split())
+    assert "Default: 300 s." in " ".join(field.split())
 
 
 def read_columns(plane: ControlPlane, *flags: str) -> dict[str, str]:
