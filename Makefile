@@ -60,6 +60,7 @@ check: $(VENV) ## Lint, types, layers, words, generated files
 	$(BIN)/python -m pelops.pipeline.report.schema --check
 	$(BIN)/python -m pelops.redis_streams.reference --check
 	$(BIN)/python -m tools.spark_options --check
+	$(BIN)/python -m tools.messages --check
 
 .PHONY: bench
 bench: $(VENV) ## Run the benchmarks
@@ -99,10 +100,11 @@ advisories: $(VENV) ## Look for known vulnerabilities of the pinned packages, wh
 	else test -z "$(ADVISORIES)"; fi
 
 .PHONY: crds
-crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, the schema of audit.json, tables of options
+crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, messages, the schema of audit.json, tables of options
 	@$(BIN)/python -m pelops.api.crd --write
 	@$(BIN)/python -m pelops.pipeline.report.schema --write
 	@$(BIN)/python -m tools.spark_options --write
+	@$(BIN)/python -m tools.messages --write
 
 .PHONY: scripts
 scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts

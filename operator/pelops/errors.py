@@ -6,36 +6,36 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     ├── InvalidSpec               the user must change the resource
     │   ├── DeadLetterInAnotherSlot
     │   └── InvalidEntryId        also a ValueError
-    ├── DeadlineExceeded          the work on one resource took too long and was cancelled
-    ├── InternalError             an error of Pelops itself, met in the work on one resource
+    ├── DeadlineExceeded          the work on one resource exceeded its deadline and was cancelled
+    ├── InternalError             an unexpected error of Pelops in the work on one resource
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
-    │   │   ├── AddressNotAllowed      this installation does not let servers be there
-    │   │   ├── CredentialsNotAllowed  the Secret does not allow its credentials to go there
-    │   │   ├── SlotMigrating     the keys are on their way to another node
-    │   │   ├── OutOfMemory       refused for want of memory; what needs none is done
+    │   │   ├── AddressNotAllowed      this installation does not allow the address
+    │   │   ├── CredentialsNotAllowed  the Secret does not list the host
+    │   │   ├── SlotMigrating     the hash slot of the keys is being migrated
+    │   │   ├── OutOfMemory       refused: Redis is out of memory
     │   │   ├── WritesRefused     a replica, or a server that cannot persist or replicate
-    │   │   └── NotServing        it answers, and serves nobody now: it loads, or is busy
+    │   │   └── NotServing        Redis answers, but loads its data, or is busy
     │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
-    │   │   └── InvalidReply      an answer that is none: too large, or not what was asked for
+    │   │   └── InvalidReply      the reply is too large, or has another shape than expected
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
     │   ├── WrongType             a key holds another type
-    │   ├── StreamInUse           a key that Pelops would fill and empty is somebody else's
+    │   ├── StreamInUse           a key that Pelops needs has other contents
     │   │   └── DeadLetterStreamInUse
-    │   ├── CrossSlot             keys of one script live in different slots
+    │   ├── CrossSlot             keys of one script are in different hash slots
     │   ├── NoSuchStream
     │   ├── NoSuchGroup
-    │   ├── NotOurs               another resource acts on the group
-    │   ├── WouldDuplicate        other groups of the stream would see a copy too
-    │   ├── PositionAhead         the group would never be given a copy
-    │   ├── ChunkChanged          another replica was faster; look again
-    │   └── UnsupportedServer     this server lacks a needed command
+    │   ├── NotOurs               another resource manages the group
+    │   ├── WouldDuplicate        other groups of the stream would receive the copies as well
+    │   ├── PositionAhead         copies would never be delivered to the group
+    │   ├── RetryBatchChanged     another operator replica was faster; observe again
+    │   └── UnsupportedServer     the server does not support a command
     └── KubernetesError
         ├── NotFound
-        ├── Conflict              another writer was faster, or the object is another one by now
+        ├── Conflict              another client changed or replaced the object
         ├── Forbidden             RBAC or admission refused
-        ├── Rejected              the API server finds the object invalid
+        ├── Rejected              the API server rejects the object as invalid
         └── KubernetesUnavailable no answer, or a server error: retry
 
 Adapters translate what their client raises and always chain the original as the cause.
@@ -49,27 +49,27 @@ class PelopsError(Exception):
 
 
 class InvalidSpec(PelopsError):
-    """The resource asks for something that cannot be: its author must change it."""
+    """A field of the resource is invalid: its author must change it."""
 
 
 class DeadLetterInAnotherSlot(InvalidSpec):
-    """The dead-letter stream that the user named lies in another slot than the stream."""
+    """The dead-letter stream is in another hash slot than the stream."""
 
 
 class InvalidEntryId(InvalidSpec, ValueError):
-    """A text or a pair of numbers that is no entry ID."""
+    """A text or a pair of numbers is not an entry ID."""
 
 
 class DeadlineExceeded(PelopsError):
-    """The work on one resource took too long and was cancelled; it is repeated."""
+    """The work on one resource exceeded its deadline and was cancelled; it is retried."""
 
 
 class InternalError(PelopsError):
-    """An error of Pelops itself that the work on one resource met; the cause is chained."""
+    """An unexpected error of Pelops in the work on one resource; the cause is chained."""
 
 
 class RedisError(PelopsError):
-    """Redis refused, or could not be asked."""
+    """Redis refused a request, or could not be reached."""
 
 
 class RedisUnavailable(RedisError):
@@ -77,27 +77,27 @@ class RedisUnavailable(RedisError):
 
 
 class AddressNotAllowed(RedisUnavailable):
-    """Nothing was connected to: the address is one that this installation does not allow."""
+    """No connection was opened: this installation does not allow the address."""
 
 
 class CredentialsNotAllowed(RedisUnavailable):
-    """Nothing was sent: the Secret does not allow its credentials to go to that host."""
+    """Nothing was sent: the Secret does not list the host for its credentials."""
 
 
 class SlotMigrating(RedisUnavailable):
-    """The slot of the keys is being migrated: refused until all of them have arrived."""
+    """The hash slot of the keys is being migrated: refused until the migration ends."""
 
 
 class OutOfMemory(RedisUnavailable):
-    """Redis has no memory left: writes that need some are refused, others are done."""
+    """Redis is out of memory: writes that need memory are refused, others are executed."""
 
 
 class WritesRefused(RedisUnavailable):
-    """Redis reads and takes no writes: READONLY, NOREPLICAS or MISCONF."""
+    """Redis serves reads and refuses writes: READONLY, NOREPLICAS or MISCONF."""
 
 
 class NotServing(RedisUnavailable):
-    """Redis answers and serves nothing for now: it loads its data, is busy, or lacks a master."""
+    """Redis answers, but does not serve requests: it loads its data, is busy, or has no master."""
 
 
 class OutcomeUnknown(RedisError):
@@ -105,7 +105,7 @@ class OutcomeUnknown(RedisError):
 
 
 class InvalidReply(OutcomeUnknown):
-    """Answered by what is no valid reply: too large, too deep, too slow, or of another shape.
+    """The reply is invalid: too large, too deep, too slow, or of another shape.
 
     Its message never quotes the server.
     """
@@ -134,15 +134,15 @@ class WrongType(RedisError):
 
 
 class StreamInUse(RedisError):
-    """A key that Pelops derives for a group holds what Pelops has not written: it is left alone."""
+    """A key that Pelops needs for a group has contents that Pelops did not write."""
 
 
 class DeadLetterStreamInUse(StreamInUse):
-    """The dead-letter stream holds what is no dead letter of this group, or others consume it."""
+    """The dead-letter stream has other contents, or a consumer group reads it."""
 
 
 class CrossSlot(RedisError):
-    """Keys that one script needs live in different slots of the cluster."""
+    """Keys that one script needs are in different hash slots of the Redis Cluster."""
 
 
 class NoSuchStream(RedisError):
@@ -154,27 +154,27 @@ class NoSuchGroup(RedisError):
 
 
 class NotOurs(RedisError):
-    """Another resource acts on the group, or none is known to."""
+    """Another resource manages the group, or none is known to."""
 
 
 class WouldDuplicate(RedisError):
-    """The stream has other groups, which would be given the copy of a stuck entry as well."""
+    """The stream has other groups, which would receive copies of stuck entries as well."""
 
 
 class PositionAhead(RedisError):
-    """The group's position lies beyond the end of the stream: it would never be given a copy."""
+    """The position of the group is ahead of the stream: copies would never be delivered."""
 
 
 class RetryBatchChanged(RedisError):
-    """Another replica has released suspects since they were looked at."""
+    """Another operator replica changed the retry batch since it was observed."""
 
 
 class UnsupportedServer(RedisError):
-    """This server lacks a command that is needed."""
+    """The server does not support a command that is needed."""
 
 
 class KubernetesError(PelopsError):
-    """The API server refused, or could not be asked."""
+    """The API server refused a request, or could not be reached."""
 
 
 class NotFound(KubernetesError):
@@ -182,7 +182,7 @@ class NotFound(KubernetesError):
 
 
 class Conflict(KubernetesError):
-    """Another writer was faster, or the object was replaced by another one of the same name."""
+    """Another client changed the object, or replaced it by another one of the same name."""
 
 
 class Forbidden(KubernetesError):
@@ -190,13 +190,13 @@ class Forbidden(KubernetesError):
 
 
 class Rejected(KubernetesError):
-    """The API server finds the object invalid; its message says which field."""
+    """The API server rejects the object as invalid; its message names the field."""
 
 
 class KubernetesUnavailable(KubernetesError):
-    """No answer, or a server error: nothing is known of the outcome; repeat."""
+    """No answer, or a server error: the outcome is unknown; retry."""
 
     def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
-        """`retry_after_s` is how long the server asks to be left alone; 0: it does not say."""
+        """`retry_after_s` is the Retry-After of the server, in seconds; 0: none."""
         super().__init__(message)
         self.retry_after_s = retry_after_s

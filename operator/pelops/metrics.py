@@ -132,7 +132,7 @@ class ConditionMetric(Collector):
         return GaugeMetricFamily(
             "pelops_condition",
             "1 for each condition that a resource has, by type, status and reason; the reason is "
-            "Other when it is not one of Pelops.",
+            "Other for a reason that Kubernetes gave.",
             labels=self.labelnames,
         )
 
@@ -141,107 +141,120 @@ CONDITIONS = ConditionMetric()
 
 KUBERNETES_REQUESTS = Counter(
     "pelops_kubernetes_requests_total",
-    "Requests to the API server; code is `none` when no answer came.",
+    "Number of requests to the API server, by HTTP status code; the code is none without an "
+    "answer.",
     ["verb", "resource", "code"],
 )
 RECONCILES = Counter(
-    "pelops_reconciles_total", "Passes of the reconcile loop, by outcome.", ["outcome"]
+    "pelops_reconciles_total",
+    "Number of reconciles of a resource, by outcome: done, failed, timeout or error (unexpected).",
+    ["outcome"],
 )
 RECONCILE_SECONDS = Histogram(
     "pelops_reconcile_seconds",
-    "Duration of one pass of the reconcile loop.",
+    "Duration of one reconcile of a resource, in seconds.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
-TURN_FAILURES = Counter(
-    "pelops_turn_failures_total",
-    "Number of turns of a loop (the work on one resource) that were cut off, by outcome: broken "
-    "(an error that Pelops does not expect) or late (longer than the deadline).",
+WORK_ITEM_FAILURES = Counter(
+    "pelops_work_item_failures_total",
+    "Number of work items (the work of a loop on one resource) that did not complete, by outcome: "
+    "error (unexpected) or timeout (cancelled at the deadline).",
     ["loop", "outcome"],
 )
-TURNS_WAITING = Gauge(
-    "pelops_turns_waiting",
-    "Number of turns of a loop that are due and wait for a place.",
+WORK_ITEMS_WAITING = Gauge(
+    "pelops_work_items_waiting",
+    "Number of work items of a loop that are due and wait because a concurrency limit is reached.",
     ["loop"],
 )
 LOOP_STALLED = Gauge(
     "pelops_loop_stalled_seconds",
-    "Seconds for which work of a loop has been waiting while the loop made no progress.",
+    "Seconds since a loop last made progress while work items wait; 0 when none waits.",
     ["loop"],
 )
 LOOP_RESTARTS = Counter(
-    "pelops_loop_restarts_total", "Number of restarts of a loop after a failure.", ["loop"]
+    "pelops_loop_restarts_total", "Number of restarts of a loop after an error.", ["loop"]
 )
-QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for a pass.")
-RESOURCES = Gauge("pelops_resources", "StreamConsumerGroups in the cache.")
-MEMBERS = Gauge("pelops_members", "Operator replicas that renew their Lease, this one included.")
+QUEUE_DEPTH = Gauge("pelops_queue_depth", "Number of resources that wait to be reconciled.")
+RESOURCES = Gauge("pelops_resources", "Number of StreamConsumerGroups in the cache.")
+MEMBERS = Gauge(
+    "pelops_members", "Number of operator replicas that renew their Lease, including this one."
+)
 STATUS_WRITES_LIMITED = GroupCounter(
     "pelops_status_writes_limited_total",
-    "Writes held back by the limit per resource. It grows only when writers disagree.",
+    "Number of status writes that the rate limit of a resource delayed.",
 )
 RESYNC_AGE = Gauge(
     "pelops_resync_timestamp_seconds",
-    "When the cache was last compared with a full LIST.",
+    "Time of the last comparison of the cache with a full LIST, as a Unix timestamp in seconds.",
     ["kind"],
 )
 WATCH_ACTIVITY = Gauge(
     "pelops_watch_last_activity_timestamp_seconds",
-    "Time of the last event, bookmark, answered watch request or LIST of the watch of a kind.",
+    "Time of the last event, bookmark, watch response or LIST of a kind, as a Unix timestamp in "
+    "seconds.",
     ["kind"],
 )
 WATCH_RESTARTS = Counter(
-    "pelops_watch_restarts_total", "Number of restarts of a kind's watch after a failure.", ["kind"]
+    "pelops_watch_restarts_total",
+    "Number of restarts of the watch of a kind after an error.",
+    ["kind"],
 )
 WATCH_LISTS = Counter(
     "pelops_watch_lists_total",
-    "Number of full LISTs of a kind, by reason: gap or resync.",
+    "Number of full LISTs of a kind, by reason: gap (watch events were missed) or resync.",
     ["kind", "reason"],
 )
 
 GROUP_FACTS = {
-    "ready": GroupGauge("pelops_ready", "1 when the resource's Ready condition is True."),
+    "ready": GroupGauge("pelops_ready", "1 when the condition Ready is True, else 0."),
     "lag": GroupGauge(
         "pelops_lag_entries",
-        "Entries not yet delivered, of the stream and its retry stream; NaN when unknown.",
+        "Number of undelivered entries of the stream and the retry stream; NaN when unknown.",
     ),
     "pending": GroupGauge(
         "pelops_pending_entries",
-        "Entries delivered and not acknowledged, of the stream and its retry stream.",
+        "Number of pending entries (delivered, not acknowledged) of the stream and the retry "
+        "stream.",
     ),
     "oldest": GroupGauge(
         "pelops_oldest_pending_seconds",
-        "Age of the lowest pending entry of both streams by its ID; 0 when nothing is pending.",
+        "Seconds since the oldest pending entry of the stream and the retry stream was added, by "
+        "its ID; 0 when no entry is pending.",
     ),
     "oldest_idle": GroupGauge(
         "pelops_oldest_pending_idle_seconds",
-        "Seconds since the last delivery or heartbeat of the lowest pending entry of both streams, "
-        "the longer of the two; 0 when nothing is pending.",
+        "Seconds since the last delivery or heartbeat of the pending entry with the lowest ID; the "
+        "longer of the stream and the retry stream; 0 when no entry is pending.",
     ),
     "oldest_undelivered": GroupGauge(
         "pelops_oldest_undelivered_seconds",
-        "Seconds since the oldest undelivered entry of both streams was added, by its ID; 0 when "
-        "none is undelivered, NaN when unknown.",
+        "Seconds since the oldest undelivered entry of the stream and the retry stream was added, "
+        "by its ID; 0 when every entry was delivered, NaN when unknown.",
     ),
     "stuck": GroupGauge(
         "pelops_stuck_entries",
-        "Number of stuck entries that the last scan left where they are; NaN when unknown.",
+        "Number of stuck entries that the last scan left pending; NaN when unknown.",
     ),
     "last_scan": GroupGauge(
         "pelops_last_scan_timestamp_seconds",
-        "Time at which the last scan of the group by any replica began, on the clock of Redis; NaN "
-        "when unknown.",
+        "Time of the start of the last scan of the group by any operator replica, as a Unix "
+        "timestamp in seconds on the clock of Redis; NaN when unknown.",
     ),
     "oldest_dead_letter": GroupGauge(
         "pelops_oldest_dead_letter_seconds",
-        "Seconds since the oldest dead letter was dead-lettered; 0 when there is none.",
+        "Seconds since the oldest dead letter was added to the dead-letter stream; 0 when there is "
+        "none.",
     ),
-    "consumers": GroupGauge("pelops_consumers", "Consumers that the group knows."),
-    "dead_letters": GroupGauge("pelops_dead_letters", "Entries in the dead-letter stream."),
+    "consumers": GroupGauge("pelops_consumers", "Number of consumers of the group."),
+    "dead_letters": GroupGauge(
+        "pelops_dead_letters", "Number of entries in the dead-letter stream."
+    ),
     "offered": GroupGauge(
         "pelops_offered_entries",
-        "Number of stuck entries on offer to workers that claim, and not taken yet.",
+        "Number of stuck entries that are offered to claiming workers and not taken yet.",
     ),
-    "replicas": GroupGauge("pelops_worker_replicas", "Worker pods that exist."),
-    "desired": GroupGauge("pelops_desired_replicas", "Worker pods that are wanted."),
+    "replicas": GroupGauge("pelops_worker_replicas", "Number of worker pods that exist."),
+    "desired": GroupGauge("pelops_desired_replicas", "Number of worker pods that are wanted."),
 }
 
 # The same of each stream alone, under names of their own: a name that had both the total and its
@@ -249,17 +262,18 @@ GROUP_FACTS = {
 STREAM_FACTS = {
     "lag": GroupGauge(
         "pelops_stream_lag_entries",
-        "Entries of one stream, main or retry, not yet delivered; NaN when unknown.",
+        "Number of undelivered entries of one stream (main or retry); NaN when unknown.",
         ["stream"],
     ),
     "pending": GroupGauge(
         "pelops_stream_pending_entries",
-        "Entries of one stream, main or retry, delivered and not acknowledged.",
+        "Number of pending entries (delivered, not acknowledged) of one stream (main or retry).",
         ["stream"],
     ),
     "oldest": GroupGauge(
         "pelops_stream_oldest_pending_seconds",
-        "Age of the lowest pending entry of one stream, main or retry; 0 when nothing is pending.",
+        "Seconds since the oldest pending entry of one stream (main or retry) was added, by its "
+        "ID; 0 when no entry is pending.",
         ["stream"],
     ),
 }
@@ -267,12 +281,12 @@ STREAM_FACTS = {
 # What Redis has counted itself, for rates of groups that no replica scales.
 ENTRIES_ADDED = GroupCounter(
     "pelops_entries_added_total",
-    "Number of entries ever added to the stream, as Redis counts them.",
+    "Number of entries that were ever added to the stream, as counted by Redis.",
 )
 ENTRIES_READ = GroupCounter(
     "pelops_entries_read_total",
-    "Number of entries ever delivered to the group from its stream, as Redis counts them; it stays "
-    "as it was while Redis has lost count.",
+    "Number of entries of the stream that were ever delivered to the group, as counted by Redis; "
+    "unchanged while Redis does not know it.",
 )
 GROUP_TOTALS = (ENTRIES_ADDED, ENTRIES_READ)
 
@@ -280,72 +294,83 @@ GROUP_TOTALS = (ENTRIES_ADDED, ENTRIES_READ)
 SCALING_FACTS = {
     "arrivals": Gauge(
         "pelops_arrival_rate",
-        "Entries added per second; NaN until measured.",
+        "Number of entries added per second; NaN until measured.",
         ["namespace", "name"],
     ),
     "acknowledged": Gauge(
         "pelops_acknowledge_rate",
-        "Entries finished per second; NaN until measured.",
+        "Number of entries acknowledged per second; NaN until measured.",
         ["namespace", "name"],
     ),
     "demand": Gauge(
         "pelops_scaling_demand",
-        "Number of workers that the group asks for, before rounding and limits; NaN when unknown.",
+        "Number of workers that the backlog of the group calls for, before rounding and limits; "
+        "NaN when unknown.",
         ["namespace", "name"],
     ),
 }
 BACKLOG = Gauge(
     "pelops_backlog_entries",
-    "What scaling sees: undelivered, held by workers that may live, or waiting for recovery.",
+    "Number of entries of the backlog, by part: undelivered, held (pending with workers that may "
+    "be alive) or waiting (pending until recovery).",
     ["namespace", "name", "part"],
 )
 SCALE_WRITES = Counter(
-    "pelops_scale_writes_total", "Writes of a number of replicas, up or down.", ["direction"]
+    "pelops_scale_writes_total",
+    "Number of writes to scale subresources, by direction: up or down.",
+    ["direction"],
 )
 for _direction in ("up", "down"):
     SCALE_WRITES.labels(_direction)
 SCALING_DECISIONS = Counter(
-    "pelops_scaling_decisions_total", "Decisions of automatic scaling, by reason.", ["reason"]
+    "pelops_scaling_decisions_total",
+    "Number of decisions of automatic scaling, by reason of the condition ScalingActive.",
+    ["reason"],
 )
 
 # What was done to groups. A trigger says what had a group scanned: lock-expiry, pod-death, scan
 # (the timer) or start-up.
 REQUEUED = GroupCounter(
     "pelops_requeued_total",
-    "Stuck entries copied to the end and acknowledged.",
+    "Number of stuck entries that were copied to the end of the stream or to the retry stream and "
+    "acknowledged, by trigger of the scan.",
     ["trigger"],
 )
 RELEASED = GroupCounter(
     "pelops_released_total",
-    "Number of stuck entries that were offered to other workers and taken.",
+    "Number of stuck entries that claiming workers took after they were offered, by trigger of the "
+    "scan.",
     ["trigger"],
 )
 OFFERED = GroupCounter(
     "pelops_offered_total",
-    "Number of stuck entries offered to workers that claim, each once for a delivery.",
+    "Number of stuck entries that were offered to claiming workers, counted once per delivery, by "
+    "trigger of the scan.",
     ["trigger"],
 )
 SKIPPED_ALIVE = GroupCounter(
     "pelops_skipped_alive_total",
-    "Entries left where they are because their worker may be alive.",
+    "Number of times that a scan left a pending entry because its worker may be alive.",
 )
 ALREADY_HANDLED = GroupCounter(
     "pelops_already_handled_total",
-    "Entries that somebody else had moved or acknowledged meanwhile, such as another replica.",
+    "Number of entries that another client, such as another operator replica, moved or "
+    "acknowledged before this one did.",
 )
 DEAD_LETTERED = GroupCounter(
     "pelops_dead_lettered_total",
-    "Entries moved to the dead-letter stream, by reason.",
+    "Number of entries that the operator moved to the dead-letter stream, by reason.",
     ["reason"],
 )
 PAYLOAD_GONE = GroupCounter(
     "pelops_payload_gone_total",
-    "Pending entries acknowledged because their body was deleted.",
+    "Number of pending entries that were acknowledged because their body had been deleted.",
 )
 DRY_RUN_ENTRIES = GroupGauge(
     "pelops_dry_run_entries",
-    "Number of stuck entries that recovery would move or keep, by action (Requeue, Release,"
-    " DeadLetter or Keep) and reason, while spec.recovery.dryRun is true. One replica exports it.",
+    "Number of stuck entries that recovery would move or keep, by action (Requeue, Release, "
+    "DeadLetter or Keep) and reason, while spec.recovery.dryRun is true; exported by one operator "
+    "replica.",
     ["action", "reason"],
 )
 GROUP_ACTS = (
@@ -353,32 +378,35 @@ GROUP_ACTS = (
 )
 
 SCANS = Counter(
-    "pelops_scans_total", "Scans of a group, by trigger and outcome.", ["trigger", "outcome"]
+    "pelops_scans_total",
+    "Number of scans of a group, by trigger and outcome.",
+    ["trigger", "outcome"],
 )
 SCAN_SECONDS = Histogram(
     "pelops_scan_duration_seconds",
-    "Duration of one scan of a group, all its calls together.",
+    "Duration of one scan of a group, in seconds.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 RECOVERY_LATENCY = Histogram(
     "pelops_recovery_latency_seconds",
-    "From the death of a pod, as reported to this replica, until its entries were deliverable "
-    "again.",
+    "Seconds from the time at which this operator replica learned of the death of a pod until the "
+    "entries of the pod were deliverable again.",
     buckets=(0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 300),
 )
 VERDICTS = Counter(
     "pelops_recovery_verdicts_total",
-    "What the scripts answered about single entries.",
+    "Number of results of recovery scripts for single entries, by result.",
     ["verdict"],
 )
 SCRIPT_OUTCOMES = Counter(
     "pelops_script_outcomes_total",
-    "Calls of Lua scripts by outcome: ok, refused, unavailable (did not happen) or unknown.",
+    "Number of calls of Lua scripts, by outcome: ok, refused, unavailable (not executed) or "
+    "unknown.",
     ["script", "outcome"],
 )
 SERVER_SECONDS = Counter(
     "pelops_redis_call_seconds_total",
-    "Time that calls took as the client sees it: an upper bound of the server's own time.",
+    "Number of seconds that calls of Lua scripts took, measured at the client.",
     ["script"],
 )
 
@@ -386,43 +414,46 @@ SERVER_SECONDS = Counter(
 # What audits found: facts about each group in its newest window, and about the audit as a whole.
 AUDITS_SERVED = Gauge(
     "pelops_audits_served",
-    "1 while StreamAudits are looked after, 0 while their CRD or the rights on them are missing.",
+    "1 while StreamAudits are reconciled, 0 while their CRD or the permissions for them are "
+    "missing.",
 )
 AUDIT_ENTRIES = Gauge(
     "pelops_audit_entries",
-    "Entries of the newest window, by what became of them.",
+    "Number of entries of the newest window, by status.",
     ["namespace", "name", "stream", "group", "status"],
 )
 AUDIT_RECOVERY_SECONDS = Gauge(
     "pelops_audit_recovery_seconds",
-    "From the first observation of a stuck entry until it moved, in the newest window.",
+    "Seconds from the first observation of a stuck entry until it was recovered, in the newest "
+    "window, by quantile.",
     ["namespace", "name", "stream", "group", "quantile"],
 )
 AUDIT_GROUP_FACTS = {
     "lost": Gauge(
         "pelops_audit_lost_entries",
-        "Entries proven lost, in all windows, that nobody has acknowledged.",
+        "Number of entries that are proven lost, in all windows, and not acknowledged by a person.",
         ["namespace", "name", "stream", "group"],
     ),
     "window": Gauge(
         "pelops_audit_window_timestamp_seconds",
-        "When the newest window was closed.",
+        "Time at which the newest window was closed, as a Unix timestamp in seconds.",
         ["namespace", "name", "stream", "group"],
     ),
     "stuck": Gauge(
         "pelops_audit_oldest_stuck_seconds",
-        "Age of the oldest stuck entry; 0 when none is.",
+        "Seconds since the oldest stuck entry was added; 0 when there is none.",
         ["namespace", "name", "stream", "group"],
     ),
     "margin": Gauge(
         "pelops_audit_retention_margin_ratio",
-        "How far the archive is ahead of trimming, of what the stream retains; NaN when unknown.",
+        "Ratio of the archived entries in the stream to all entries in the stream; negative when "
+        "entries were trimmed before they were archived, NaN when unknown.",
         ["namespace", "name", "stream", "group"],
     ),
 }
 AUDIT_ALARM = Gauge(
     "pelops_audit_alarm",
-    "1 while a StreamAudit has this alarm.",
+    "1 while a StreamAudit has the alarm condition of this type, else 0.",
     ["namespace", "name", "type"],
 )
 

@@ -52,7 +52,7 @@ def url(value: str) -> dict[str, Any]:
 
 # For every rule of the schema: its message, what breaks it, what keeps to it, the field named.
 RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("at most one of targetRef", {"template": TEMPLATE}, {"targetRef": None}, "spec.targetRef"),
+    ("targetRef (existing workers)", {"template": TEMPLATE}, {"targetRef": None}, "spec.targetRef"),
     (
         "scaling needs workers",
         {"targetRef": None, "scaling": {}},
@@ -60,13 +60,13 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.scaling",
     ),
     (
-        "containerName must name one",
+        "containerName must be the name",
         {"targetRef": None, "template": TEMPLATE, "containerName": "other"},
         {"targetRef": None, "template": TEMPLATE, "containerName": "worker"},
         "spec.containerName",
     ),
     (
-        "containerName must name the one",
+        "containerName is required",
         {"targetRef": None, "template": TWO_CONTAINERS},
         {"targetRef": None, "template": TWO_CONTAINERS, "containerName": "proxy"},
         "spec.containerName",
@@ -78,13 +78,13 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.deadLetter.stream",
     ),
     (
-        "deadLetter.stream must not be a key that Pelops keeps",
+        "deadLetter.stream must not be a key that Pelops uses",
         {"deadLetter": {"stream": "{orders:events}:order-processing:ledger"}},
         {"deadLetter": {"stream": "{orders:events}:order-processing:dlq"}},
         "spec.deadLetter.stream",
     ),
     (
-        "deadLetter.stream must not be a key that Pelops keeps",
+        "deadLetter.stream must not be a key that Pelops uses",
         {"deadLetter": {"stream": "{shop}:orders:other-group:state"}},
         {"deadLetter": {"stream": "{shop}:orders:ledgers"}},
         "spec.deadLetter.stream",
@@ -96,7 +96,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.redis",
     ),
     (
-        "secretRef is the short form of url, authSecretRef and tls: name",
+        "secretRef is the short form of url, authSecretRef and tls: set",
         {"redis": {"secretRef": {"name": "a"}, "authSecretRef": {"name": "b"}}},
         {"redis": {"url": "redis://redis", "authSecretRef": {"name": "b"}}},
         "spec.redis.authSecretRef",
@@ -120,12 +120,27 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.redis.url",
     ),
     ("url must begin", url("unix://tmp/redis.sock"), url("redis://localhost"), "spec.redis.url"),
-    ("url must not hold", url("redis://u:p@redis"), url("rediss://redis:6380/3"), "spec.redis.url"),
-    ("url must not hold", url("redis://:p/w@redis"), url("redis://[::1]:6379"), "spec.redis.url"),
-    ("url must not hold", url("redis://redis?PASSWORD=p"), url("redis://10.0.0.1"), "redis.url"),
-    ("url must read", url("redis://redis:65536"), url("redis://redis:65535"), "spec.redis.url"),
-    ("url must read", url("redis://a:1,b:2"), url("redis://redis_1.shop.svc/0"), "spec.redis.url"),
-    ("url must not carry", url("redis://redis?protocol=2"), url("redis://r/"), "spec.redis.url"),
+    (
+        "url must not contain",
+        url("redis://u:p@redis"),
+        url("rediss://redis:6380/3"),
+        "spec.redis.url",
+    ),
+    (
+        "url must not contain",
+        url("redis://:p/w@redis"),
+        url("redis://[::1]:6379"),
+        "spec.redis.url",
+    ),
+    ("url must not contain", url("redis://redis?PASSWORD=p"), url("redis://10.0.0.1"), "redis.url"),
+    ("url must be redis", url("redis://redis:65536"), url("redis://redis:65535"), "spec.redis.url"),
+    (
+        "url must be redis",
+        url("redis://a:1,b:2"),
+        url("redis://redis_1.shop.svc/0"),
+        "spec.redis.url",
+    ),
+    ("url must not have", url("redis://redis?protocol=2"), url("redis://r/"), "spec.redis.url"),
     ("startFrom must be Beginning", {"startFrom": "$"}, {"startFrom": "End"}, "spec.startFrom"),
     (
         "startFrom must be an entry ID",
@@ -170,7 +185,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.recovery.locks.keyTemplate",
     ),
     (
-        "keyTemplate knows",
+        "keyTemplate must not",
         {"recovery": {"locks": {"keyTemplate": "lock:$group:$id"}}},
         {"recovery": {"locks": {}}},
         "spec.recovery.locks.keyTemplate",
@@ -184,9 +199,9 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 ]
 # Rules that need metadata or an older version have tests of their own below.
 RULES_ELSEWHERE = (
-    *("metadata.name must have", "stream cannot be changed", "group cannot be changed"),
-    *("replicas cannot be changed", "fieldPrefix cannot be changed"),
-    "startFrom cannot be changed",
+    *("metadata.name must have", "stream is immutable", "group is immutable"),
+    *("replicas cannot be changed", "fieldPrefix is immutable"),
+    "startFrom is immutable",
 )
 
 BOUNDS = [

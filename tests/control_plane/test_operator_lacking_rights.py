@@ -92,7 +92,7 @@ def _audits_are_left(trial: Trial, right: Right) -> None:
     """All else goes on; a metric and the log say that audits are not looked after, and why."""
     trial.resources.apply_raw(secret(trial.redis.url))
     trial.await_ready(owning(trial.namespace))
-    trial.await_log("StreamAudits are not looked after")
+    trial.await_log("Not reconciling any StreamAudit")
     trial.await_log(f'cannot list resource "{right.resource}"')
     assert "pelops_audits_served 0.0" in metrics(trial.operators.ports[0])
 
@@ -113,12 +113,12 @@ def _watch_ends(trial: Trial, right: Right) -> None:
 
 def _nodes_are_not_reported(trial: Trial, right: Right) -> None:
     trial.start()
-    trial.await_log("nodes are not watched")
+    trial.await_log("Not watching nodes")
 
 
 def _members_are_not_known(trial: Trial, right: Right) -> None:
     trial.start()
-    trial.await_log("cannot renew the member Lease")
+    trial.await_log("Could not renew the Lease of this replica")
     trial.await_log(f'cannot {right.verb} resource "leases"')
 
 

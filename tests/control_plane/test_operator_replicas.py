@@ -131,7 +131,7 @@ def test_sigterm_ends_a_replica_while_the_api_server_is_away(
     plane.process("kube-apiserver").kill()
     try:
         wait_until(
-            lambda: "cannot renew the member Lease" in process.tail(200),
+            lambda: "Could not renew the Lease of this replica" in process.tail(200),
             timeout_s=WAIT_S,
             what="the operator to notice",
         )

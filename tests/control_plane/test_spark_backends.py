@@ -229,8 +229,9 @@ def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
     uid = get(resources, SCHEDULED, JOB)["metadata"]["uid"]
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
     refused = await_reason(resources, "Ready", "NameTaken")
-    assert f"ScheduledSparkApplication {JOB} exists and this StreamAudit did not create it" in str(
-        refused
+    assert (
+        f"ScheduledSparkApplication {JOB} exists, but was not created for this StreamAudit"
+        in str(refused)
     )
     assert get(resources, SCHEDULED, JOB)["spec"] == theirs["spec"]
     # The status says that the audit ran as an application of this name.

@@ -90,7 +90,7 @@ def test_a_key_that_is_no_stream_is_reported(
     resources.apply(NAME, a_spec(redis_86.url, stream))
     apply_audit(resources, an_audit(NAME))
     failing = await_reason(resources, "AuditFailing", "AuditInconclusive")
-    assert f"{stream} holds a string" in failing["message"]
+    assert f"{stream} contains a string" in failing["message"]
     redis_86.cli("DEL", stream)
     await_reason(resources, "AuditFailing", None)
 

@@ -213,7 +213,9 @@ def empty(plane: ControlPlane) -> None:
 
 def find_mistakes(text: str, log: str) -> list[str]:
     """What the operator itself counts or logs as unexpected."""
-    pattern = r"^(?:pelops_turn_failures_total\{[^}]*|pelops_loop_restarts_total\{[^}]*)\} [1-9].*$"
+    pattern = (
+        r"^(?:pelops_work_item_failures_total\{[^}]*|pelops_loop_restarts_total\{[^}]*)\} [1-9].*$"
+    )
     counted = re.findall(pattern, text, re.MULTILINE)
     at = log.find("Traceback")
     return counted + ([log[max(0, at - 500) : at + 6000]] if at >= 0 else [])

@@ -97,7 +97,7 @@ async def test_sentinels_and_masters_at_addresses_that_are_not_allowed_are_not_a
     refused = RedisEndpoint(
         node=endpoint.node, sentinel=endpoint.sentinel, rules=parse_address_rules("", "")
     )
-    with pytest.raises(AddressNotAllowed, match="no Sentinel names the master"):
+    with pytest.raises(AddressNotAllowed, match="no Sentinel returned the address of the master"):
         async with connected(refused):
             pass
     allowed = RedisEndpoint(node=endpoint.node, sentinel=endpoint.sentinel, rules=HERE)

@@ -140,7 +140,7 @@ async def test_a_key_of_another_type_stops_everything_before_a_write(
     await server.execute("SET", key, "x", key=key)
     before = writes_so_far(empty_redis)
     for attempt in (provision(server, KEYS), observe_group(server, KEYS)):
-        with pytest.raises(WrongType, match="holds a string") as refused:
+        with pytest.raises(WrongType, match="contains a string") as refused:
             await attempt
         assert (refused.value.key, refused.value.found) == (key, "string")
     assert writes_so_far(empty_redis) == before

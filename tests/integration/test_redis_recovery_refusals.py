@@ -114,7 +114,7 @@ async def test_b4_settling_is_refused_before_it_writes(
 async def test_a_chunk_that_another_replica_released_stops_the_rest(server: Server) -> None:
     await strand(server, 3)
     await settle_one(server)
-    await refuses(server, settle_one, RetryBatchChanged, "another replica")
+    await refuses(server, settle_one, RetryBatchChanged, "another operator replica")
     written = (await look(server)).retry_batch.written
     await settle_one(server, written=written)
     assert len(await pending(server)) == 1

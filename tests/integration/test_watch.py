@@ -170,7 +170,7 @@ async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_l
         r"the watch of streamconsumergroups has had no sign of life for (\d+)", problem
     )
     assert silent is not None and int(silent[1]) >= SILENCE_LIMIT_S
-    assert "answers 403: it is a 403" in problem
+    assert "returned HTTP status 403: it is a 403" in problem
     assert "the watch of pods" in problem
     assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") > SILENCE_LIMIT_S
     await server.set_fault("")

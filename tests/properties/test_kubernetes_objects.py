@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.kube.client import _error, _render_yaml
+from pelops.kube.client import _render_yaml, translate_status
 from pelops.kube.container_environment import WorkerAccess, build_environment, literal
 from pelops.kube.event_recorder import NOTE_LIMIT, Happening, build_event
 from pelops.kube.worker_deployment import build_deployment, is_applied
@@ -235,7 +235,7 @@ def test_an_apply_reads_as_yaml_what_was_meant(body: dict[str, Any]) -> None:
 
 @given(st.integers(300, 599), st.binary(max_size=200) | JSON.map(json.dumps).map(str.encode))
 def test_any_refusal_of_the_api_server_becomes_an_error_of_ours(status: int, body: bytes) -> None:
-    assert str(_error(status, body)) or not body
+    assert str(translate_status(status, body)) or not body
 
 
 @given(NAME, NAME)

@@ -39,7 +39,7 @@ def reason(seen: AuditFacts, kind: ConditionType, **later: float) -> str | None:
 def test_an_audit_that_runs_and_finds_nothing_has_one_condition() -> None:
     (ready,) = decide_audit_conditions(facts([a_group()]), now=after(minutes=5))
     assert (ready.type, ready.status, ready.reason) == ("Ready", "True", "Scheduled")
-    assert "CronJob/nightly-audit runs at */15 * * * * (UTC)" in ready.message
+    assert "CronJob/nightly-audit runs on the schedule */15 * * * * (UTC)" in ready.message
 
 
 @pytest.mark.parametrize(

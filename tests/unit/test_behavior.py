@@ -174,10 +174,13 @@ def test_what_limited_the_number_is_reported() -> None:
     assert allow(10, current=80, spec=DOWN_4_OR_10_PERCENT, before=LONG_AGO).by == (
         "the policies of behavior.scaleDown"
     )
-    assert allow(1, current=9, before=((30, 9),)).by == "the window of 60 s of behavior.scaleDown"
+    assert (
+        allow(1, current=9, before=((30, 9),)).by
+        == "the 60 s stabilization window of behavior.scaleDown"
+    )
     upwards = {"scaleUp": {"stabilizationWindowSeconds": 30}}
     assert allow(9, current=2, spec=upwards, before=((10, 4),)).by == (
-        "the window of 30 s of behavior.scaleUp"
+        "the 30 s stabilization window of behavior.scaleUp"
     )
     assert allow(5, current=5).by == ""
 

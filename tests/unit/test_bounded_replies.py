@@ -163,7 +163,7 @@ def test_large_replies_share_what_a_process_may_hold_and_small_ones_need_none() 
     with budget.open() as first, budget.open() as second, budget.open() as third:
         first.take(150 * KIB)
         third.take(60 * KIB)  # small: never refused
-        with pytest.raises(UnboundedReply, match="by this process already"):
+        with pytest.raises(UnboundedReply, match="this process already reads"):
             second.take(70 * KIB)
     assert budget.held == 0
     with budget.open() as again:
@@ -172,7 +172,7 @@ def test_large_replies_share_what_a_process_may_hold_and_small_ones_need_none() 
 
 def test_replies_to_commands_sent_together_have_a_limit_together() -> None:
     budget = ReplyBudget(most=10**9)
-    with budget.open() as account, pytest.raises(UnboundedReply, match="together"):
+    with budget.open() as account, pytest.raises(UnboundedReply, match="in total"):
         for _ in range(1000):
             account.take(100 * KIB)
     assert budget.held == 0
@@ -260,7 +260,7 @@ def test_replies_as_servers_give_them_pass(command: tuple[Any, ...], reply: Any)
 def test_a_reply_of_another_shape_is_one_error_that_names_the_command(
     command: tuple[Any, ...], reply: Any
 ) -> None:
-    with pytest.raises(InvalidReply, match=f"Redis answers {command[0]}") as refused:
+    with pytest.raises(InvalidReply, match=f"invalid reply to {command[0]}") as refused:
         check_reply(command, reply)
     assert refused.value.__cause__ is None
 
@@ -272,7 +272,7 @@ def test_a_reply_of_another_shape_is_one_error_that_names_the_command(
      UnicodeDecodeError("utf-8", b"secret", 0, 1, "secret"), BadShape("a number is missing")],
 )  # fmt: skip
 def test_what_goes_wrong_in_reading_is_one_error_that_quotes_nothing(error: Exception) -> None:
-    with pytest.raises(InvalidReply, match="Redis answers XADD") as refused, reading("XADD"):
+    with pytest.raises(InvalidReply, match="invalid reply to XADD") as refused, reading("XADD"):
         raise error
     assert "secret" not in str(refused.value)
 

@@ -86,7 +86,7 @@ FILES: dict[str, tuple[bytes | None, str]] = {
     "it holds something else": (b"kind: Deployment", "no StreamConsumerGroup"),
     "the spec is missing": (wrong(spec=None), "spec: "),
     "a field has a wrong type": (wrong(spec={"stream": 5}), "spec.stream: "),
-    "the resource has no name": (wrong(metadata={}), "empty name"),
+    "the resource has no name": (wrong(metadata={}), "the name of the group is empty"),
 }
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
 def test_an_empty_name_is_refused_in_a_sentence(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refused([command, "--stream", "", "--group", "g"], "the stream has an empty name", capsys)
+    refused([command, "--stream", "", "--group", "g"], "the name of the stream is empty", capsys)
 
 
 def test_a_producer_is_granted_its_stream_without_a_group(
@@ -114,7 +114,9 @@ def test_a_producer_is_granted_its_stream_without_a_group(
     line = run(capsys, "acl", "--stream", "orders", "--role", "producer", "--feature", "cluster")
     assert " ~orders +hello" in line
     assert {"+xadd", "+cluster|slots"} <= set(line.split())
-    refused(["acl", "--stream", "", "--role", "producer"], "the stream has an empty name", capsys)
+    refused(
+        ["acl", "--stream", "", "--role", "producer"], "the name of the stream is empty", capsys
+    )
     for role in ("operator", "worker", "sdk-worker"):
         refused(["acl", "--stream", "orders", "--role", role], "needs --group", capsys)
 

@@ -77,7 +77,7 @@ def test_a_mistake_in_one_kind_hides_nothing_from_the_others(
     assert reported == [(BOOK, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
     assert ATLAS not in cache.objects(CARD)
     assert [one.getMessage() for one in caplog.records] == [
-        "cannot find the shelfs that the Card shop/atlas concerns"
+        "Could not find the shelfs that depend on the Card shop/atlas"
     ] * 2
 
 

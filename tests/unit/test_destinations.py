@@ -240,7 +240,7 @@ def test_credentials_go_where_the_secret_allows(
 
 def test_a_secret_with_tls_refuses_an_address_without() -> None:
     for two in ("redis://one", TWO):
-        with pytest.raises(InvalidSpec, match="asks for TLS"):
+        with pytest.raises(InvalidSpec, match="uses TLS, but"):
             confined({"url": "rediss://u:p@one", REDIS_HOSTS: "*"}, two)
 
 

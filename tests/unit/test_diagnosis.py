@@ -19,7 +19,7 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         errors.PermissionDenied("xgroup|create is not allowed", command="xgroup|create"),
         "PermissionDenied",
         True,
-        "Pelops continues as soon as",
+        "not allowed. Pelops retries automatically",
     ),
     "a key of another type": (
         errors.WrongType("s holds a list.", key="s", found="list"),
@@ -28,7 +28,7 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         "S holds a list. Nothing was changed",
     ),
     "an address that is not allowed": (
-        errors.AddressNotAllowed("Redis at r:1 is not connected to: it is a loopback address"),
+        errors.AddressNotAllowed("Redis at r:1 is not allowed: it is a loopback address"),
         "AddressNotAllowed",
         True,
         "a loopback address. Correct spec.redis, or ask the administrator of Pelops",

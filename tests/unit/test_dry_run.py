@@ -189,7 +189,7 @@ def test_a_healthy_group_that_was_never_touched_is_ready() -> None:
     found = conditions(dry_facts(stream=stream(**UNTOUCHED)))
     assert found["Ready"][:2] == ("True", "DryRun")
     assert found["GroupReady"][0] == "True"
-    assert "Without it Pelops adds keys of its own" in found["GroupReady"][2]
+    assert "Without it, Pelops creates its own keys" in found["GroupReady"][2]
     assert found["RecoveryHealthy"][:2] == ("True", "DryRun")
 
 
@@ -222,7 +222,7 @@ def test_what_is_not_scaled_made_or_trimmed_is_said() -> None:
     wanted = ScalingDecision(replicas=5, reason=Reason.SCALED, message="5 wanted", current=2)
     asked = resource(**DRY, retention={"max_length": 5})
     found = conditions(dry_facts(resource=asked, scaling=wanted))
-    assert "is not scaled to 5; 5 wanted" in found["ScalingActive"][2]
+    assert "is not scaled to 5. 5 wanted" in found["ScalingActive"][2]
     assert found["RetentionActive"][:2] == ("True", "DryRun")
     made = resource(**DRY, template=TEMPLATE)
     absent = workload(exists=False, wished=None, current=0, ready=0)
@@ -257,7 +257,9 @@ async def test_a_group_is_not_destroyed_with_its_resource() -> None:
     deletion = GroupDeletion(observer)
     happening = await deletion.clean_up(asked, GroupMemory(), NOW)
     assert happening is not None
-    assert happening.note == "The group stays in Redis"
+    assert happening.note == (
+        "The group stays in Redis. Remove it with XGROUP DESTROY if it is not needed"
+    )
 
 
 def test_a_conflict_comes_before_the_dry_run() -> None:

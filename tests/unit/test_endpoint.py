@@ -33,7 +33,7 @@ def test_credentials_of_a_url_are_decoded() -> None:
         ("http://redis", "does not begin"),
         ("unix:///run/redis.sock", "does not begin"),
         ("redis://", "does not begin"),
-        ("redis://:6379", "names no host"),
+        ("redis://:6379", "has no host, or port 0"),
         ("redis://redis:0", "port 0"),
         ("redis://redis:sesame", "its port is not a number"),
         ("redis://redis:70000", "its port is not a number"),
@@ -98,9 +98,9 @@ def test_the_url_of_the_resource_wins_and_the_secret_gives_credentials() -> None
     [
         (None, None, "no Redis URL"),
         ("redis://u:p@redis", None, "into a Secret"),
-        ("redis://redis", {"username": b"u"}, "no password"),
+        ("redis://redis", {"username": b"u"}, "no password: add the key password"),
         ("rediss://redis", {"tls.crt": b"x"}, "both tls.crt and tls.key"),
-        ("redis://redis", {"ca.crt": b"x"}, "use rediss://"),
+        ("redis://redis", {"ca.crt": b"x"}, "write rediss://"),
         ("redis://redis", {"password": b"\xff"}, "not UTF-8"),
     ],
 )
@@ -134,7 +134,7 @@ def test_sentinels_without_a_master_name_are_refused() -> None:
 
 @pytest.mark.parametrize("node", ["", ":1", "a:b", "a:0", "a/b", "u@a", "a:1:2"])
 def test_a_node_that_is_none_is_refused(node: str) -> None:
-    with pytest.raises(InvalidSpec, match="host:port"):
+    with pytest.raises(InvalidSpec, match="HOST:PORT"):
         parse_node(node)
 
 

@@ -280,7 +280,7 @@ def test_a_loop_that_breaks_begins_anew_and_is_reported_while_it_keeps_breaking(
         running = asyncio.create_task(progress.keep_running("test", loop))
         while len(begun) < 4:
             await asyncio.sleep(0.1)
-        assert progress.problem() == "the test loop fails: ValueError: a mistake of ours"
+        assert progress.problem() == "the test loop keeps failing: ValueError: a mistake of ours"
         await asyncio.sleep(STALL_LIMIT_S + 1)
         assert progress.problem() == ""
         await end([running])

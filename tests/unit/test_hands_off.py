@@ -54,7 +54,7 @@ def test_a_write_that_failed_reports_what_is_wanted_and_why_it_is_not_so() -> No
     wanted = ScalingDecision(replicas=3, reason=Reason.SCALED, message="300 owed")
     failed = report_failure(wanted, Finding(reason=Reason.FORBIDDEN, message="Forbidden by a rule"))
     assert (failed.replicas, failed.reason, failed.is_active) == (3, Reason.FORBIDDEN, False)
-    assert failed.message == "Forbidden by a rule; 300 owed"
+    assert failed.message == "Forbidden by a rule. 300 owed"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pelops import errors
-from pelops.kube.client import _error, _render_yaml
+from pelops.kube.client import _render_yaml, translate_status
 from pelops.kube.event_recorder import Happening, build_event
 from tests.builders import NOW, later
 
@@ -21,9 +21,14 @@ REFUSALS: dict[str, tuple[int, bytes, type[errors.KubernetesError], str]] = {
     "no such object": (404, STATUS, errors.NotFound, "because"),
     "another writer": (409, STATUS, errors.Conflict, "because"),
     "a list that is too old": (410, STATUS, errors.Conflict, "because"),
-    "an expired token": (401, STATUS, errors.KubernetesUnavailable, "answers 401: because"),
-    "too many requests": (429, STATUS, errors.KubernetesUnavailable, "answers 429"),
-    "a broken server": (500, STATUS, errors.KubernetesUnavailable, "answers 500"),
+    "an expired token": (
+        401,
+        STATUS,
+        errors.KubernetesUnavailable,
+        "returned HTTP status 401: because",
+    ),
+    "too many requests": (429, STATUS, errors.KubernetesUnavailable, "returned HTTP status 429"),
+    "a broken server": (500, STATUS, errors.KubernetesUnavailable, "returned HTTP status 500"),
     "a page of a proxy": (502, b"<html>", errors.KubernetesUnavailable, "<html>"),
     "a template of the wrong shape": (
         500,
@@ -48,7 +53,7 @@ REFUSALS: dict[str, tuple[int, bytes, type[errors.KubernetesError], str]] = {
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_becomes(case: tuple[int, bytes, type[errors.KubernetesError], str]) -> None:
     status, body, kind, words = case
-    error = _error(status, body)
+    error = translate_status(status, body)
     assert type(error) is kind
     assert words in str(error)
 

@@ -60,14 +60,14 @@ def test_the_default_template_falls_into_the_slot_of_any_stream(stream: str) -> 
 @pytest.mark.parametrize(
     ("template", "stream", "said"),
     [
-        ("lock:$stream:$id", "orders", "changes with the entry"),
-        ("lock:{$id}", "orders", "changes with the entry"),
-        ("lock:{$tag:$id}", "orders", "changes with the entry"),
-        ("{$id}{$tag}", "orders", "changes with the entry"),
-        ("{}{$tag}$id", "orders", "changes with the entry"),
-        ("lock:{locks}:$id", "orders", "another slot than the stream orders"),
-        ("lock:{$stream}:$id", "a}b", "another slot"),
-        ("lock:{$stream}:$id", "{t1}:orders", "another slot"),
+        ("lock:$stream:$id", "orders", "depends on the entry"),
+        ("lock:{$id}", "orders", "depends on the entry"),
+        ("lock:{$tag:$id}", "orders", "depends on the entry"),
+        ("{$id}{$tag}", "orders", "depends on the entry"),
+        ("{}{$tag}$id", "orders", "depends on the entry"),
+        ("lock:{locks}:$id", "orders", "not in the hash slot of the stream orders"),
+        ("lock:{$stream}:$id", "a}b", "not in the hash slot"),
+        ("lock:{$stream}:$id", "{t1}:orders", "not in the hash slot"),
     ],
 )
 def test_a_template_that_leaves_the_slot_is_a_problem(

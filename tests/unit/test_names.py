@@ -82,7 +82,9 @@ def test_a_lookup_that_takes_too_long_fails(
     monkeypatch.setattr(names, "LOOKUP_S", 0.2)
 
     async def scenario() -> None:
-        with pytest.raises(socket.gaierror, match=r"redis\.silent was not resolved within 0\.2 s"):
+        with pytest.raises(
+            socket.gaierror, match=r"redis\.silent could not be resolved within 0\.2 s"
+        ):
             await look("shop", "redis.silent")
 
     run(server, scenario())

@@ -68,14 +68,16 @@ def test_a_dead_letter_stream_of_the_users_own_is_taken_in_the_same_slot() -> No
 def test_a_dead_letter_stream_in_another_slot_is_refused_where_slots_count() -> None:
     check_slots(derive_keys("orders", "g", dead_letter="{orders}:given-up"))
     elsewhere = derive_keys("orders", "g", dead_letter="given-up")
-    with pytest.raises(DeadLetterInAnotherSlot, match=r"another slot.*\{orders\}:dead-letters"):
+    with pytest.raises(
+        DeadLetterInAnotherSlot, match=r"not in the hash slot.*\{orders\}:dead-letters"
+    ):
         check_slots(elsewhere)
 
 
 @pytest.mark.parametrize("what", sorted(set(DerivedKey) - {DerivedKey.DEAD_LETTER}))
 def test_no_key_of_a_group_can_hold_its_dead_letters(what: DerivedKey) -> None:
     key = f"{{orders}}:g:{what}"
-    with pytest.raises(InvalidSpec, match="a key that Pelops keeps"):
+    with pytest.raises(InvalidSpec, match="key that Pelops uses"):
         derive_keys("orders", "g", dead_letter=key)
     rule = json.dumps(DeadLetterSpec.model_json_schema())
     assert f"|{what}" in rule or f"({what}|" in rule, "admission refuses it too"
@@ -101,9 +103,9 @@ def test_the_record_of_a_dead_letter_stream_lies_in_its_slot(stream: str, own: s
     ("dead_letter", "said"),
     [
         ("orders", "the stream itself"),
-        ("{orders}:g:ledger", "a key that Pelops keeps"),
-        ("{orders}:other:state", "a key that Pelops keeps"),
-        ("{orders}:other:dlq", "a key that Pelops keeps"),
+        ("{orders}:g:ledger", "key that Pelops uses"),
+        ("{orders}:other:state", "key that Pelops uses"),
+        ("{orders}:other:dlq", "key that Pelops uses"),
     ],
 )
 def test_a_dead_letter_stream_that_cannot_be_is_refused(dead_letter: str, said: str) -> None:

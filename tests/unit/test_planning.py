@@ -87,12 +87,12 @@ def remembered() -> RememberedPosition:
 
 
 PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
-    "a complete group lacks nothing": ({}, True, (), "nothing is lacking"),
+    "a complete group lacks nothing": ({}, True, (), "nothing is missing"),
     "a group of nobody is taken into hold": (
         {"ownership": None},
         True,
         (Lack.OWNERSHIP,),
-        "lacking: hold",
+        "create the ownership record",
     ),
     "a hold of which half is used is renewed": (
         {
@@ -102,7 +102,7 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         },
         True,
         (Lack.OWNERSHIP,),
-        "lacking: hold",
+        "create the ownership record",
     ),
     "a fresh hold is left alone": (
         {"ownership": ownership(owned_until=NOW + OWNERSHIP_LIFETIME / 2)},
@@ -114,13 +114,13 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         {"ownership": ownership(owned_until=NOW + 3 * OWNERSHIP_LIFETIME)},
         True,
         (Lack.OWNERSHIP,),
-        "lacking: hold",
+        "create the ownership record",
     ),
     "another's hold is to be taken over": (
         {"ownership": ownership(owner=owner(uid="other", cluster="c2"))},
         True,
         (Lack.OWNERSHIP,),
-        "lacking: hold",
+        "create the ownership record",
     ),
     "a missing ledger is made": ({"ledger_exists": False}, True, (Lack.LEDGER,), "ledger"),
     "missing dead letters are made": (
@@ -133,19 +133,19 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         {"group": None},
         True,
         (Lack.GROUP,),
-        "the group was deleted from Redis; creating it again at 0-0",
+        "create the group, which was deleted from Redis, again at 0-0",
     ),
     "a lost group is created anew where it loses nothing": (
         {"group": None, "state": GroupState(seen=remembered())},
         True,
         (Lack.GROUP,),
-        "creating it again where nothing is skipped, at 7-0 or before",
+        "again where nothing is skipped, at 7-0 or before",
     ),
     "a missing retry stream is made": (
         {"retry": RetryObservation(exists=False)},
         True,
         (Lack.RETRY,),
-        "lacking: retry stream",
+        "create the retry stream",
     ),
     "a retry stream that is there is left alone": (
         {"retry": RetryObservation(exists=True)},
@@ -157,13 +157,13 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         {"has_offer_stream": False},
         True,
         (Lack.HANDOVER,),
-        "lacking: hand-over stream",
+        "create the offer stream",
     ),
     "a new group is created where it was asked for": (
         {"group": None},
         False,
         (Lack.GROUP,),
-        "creating the group at the end of the stream",
+        "create the group at the end of the stream",
     ),
 }
 

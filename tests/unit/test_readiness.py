@@ -164,7 +164,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkloadReady",
         "False",
         "NodeNotReady",
-        "that are not ready: n1, n2",
+        "that are not Ready: n1, n2; see kubectl describe nodes",
     ),
     "a roll-out is not seen yet": (
         facts(workload=workload(is_rolled_out=False)),
@@ -185,7 +185,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "ScalingActive",
         "True",
         "Manual",
-        "spec.replicas asks for 2 workers",
+        "spec.replicas sets the number of workers: 2",
     ),
     "nobody has decided about scaling yet": (
         facts(resource=resource(scaling={"mode": "Auto"}), scaling=None),

@@ -29,7 +29,7 @@ async def replica() -> Replica:
 
 
 async def test_a_replica_is_not_ready_before_its_cache_is_filled(replica: Replica) -> None:
-    assert replica.why_not_ready() == "the API server was not yet asked"
+    assert replica.why_not_ready() == "no request to the API server has completed yet"
 
 
 async def test_a_silent_watch_makes_a_replica_unready_and_not_dead(replica: Replica) -> None:

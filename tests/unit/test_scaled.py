@@ -163,7 +163,7 @@ def test_one_that_follows_is_looked_at_while_another_one_decides_by_the_backlog(
     leader = share(scene, "leader", "Auto")
     found = scene.scaled.admit(follower)
     assert found is not None and found.part.role is Role.FOLLOWS
-    assert scene.scaled.leader_of(found) is None, "it was not looked at yet"
+    assert scene.scaled.leader_of(found) is None, "it has not been observed yet"
     leading = scene.scaled.admit(leader)
     assert leading is not None and scene.scaled.leader_of(found) is leading
     for metadata, more in (({"generation": 2}, {"suspend": True}), ({"generation": 3}, {})):
@@ -216,8 +216,8 @@ def test_what_the_others_ask_for_counts_for_as_long_as_it_is_fresh(scene: Scene)
     assert found["fresh"].in_doubt == 7
     unknown = {name: one.unknown for name, one in found.items() if name != "fresh"}
     assert unknown == {
-        "new": "it was not looked at for a while",
-        "old": "it was not looked at for a while",
+        "new": "its last observation is too old",
+        "old": "its last observation is too old",
         "paused": "it is suspended",
     }
     assert not any(found[name].is_seen for name in unknown)

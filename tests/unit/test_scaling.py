@@ -28,87 +28,90 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         10,
         "Limited",
-        "backlog 1,240: 1,000 undelivered + 240 pending with live workers; 13 wanted by backlog, "
-        "10 by drain time; limited to 10 by maxReplicas",
+        "Backlog 1,240: 1,000 undelivered + 240 pending with live workers; 13 workers wanted by "
+        "backlog, 10 by drain time; limited to 10 by maxReplicas",
     ),
     "the first entry brings a worker": (
         owing(undelivered=1),
         {"current": 0},
         1,
         "Scaled",
-        "backlog 1: 1 undelivered + 0 pending with live workers; 1 wanted by backlog",
+        "Backlog 1: 1 undelivered + 0 pending with live workers; 1 worker wanted by backlog",
     ),
     "the first worker comes whatever behavior says": (
         owing(undelivered=5_000),
         {"current": 0, "scaling": {"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}},
         1,
         "Limited",
-        "backlog 5,000: 5,000 undelivered + 0 pending with live workers; 50 wanted by backlog",
+        "Backlog 5,000: 5,000 undelivered + 0 pending with live workers; 50 workers wanted by "
+        "backlog",
     ),
     "behavior limits growth": (
         owing(undelivered=1_900),
         {"current": 1, "scaling": {"maxReplicas": 50}},
         11,
         "Limited",
-        "backlog 1,900: 1,900 undelivered + 0 pending with live workers; 19 wanted by backlog; "
-        "11 by the policies of behavior.scaleUp",
+        "Backlog 1,900: 1,900 undelivered + 0 pending with live workers; 19 workers wanted by "
+        "backlog; held at 11 by the policies of behavior.scaleUp",
     ),
     "what waits for recovery is no reason for workers": (
         owing(undelivered=100, waiting=3_000),
         {"current": 1},
         1,
         "Scaled",
-        "backlog 100: 100 undelivered + 0 pending with live workers; 3,000 more wait for recovery; "
-        "1 wanted by backlog",
+        "Backlog 100: 100 undelivered + 0 pending with live workers; 3,000 more wait for recovery; "
+        "1 worker wanted by backlog",
     ),
     "prefetched entries want no further worker": (
         owing(undelivered=1, held=5_000),
         {"current": 3},
         3,
         "Scaled",
-        "backlog 5,001: 1 undelivered + 5,000 pending with live workers; 4 wanted by backlog",
+        "Backlog 5,001: 1 undelivered + 5,000 pending with live workers; 4 workers wanted by "
+        "backlog",
     ),
     "entries that all have a worker ask for one": (
         owing(held=5_000),
         {"current": 3},
         1,
         "Scaled",
-        "backlog 5,000: 0 undelivered + 5,000 pending with live workers; 1 wanted by backlog",
+        "Backlog 5,000: 0 undelivered + 5,000 pending with live workers; 1 worker wanted by "
+        "backlog",
     ),
     "a lull ends no worker": (
         owing(),
         {"current": 7, "memory": wanting(7, ago_s=10)},
         7,
         "Scaled",
-        "no backlog; 7 by the window of 60 s of behavior.scaleDown",
+        "No backlog; held at 7 by the 60 s stabilization window of behavior.scaleDown",
     ),
     "right after a start nothing shrinks": (
         owing(),
         {"current": 7, "memory": ScalingMemory()},
         7,
         "Scaled",
-        "no backlog; 7 by the window of 60 s of behavior.scaleDown",
+        "No backlog; held at 7 by the 60 s stabilization window of behavior.scaleDown",
     ),
     "the last worker stays for the cool-down": (
         owing(),
         {"current": 4, "memory": wanting(0, empty_since=SECOND - 59)},
         1,
         "Scaled",
-        "no backlog; the last one stays for the cool-down of 60 s",
+        "No backlog; held at 1 by the cool-down of 60 s",
     ),
     "and goes when it is over": (
         owing(),
         {"current": 1, "memory": wanting(0, empty_since=SECOND - 60)},
         0,
         "Idle",
-        "no backlog",
+        "No backlog",
     ),
     "an idle group at zero stays there": (
         owing(),
         {"current": 0, "memory": ScalingMemory()},
         0,
         "Idle",
-        "no backlog",
+        "No backlog",
     ),
     "minReplicas stay": (
         owing(),
@@ -119,21 +122,21 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         2,
         "Scaled",
-        "no backlog; 2 by minReplicas",
+        "No backlog; raised to 2 by minReplicas",
     ),
     "a fleet that keeps up has no backlog and stays": (
         owing(),
         {"current": 3, "memory": wanting(3, meter=knowing(arrivals=120, per_replica=50))},
         3,
         "Scaled",
-        "no backlog; 0 wanted by backlog, 3 by arrivals",
+        "No backlog; 0 workers wanted by backlog, 3 by arrivals",
     ),
     "arrivals that outrun the fleet want more before a backlog is there": (
         owing(undelivered=10),
         {"current": 3, "memory": wanting(3, meter=knowing(arrivals=300, per_replica=50))},
         8,
         "Scaled",
-        "backlog 10: 10 undelivered + 0 pending with live workers; 1 wanted by backlog, "
+        "Backlog 10: 10 undelivered + 0 pending with live workers; 1 worker wanted by backlog, "
         "8 by arrivals",
     ),
     "a rate that was never tested adds no worker": (
@@ -144,75 +147,78 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         3,
         "Scaled",
-        "no backlog; 0 wanted by backlog, 3 by arrivals",
+        "No backlog; 0 workers wanted by backlog, 3 by arrivals",
     ),
     "an unknown number removes no worker": (
         owing(undelivered=1_000, is_exact=False),
         {"current": 12, "scaling": {"maxReplicas": 20}},
         12,
         "LagUnknown",
-        "backlog at least 1,000: at least 1,000 undelivered + 0 pending with live workers; "
-        "10 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
+        "Backlog at least 1,000: at least 1,000 undelivered + 0 pending with live workers; "
+        "10 workers wanted by backlog; Redis does not know the number of undelivered entries, so "
+        "no worker is removed",
     ),
     "an unknown number is no zero": (
         owing(is_exact=False),
         {"current": 1, "memory": wanting(0, empty_since=SECOND - 999)},
         1,
         "LagUnknown",
-        "backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
-        "0 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
+        "Backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
+        "0 workers wanted by backlog; Redis does not know the number of undelivered entries, so "
+        "no worker is removed",
     ),
     "an unknown number wakes the first worker": (
         owing(is_exact=False),
         {"current": 0},
         1,
         "LagUnknown",
-        "backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
-        "0 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
+        "Backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
+        "0 workers wanted by backlog; Redis does not know the number of undelivered entries, so "
+        "no worker is removed",
     ),
     "Redis cannot be seen": (
         None,
         {"current": 4},
         4,
         "BacklogUnknown",
-        "Redis cannot be observed, so the backlog is unknown: the replicas stay at 4",
+        "Redis cannot be observed, so the backlog is unknown: the replicas are held at 4",
     ),
     "the group is missing": (
         owing(exists=False, is_exact=False, added=None),
         {"current": 4},
         4,
         "BacklogUnknown",
-        "the group does not exist, so the backlog is unknown: the replicas stay at 4",
+        "The group does not exist, so the backlog is unknown: the replicas are held at 4",
     ),
     "what is held stays within the bounds": (
         None,
         {"current": 12},
         10,
         "BacklogUnknown",
-        "Redis cannot be observed, so the backlog is unknown: the replicas stay at 10",
+        "Redis cannot be observed, so the backlog is unknown: the replicas are held at 10",
     ),
     "the target is missing": (
         owing(undelivered=5),
         {"current": 0, "exists": False},
         None,
         "BacklogUnknown",
-        "Deployment shop/order-workers does not exist, so it cannot be scaled: create it",
+        "Deployment shop/order-workers does not exist, so Pelops cannot scale it: create it",
     ),
     "a quota refuses pods": (
         owing(undelivered=900),
         {"current": 3, "ready": 3, "failure": "exceeded quota: pods=3"},
         3,
         "ScalingIneffective",
-        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
-        "no more than 3, since pods cannot be created: exceeded quota: pods=3",
+        "Backlog 900: 900 undelivered + 0 pending with live workers; 9 workers wanted by backlog; "
+        "limited to 3, because pods cannot be created: exceeded quota: pods=3",
     ),
     "the first worker is tried whatever is wrong": (
         owing(undelivered=900),
         {"current": 0, "failure": "exceeded quota: pods=3"},
         1,
         "ScalingIneffective",
-        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
-        "no more than 1, since pods cannot be created: exceeded quota: pods=3",
+        "Backlog 900: 900 undelivered + 0 pending with live workers; 9 workers wanted by backlog; "
+        "limited to 1, because pods cannot be created: exceeded quota: pods=3",
     ),
     "every worker crashes": (
         owing(undelivered=900),
@@ -223,8 +229,8 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         1,
         "ScalingIneffective",
-        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
-        "no more than 1, since every worker crashes: see the condition WorkloadReady",
+        "Backlog 900: 900 undelivered + 0 pending with live workers; 9 workers wanted by backlog; "
+        "limited to 1, because all workers crash: see the condition WorkloadReady",
     ),
     "entries end as dead letters": (
         owing(undelivered=900),
@@ -233,9 +239,9 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         ))},
         2,
         "ScalingIneffective",
-        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
-        "no more than 2, since 75% of what is processed ends as dead letters: read them, their "
-        "last fields say why",
+        "Backlog 900: 900 undelivered + 0 pending with live workers; 9 workers wanted by backlog; "
+        "limited to 2, because 75% of the processed entries became dead letters: see the last "
+        "fields of each dead letter for the reason",
     ),
 }  # fmt: skip
 

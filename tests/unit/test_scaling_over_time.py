@@ -78,7 +78,7 @@ def test_workers_that_never_become_ready_end_growth_in_words() -> None:
     assert reasons.index(Reason.SCALING_INEFFECTIVE) == 120
     message = group.look(owing(undelivered=20_000)).message
     assert message.endswith(
-        "since only 0 of 50 workers are ready, and none became ready in the last 120 s: see the "
+        "because only 0 of 50 workers are ready, and none became ready in the last 120 s: see the "
         "condition WorkloadReady"
     )
 
@@ -121,8 +121,8 @@ def test_a_hand_that_moves_them_twice_is_left_to_it_for_ten_minutes() -> None:
     assert decision.message == (
         "Another controller or user changed the replicas of Deployment shop/order-workers twice "
         "within 10 minutes after Pelops had set them: Pelops does not change them for 10 minutes. "
-        "Remove the other one (an autoscaler, spec.replicas in Git, a script), or set "
-        "spec.scaling.mode to Disabled"
+        "Stop the other controller or user (an autoscaler, spec.replicas in Git, a script), or set "
+        "spec.scaling.mode: Disabled"
     )
     assert group.look(owing(undelivered=400), after_s=598).replicas is None
     group.look(owing(undelivered=400))

@@ -67,7 +67,7 @@ def test_what_is_no_address_is_refused(address: object) -> None:
 
 
 def test_a_master_that_is_not_watched_is_unknown() -> None:
-    with pytest.raises(MasterUnknown, match="knows no master orders"):
+    with pytest.raises(MasterUnknown, match="does not know the master orders"):
         answers().master(ONE, None)
 
 
@@ -75,7 +75,10 @@ def test_a_failure_reports_what_each_one_said() -> None:
     reported = str(
         answers().failure([(ONE, MasterUnknown("knows it not")), (TWO, OSError("gone"))])
     )
-    assert reported == "no Sentinel names the master orders: one:1: knows it not; two:2: gone"
+    assert (
+        reported
+        == "no Sentinel returned the address of the master orders: one:1: knows it not; two:2: gone"
+    )
 
 
 def test_replicas_that_are_down_or_behind_are_left_out() -> None:

@@ -63,11 +63,19 @@ def test_a_log_level_may_be_written_small() -> None:
 WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
     "a network that is none": ([], {"PELOPS_ALLOWED_NETWORKS": "10.0.0.1/8"}, "is not a network"),
     "a host that is none": (["--allowed-hosts", "a/b"], {}, "--allowed-hosts"),
-    "an interval of nothing": (["--observe-interval", "0"], {}, "intervals are seconds above 0"),
-    "an interval that is not a number": ([], {"PELOPS_STATUS_INTERVAL": "nan"}, "above 0"),
-    "an interval without end": (["--resync-interval", "inf"], {}, "above 0"),
+    "an interval of nothing": (["--observe-interval", "0"], {}, "must be greater than 0 (seconds)"),
+    "an interval that is not a number": (
+        [],
+        {"PELOPS_STATUS_INTERVAL": "nan"},
+        "must be greater than 0",
+    ),
+    "an interval without end": (["--resync-interval", "inf"], {}, "must be greater than 0"),
     "an interval in words": ([], {"PELOPS_OBSERVE_INTERVAL": "often"}, "--observe-interval"),
-    "a port that cannot be": (["--http-port", "70000"], {}, "70000 is no port"),
+    "a port that cannot be": (
+        ["--http-port", "70000"],
+        {},
+        "--http-port must be from 0 to 65535; it is 70000",
+    ),
     "a port in words": ([], {"PELOPS_HTTP_PORT": "http"}, "--http-port"),
     "an unknown format": ([], {"PELOPS_LOG_FORMAT": "xml"}, "json, console"),
     "an unknown level": (["--log-level", "loud"], {}, "--log-level"),

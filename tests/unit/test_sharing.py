@@ -103,14 +103,18 @@ EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
     "conflict": (
         (claim("b", created=SECOND_ONE), claim("a")),
         Reason.CONFLICT,
-        "a leads the scaling of Deployment shop/workers, since it is older",
+        "a leads the scaling of Deployment shop/workers, because it is older",
     ),
     "conflict with the template": (
         (claim("b"), claim("a", is_guest=False)),
         Reason.CONFLICT,
-        "since it has the template of the workers",
+        "because it has the spec.template of the workers",
     ),
-    "no leader": ((claim("a", "Follow"),), Reason.LEADER_MISSING, "Set mode Auto in one"),
+    "no leader": (
+        (claim("a", "Follow"),),
+        Reason.LEADER_MISSING,
+        "Set spec.scaling.mode: Auto in one",
+    ),
     "followed": (
         (claim("b", "Follow"), claim("a")),
         Reason.FOLLOWING,
@@ -125,7 +129,8 @@ EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
     "a leader in a dry run": (
         (claim("b", "Follow"), claim("a", is_dry=True)),
         Reason.FOLLOWING,
-        "counts the demand of this group. That one is in a dry run: the replicas are not changed",
+        "counts the demand of this group. Its spec.recovery.dryRun is true, so the replicas are "
+        "not changed",
     ),
     "in a dry run": (
         (claim("b", "Follow", is_dry=True), claim("a")),
@@ -152,7 +157,7 @@ def test_of_too_many_resources_on_one_workload_the_oldest_are_counted() -> None:
     assert (part.role, part.is_counted) == (Role.FOLLOWS, False)
     found = explain_part(part, TARGET)
     assert found.reason == Reason.LEADER_MISSING
-    assert "too many resources have the same workload" in found.message
+    assert "too many resources have this workload" in found.message
     assert sorted([own, *counted], key=lambda one: one.rank) == [leader, counted[1], own]
 
 
@@ -210,11 +215,11 @@ def test_the_sum_is_rounded_once_and_the_maximum_may_be_too_little() -> None:
     own, mailing = owing(undelivered=120), other(backlog=owing(undelivered=120))
     total = shared(own, mailing, current=0)
     assert (total.replicas, total.reason) == (3, Reason.SCALED)
-    assert "3 wanted by the sum of orders 1.2, mailing 1.2" in total.message
+    assert "3 workers wanted by the sum of orders 1.2, mailing 1.2" in total.message
     assert "of 2 groups" in total.message
     most = shared(own, mailing, current=0, scaling={"combine": "Max"})
     assert most.replicas == 2
-    assert "2 wanted by the greatest of orders 1.2, mailing 1.2" in most.message
+    assert "2 workers wanted by the greatest of orders 1.2, mailing 1.2" in most.message
 
 
 def test_a_demand_keeps_its_own_number_per_worker() -> None:
@@ -264,7 +269,7 @@ def test_a_leader_whose_redis_is_gone_still_scales_for_the_others() -> None:
 def test_nothing_known_of_anybody_holds_the_replicas() -> None:
     held = shared(None, unseen(), current=3)
     assert (held.replicas, held.reason) == (3, Reason.BACKLOG_UNKNOWN)
-    assert "every backlog of 2 groups is unknown: the replicas stay at 3" in held.message
+    assert "the backlog of all 2 groups is unknown: the replicas are held at 3" in held.message
 
 
 def test_an_unknown_group_alone_wakes_nobody_and_a_known_one_does() -> None:

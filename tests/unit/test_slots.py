@@ -72,13 +72,15 @@ def test_a_node_without_a_name_is_where_the_answer_came_from(host: bytes | None)
     ],
 )
 def test_what_is_no_slot_map_is_refused(reply: object) -> None:
-    with pytest.raises(InvalidReply, match="asked:6379 answers CLUSTER SLOTS") as refused:
+    with pytest.raises(
+        InvalidReply, match="asked:6379 returned an invalid reply to CLUSTER SLOTS"
+    ) as refused:
         SlotMap.parse(reply, ASKED)
     assert refused.value.__cause__ is None  # its words would be the server's
 
 
 def test_a_refusal_to_tell_the_slots_is_no_invalid_reply() -> None:
-    with pytest.raises(RedisUnavailable, match="asked:6379 does not tell the slots"):
+    with pytest.raises(RedisUnavailable, match="asked:6379 did not return the hash slots"):
         SlotMap.parse(exceptions.ResponseError("ERR no"), ASKED)
 
 

@@ -20,13 +20,17 @@ def test_workers_that_hold_entries_are_spared() -> None:
     assert decision.wants_busy
     spared = spare_busy(decision, workload(), 4)
     assert (spared.replicas, spared.reason) == (4, Reason.SCALED)
-    assert spared.message.endswith("1 wanted by backlog; kept at 4: 4 workers hold entries")
+    assert spared.message.endswith(
+        "1 worker wanted by backlog; held at 4, because 4 workers have pending entries"
+    )
 
 
 def test_when_nobody_can_report_who_holds_them_none_is_removed_that_might() -> None:
     spared = spare_busy(decide(LONG_JOBS, **IDLE_FOR_LONG), workload(), None)
     assert spared.replicas == 5
-    assert spared.message.endswith("kept at 5: it is not known which workers hold entries")
+    assert spared.message.endswith(
+        "held at 5, because it is unknown which workers have pending entries"
+    )
 
 
 def test_sparing_never_adds_a_worker() -> None:
@@ -41,7 +45,7 @@ def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> Non
     assert (decision.replicas, decision.wants_busy) == (0, True)
     spared = spare_busy(decision, workload(), 1)
     assert (spared.replicas, spared.reason) == (1, Reason.SCALED)
-    assert spared.message.endswith("kept at 1: 1 worker holds entries")
+    assert spared.message.endswith("held at 1, because 1 worker has pending entries")
 
 
 def test_pods_that_cannot_be_chosen_stay_for_the_sake_of_a_busy_one() -> None:

@@ -41,7 +41,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(),
         "True",
         "Scanning",
-        "copied to the end of the stream: immediately when the pod of their worker is gone, "
+        "copied to the end of the stream: immediately when the pod of their worker has ended, "
         "otherwise 300",
     ),
     "copies go to the retry stream, which workers must know": (
@@ -54,8 +54,8 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
         "True",
         "Scanning",
-        "offered to workers that claim entries: immediately when the pod of their worker is gone, "
-        "otherwise 45 s",
+        "offered to workers that claim entries: immediately when the pod of their worker has "
+        "ended, otherwise 45 s",
     ),
     "nobody takes what is offered": (
         asking({"strategy": "Release"}, stream=untaken()),
@@ -167,7 +167,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(stream=reporting("no word", "")),
         "False",
         "UnexpectedError",
-        "the operator's log",
+        "see the log of the operator",
     ),
 }
 
@@ -198,19 +198,19 @@ RETENTION: dict[str, tuple[Facts, str, str, str]] = {
         retaining({"maxLength": 5}),
         "True",
         "Trimming",
-        "trimmed beyond 5 entries, once every",
+        "trimmed when the stream has more than 5 entries, if every",
     ),
     "by age": (
         retaining({"maxAgeSeconds": 60}),
         "True",
         "Trimming",
-        "trimmed after 60 s, once every",
+        "trimmed after 60 s, if every",
     ),
     "by both": (
         retaining({"maxLength": 5, "maxAgeSeconds": 60}),
         "True",
         "Trimming",
-        "beyond 5 entries or after 60 s",
+        "more than 5 entries or after 60 s",
     ),
     "not while suspended": (
         facts(resource=resource(retention={"maxLength": 5}, suspend=True)),

@@ -127,7 +127,7 @@ SHAPES: dict[str, tuple[dict[str, Any], str | None]] = {
         {"spec": {"containers": [{**WORKER, "env": ["A=b"]}]}},
         "env must be a list of objects",
     ),
-    "no containers": ({"spec": {"containers": []}}, "name the worker's container"),
+    "no containers": ({"spec": {"containers": []}}, "add the container of the worker"),
 }
 
 

@@ -105,7 +105,7 @@ def _rules(schema: SchemaView, at: str) -> Iterator[tuple[str, str]]:
 
 def _render_row(path: str, field: SchemaView, is_required: bool) -> str:
     default = "*required*" if is_required else _render_default(field)
-    text = str(field.get("description", "")).removesuffix(render_default_sentence(field))
+    text = str(field.get("description", "")).removesuffix(render_default_sentence(field, path))
     return f"| `{path}` | {_render_type(field)} | {default} | {_escape(text)} |"
 
 

@@ -25,8 +25,8 @@ _URL_RULES = cel(
     Rule(
         # An @ has no other use in such a URL, and a password may hold a slash before it.
         rule="!self.contains('@') && !self.matches('(?i)[?&](user|username|pass|password|auth)=')",
-        message="url must not hold credentials: put username and password into a Secret and name"
-        " it in authSecretRef, or put the whole url there and name it in secretRef",
+        message="url must not contain credentials: put username and password into a Secret and set"
+        " authSecretRef, or put the whole url into a Secret and set secretRef",
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
@@ -34,12 +34,12 @@ _URL_RULES = cel(
         rule="self.matches('^[a-z]+://([^/?#]*@)?"
         + HOST.replace("\\", "\\\\")
         + f"(:{PORT})?(/[0-9]{{0,5}})?([?#].*)?$')",
-        message="url must read redis://HOST[:PORT][/DATABASE], or rediss:// for TLS",
+        message="url must be redis://HOST[:PORT][/DATABASE], or rediss:// for TLS",
     ),
     Rule(
         rule="!self.contains('?') && !self.contains('#')",
-        message="url must not carry options: name certificates in tls, or in the Secret of"
-        " secretRef; everything else is detected",
+        message="url must not have options: set certificates in tls, or in the Secret of secretRef;"
+        " everything else is detected",
         reason=RuleReason.FORBIDDEN,
     ),
 )
@@ -68,21 +68,27 @@ class TlsSpec(ApiModel):
 
     ca_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the key ca.crt: the only authorities that are trusted, in PEM."
-        " Default: those of the operator's image.",
+        description=(
+            "Secret with the key ca.crt: the only certificate authorities to trust, "
+            "in PEM. Default: those of the operator's image."
+        ),
     )
     cert_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the keys tls.crt and tls.key: the certificate that is shown to"
-        " Redis, such as a Secret of cert-manager. Its annotation pelops.dev/redis-hosts must list"
-        " the host of url.",
+        description=(
+            "Secret with the keys tls.crt and tls.key: the client certificate, for "
+            "example of cert-manager. Its annotation pelops.dev/redis-hosts must list "
+            "the host of url. If absent, no client certificate is sent."
+        ),
     )
     server_name: (
         Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)] | None
     ) = Field(
         default=None,
-        description="Name that the certificate of every server and Sentinel must hold, for servers"
-        " that are connected to by another name. Default: the host that is connected to.",
+        description=(
+            "Host name in the certificates of all servers and Sentinels, if they are "
+            "reached under another name. Default: the host that is connected to."
+        ),
     )
 
 
@@ -90,18 +96,27 @@ class SentinelSpec(ApiModel):
     """Sentinel, which knows the address of the current master."""
 
     master_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00\s]+$")] = (
-        Field(description="The name under which the sentinels know the master, such as mymaster.")
+        Field(
+            description=(
+                "Name of the master in the configuration of the Sentinels, such as mymaster."
+            )
+        )
     )
     nodes: Annotated[tuple[SentinelNode, ...], Field(min_length=1, max_length=32)] = Field(
-        description="Addresses of sentinels, each HOST:PORT. One that answers is enough; the"
-        " others are learned from it.",
+        description=(
+            "Addresses of Sentinels, as HOST:PORT. One that answers is enough; the "
+            "others are discovered from it."
+        ),
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     auth_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the keys username and password for the Sentinels; username may be"
-        " absent. Its annotation pelops.dev/redis-hosts must list the Sentinels. Default: the"
-        " credentials for Redis, and only for Sentinels that ask for a password.",
+        description=(
+            "Secret with the keys username (optional) and password for the Sentinels. "
+            "Its annotation pelops.dev/redis-hosts must list the Sentinels. Default: "
+            "the credentials for Redis, which are sent only to Sentinels that require "
+            "a password."
+        ),
     )
 
 
@@ -112,13 +127,13 @@ class RedisSpec(ApiModel):
         json_schema_extra=cel(
             Rule(
                 rule="has(self.url) || has(self.secretRef) || has(self.sentinel)",
-                message="one of url, secretRef and sentinel is needed to find Redis",
+                message="one of url, secretRef and sentinel is required",
                 reason=RuleReason.REQUIRED,
             ),
             Rule(
                 rule="!has(self.secretRef) || !has(self.authSecretRef)",
-                message="secretRef is the short form of url, authSecretRef and tls: name the Secret"
-                " in one of secretRef and authSecretRef",
+                message="secretRef is the short form of url, authSecretRef and tls: set only one of"
+                " secretRef and authSecretRef",
                 field_path=".authSecretRef",
                 reason=RuleReason.FORBIDDEN,
             ),
@@ -126,7 +141,7 @@ class RedisSpec(ApiModel):
                 rule="!has(self.secretRef) || !has(self.tls)"
                 " || (!has(self.tls.caSecretRef) && !has(self.tls.certSecretRef))",
                 message="secretRef is the short form of url, authSecretRef and tls: put ca.crt,"
-                " tls.crt and tls.key into its Secret, or use url and authSecretRef in its place",
+                " tls.crt and tls.key into its Secret, or use url and authSecretRef instead",
                 field_path=".tls",
                 reason=RuleReason.FORBIDDEN,
             ),
@@ -140,35 +155,46 @@ class RedisSpec(ApiModel):
 
     url: Url | None = Field(
         default=None,
-        description="Address of Redis: redis://HOST[:PORT][/DATABASE], or rediss:// for TLS. The"
-        " default port is 6379, the default database 0. Standalone servers, nodes of a Cluster and"
-        " proxies are detected. Credentials are refused here. Beside secretRef it replaces the host"
-        " of the Secret's url, if the Secret allows that host. Beside sentinel only its scheme and"
-        " its database count.",
+        description=(
+            "Address of Redis: redis://HOST[:PORT][/DATABASE], or rediss:// for TLS, "
+            "without credentials; the default port is 6379 and the default database "
+            "0. The topology (standalone, Cluster, proxy) is detected. Together with "
+            "secretRef it replaces the host of the Secret's url, and together with "
+            "sentinel only its scheme and database are used."
+        ),
     )
     secret_ref: SecretRef | None = Field(
         default=None,
-        description="Short form: one Secret with any of the keys url, username, password, ca.crt,"
-        " tls.crt and tls.key. Its url may hold credentials; the keys username and password come"
-        " before those. Credentials go to the host of the Secret's own url, and to the hosts that"
-        " its annotation pelops.dev/redis-hosts lists. Changes of the Secret take effect within a"
-        " minute.",
+        description=(
+            "Short form: one Secret with any of the keys url, username, password, "
+            "ca.crt, tls.crt and tls.key; username and password override those in "
+            "url. Credentials are sent only to the host of the Secret's url and to "
+            "the hosts in its annotation pelops.dev/redis-hosts. A change of the "
+            "Secret takes effect within 60 s."
+        ),
     )
     auth_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the keys username and password; username may be absent. Its"
-        " annotation pelops.dev/redis-hosts must list the host of url, unless its own key url names"
-        " that host and port.",
+        description=(
+            "Secret with the keys username (optional) and password. Its annotation "
+            "pelops.dev/redis-hosts must list the host of url, unless its own key url "
+            "has the same host and port. If absent, no credentials are sent."
+        ),
     )
     tls: TlsSpec | None = Field(
         default=None,
-        description="Certificates, and the name that is verified. Connections use TLS when url, or"
-        " the url of the Secret, begins with rediss://; with sentinel and no url, if this is set.",
+        description=(
+            "Certificates, and the host name that is verified. Connections use TLS if "
+            "url, or the url of the Secret, begins with rediss://; with sentinel and "
+            "without url, if this field is set."
+        ),
     )
     sentinel: SentinelSpec | None = Field(
         default=None,
-        description="Sentinels that are asked for the master, in place of a fixed address."
-        " Failovers are followed.",
+        description=(
+            "Sentinels that return the address of the master, instead of a fixed "
+            "address. Failovers are followed."
+        ),
     )
 
     @property

@@ -109,7 +109,7 @@ class MetricsAccess:
         try:
             status = await self._review(token)
         except KubernetesError as error:
-            log.warning("cannot check who reads %s: %s", METRICS, error)
+            log.warning("Could not authorize a request for %s: %s", METRICS, error)
             return UNAVAILABLE
         lasts_s = ALLOWED_S if status == OK else REFUSED_S
         self._known[key] = (self._clock() + lasts_s, status)
@@ -280,7 +280,7 @@ class Replica:
         self._apis: list[KubeApi] = []
         self._members: Members | None = None
         self._access: MetricsAccess | None = None
-        self._problem = "the API server was not yet asked"
+        self._problem = "no request to the API server has completed yet"
         self._beat = self._clock()
         self._health: ReplicaHealth | None = None
 
@@ -293,7 +293,7 @@ class Replica:
             is_ready=self.why_not_ready,
             access=self._may_read_metrics if settings.guards_metrics else None,
         )
-        log.info("serving on %s:%s", settings.http_host, port)
+        log.info("Serving metrics and probes on %s:%s", settings.http_host, port)
         return self
 
     async def __aexit__(
@@ -347,7 +347,7 @@ class Replica:
             keep_running("heap", Heap().run),
         )
         self.begin(runtime)
-        log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})
+        log.info("The operator is ready", extra={"kinds": [kind.plural for kind in kinds]})
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
             await self._stop.wait()
@@ -375,7 +375,7 @@ class Replica:
                     return await work()
                 except KubernetesError as error:
                     self._problem = str(error)
-                    log.warning("cannot start yet: %s", error)
+                    log.warning("Could not start: %s; retrying in %g s", error, STARTUP_RETRY_S)
                     await asyncio.sleep(STARTUP_RETRY_S)
 
         result = await until_stopped(repeat(), self._stop)
@@ -403,7 +403,7 @@ class Replica:
     def why_not_alive(self) -> str:
         """Name what only a restart mends; empty: nothing. The API server plays no part."""
         if self._problem == "" and self._clock() - self._beat > STUCK_S:
-            return "the event loop or its housekeeping stands still"
+            return f"the event loop has not run its housekeeping for more than {STUCK_S:g} s"
         return ""
 
 
@@ -440,7 +440,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with asyncio.Runner(loop_factory=ReplicaEventLoop) as runner:
             runner.run(_run(settings))
     except PelopsError as error:
-        log.error("cannot start: %s", error)
+        log.error("Could not start: %s", error)
         sys.exit(1)
 
 
@@ -451,4 +451,4 @@ async def _run(settings: ReplicaSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with Replica(settings, stop) as replica:
         await replica.run()
-    log.info("ended")
+    log.info("The operator has stopped")

@@ -250,7 +250,7 @@ def parse_summary(text: str | bytes) -> AuditSummary:
     if fields.number("version") != VERSION:
         raise InvalidSpec(
             f"the summary has version {fields.number('version')}, and this version of Pelops reads "
-            f"{VERSION}: let operator and pipeline be of one release"
+            f"{VERSION}: use the same release of operator and pipeline"
         )
     return build_summary(
         AuditSummary(
@@ -326,7 +326,7 @@ def _parse_certainty(fields: JsonFields) -> Certainty:
 def _parse_counts(fields: JsonFields) -> dict[EntryStatus, int]:
     unknown = fields.content.keys() - set(EntryStatus)
     if unknown:
-        raise InvalidSpec(f"counts holds {shorten(min(unknown), 64)!r}, which is not a status")
+        raise InvalidSpec(f"counts contains {shorten(min(unknown), 64)!r}, which is not a status")
     return {EntryStatus(name): fields.number(name) for name in fields.content}
 
 
@@ -338,7 +338,7 @@ def _parse_findings(found: object) -> tuple[AuditFinding, ...]:
 
 def _parse_finding(found: object) -> AuditFinding:
     if not isinstance(found, Mapping):
-        raise InvalidSpec("findings holds something else than objects")
+        raise InvalidSpec("findings must be a list of objects")
     fields = JsonFields(content=found, at="findings[].")
     return AuditFinding(
         kind=fields.text("kind", 64),

@@ -111,9 +111,9 @@ class CredentialGrant:
             return None if self.also is None else self.also.objection(host, port)
         shown = f"[{host}]" if ":" in host else host
         return (
-            f"the credentials of {self.owner} may not go to {shown}:{port}, which is not among the "
-            f"hosts that are listed for them. If that server is right, add its host to the "
-            f"annotation {REDIS_HOSTS} of the Secret"
+            f"Pelops does not send the credentials of {self.owner} to {shown}:{port}, because the "
+            "Secret does not list this host. If the host is correct, add it to the annotation "
+            f"{REDIS_HOSTS} of the Secret"
         )
 
 
@@ -149,7 +149,7 @@ class AddressRules:
             return None
         if any(pattern.matches(host) for pattern in self.hosts):
             return None
-        return "an address outside of the networks and hosts that this installation allows"
+        return "outside of the networks and hosts that this installation of Pelops allows"
 
     @property
     def networks_text(self) -> str:
@@ -170,7 +170,9 @@ def parse_address_rules(networks: str, hosts: str) -> AddressRules:
     parts = split_host_list(networks)
     patterns = parse_host_patterns(hosts)
     if any(pattern.port is not None or pattern.network is not None for pattern in patterns):
-        raise ValueError("a host pattern has no port, and networks have a list of their own")
+        raise ValueError(
+            "a host pattern must not have a port, and networks belong into the list of networks"
+        )
     return AddressRules(
         networks=tuple(_parse_network(part) for part in parts if part != ROUTABLE),
         hosts=patterns,
@@ -187,7 +189,8 @@ def _parse_network(text: str) -> IpNetwork:
         return ip_network(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is not a network; write one such as 10.0.0.0/8 or fd00::/8, or {ROUTABLE}"
+            f"{text!r} is not a network: write a network such as 10.0.0.0/8 or fd00::/8, or "
+            f"{ROUTABLE}"
         ) from None
 
 
@@ -201,7 +204,7 @@ def _parse_pattern(text: str) -> HostPattern:
         network = _parse_network(bare)
         return HostPattern(str(network), port, network)
     if not _PATTERN.fullmatch(host):
-        raise ValueError(f"{text!r} names no host; write HOST, HOST:PORT, *.DOMAIN or a network")
+        raise ValueError(f"{text!r} is not a host: write HOST, HOST:PORT, *.DOMAIN or a network")
     return HostPattern(host.rstrip("."), port)
 
 
@@ -210,7 +213,7 @@ def _split_port(text: str) -> tuple[str, int | None]:
     if not colon or text.endswith("]"):
         return text, None
     if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= 65_535):
-        raise ValueError(f"{text!r} has no usable port: it must be a number from 1 to 65535")
+        raise ValueError(f"{text!r} has an invalid port: write a number from 1 to 65535")
     return host, int(port)
 
 

@@ -89,19 +89,19 @@ class UrlProblem(Enum):
     PORT = "its port is not a number from 1 to 65535"
     HOST = "its host is malformed"
     SCHEME = "it does not begin with redis:// and a host"
-    NO_HOST = "it names no host, or port 0"
-    OPTIONS = "it holds options after '?' or '#'"
+    NO_HOST = "its host is missing, or its port is 0"
+    OPTIONS = "it has options after '?' or '#'"
     DATABASE = "its database is not a number"
 
 
 _REPORTED: Final = {
-    UrlProblem.PORT: f"cannot be read ({UrlProblem.PORT.value})",
-    UrlProblem.HOST: f"cannot be read ({UrlProblem.HOST.value})",
+    UrlProblem.PORT: f"is invalid ({UrlProblem.PORT.value})",
+    UrlProblem.HOST: f"is invalid ({UrlProblem.HOST.value})",
     UrlProblem.SCHEME: "does not begin with redis:// and a host",
-    UrlProblem.NO_HOST: "names no host, or port 0",
-    UrlProblem.OPTIONS: "holds options after '?' or '#', which are not read (percent-encode such "
-    "characters within a password)",
-    UrlProblem.DATABASE: "names a database that is not a number",
+    UrlProblem.NO_HOST: "has no host, or port 0",
+    UrlProblem.OPTIONS: "has options after '?' or '#', which Pelops does not support (percent-"
+    "encode these characters in a password)",
+    UrlProblem.DATABASE: "has a database that is not a number",
 }
 
 
@@ -172,10 +172,10 @@ def parse_node(text: str, *, default_port: int = DEFAULT_SENTINEL_PORT) -> Node:
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise InvalidSpec(
-            f"{text!r} names no node ({_problem(error).value}); write host:port"
+            f"{text!r} is not an address ({_problem(error).value}); write HOST:PORT"
         ) from None
     if not host or port == 0 or parts.path or parts.query or parts.fragment or "@" in text:
-        raise InvalidSpec(f"{text!r} names no node; write host:port")
+        raise InvalidSpec(f"{text!r} is not an address; write HOST:PORT")
     return _node(host, port or default_port)
 
 
@@ -200,7 +200,7 @@ def build_endpoint(
     if url is None and not fields.get("url"):
         found = replace(found, tls=tls)
     if tls and not found.tls:
-        raise InvalidSpec("spec.redis.tls is set and the URL begins with redis://; write rediss://")
+        raise InvalidSpec("spec.redis.tls is set and the URL begins with redis://: write rediss://")
     endpoint = replace(
         found,
         username=_text(fields, "username") or found.username,
@@ -243,11 +243,11 @@ def confine_credentials(
     if listed is None and endpoint.sentinel is None and own == endpoint.node:
         return endpoint
     if listed is None:
-        place = "the master that Sentinels name" if endpoint.sentinel else str(endpoint.node)
+        place = "the master that Sentinels return" if endpoint.sentinel else str(endpoint.node)
         raise CredentialsNotAllowed(
-            f"the credentials of Secret {name} may not go to {place}: the Secret does not name "
-            f"that host. Put the address into the key url of the Secret, or list the hosts in its "
-            f"annotation {REDIS_HOSTS}"
+            f"Pelops does not send the credentials of Secret {name} to {place}, because the Secret "
+            "does not list this host. Put the address into the key url of the Secret, or list the "
+            f"host in its annotation {REDIS_HOSTS}"
         )
     hosts = _read_listed(listed, name)
     own_host = () if own is None else (HostPattern(own.host, own.port),)
@@ -273,11 +273,11 @@ def confine_sentinel_login(
     fields = dict(secret)
     password, listed = _text(fields, "password"), _text(fields, REDIS_HOSTS)
     if password is None:
-        raise InvalidSpec(f"Secret {name} has no password for the Sentinels; add the key password")
+        raise InvalidSpec(f"Secret {name} for the Sentinels has no key password: add it")
     if listed is None:
         raise CredentialsNotAllowed(
-            f"the credentials of Secret {name} may not go to Sentinels: the Secret names no host. "
-            f"List the Sentinels in its annotation {REDIS_HOSTS}"
+            f"Pelops does not send the credentials of Secret {name} to the Sentinels, because the "
+            f"Secret does not list them. List the Sentinels in its annotation {REDIS_HOSTS}"
         )
     hosts = _read_listed(listed, name)
     grant = CredentialGrant(owner=f"Secret {name}", hosts=hosts, also=endpoint.grant)
@@ -291,8 +291,8 @@ def _read_listed(listed: str, name: str) -> tuple[HostPattern, ...]:
         return parse_host_patterns(listed)
     except ValueError:
         raise InvalidSpec(
-            f"the annotation {REDIS_HOSTS} of Secret {name} cannot be read; write hosts such as "
-            "HOST, HOST:PORT, *.DOMAIN or 10.0.0.0/8, separated by commas"
+            f"the annotation {REDIS_HOSTS} of Secret {name} is invalid: list hosts as HOST, "
+            "HOST:PORT, *.DOMAIN or 10.0.0.0/8, separated by commas"
         ) from None
 
 
@@ -302,10 +302,10 @@ def _choose_url(
     spec = parse_redis_url(spec_url) if spec_url else None
     secret = parse_redis_url(secret_url) if secret_url else None
     if spec and (spec.username or spec.password):
-        raise InvalidSpec("spec.redis.url holds credentials; put them into a Secret instead")
+        raise InvalidSpec("spec.redis.url contains credentials: put them into a Secret")
     if spec and secret and secret.tls and not spec.tls:
         raise InvalidSpec(
-            "the url of the Secret asks for TLS and spec.redis.url does not; write rediss://"
+            "the url of the Secret uses TLS, but spec.redis.url does not: write rediss://"
         )
     if spec and secret:
         return replace(spec, username=secret.username, password=secret.password)
@@ -327,13 +327,13 @@ def _build_sentinel(master: str | None, nodes: Sequence[str]) -> Sentinel | None
 
 def _check_credentials(endpoint: RedisEndpoint) -> None:
     if endpoint.username and not endpoint.password:
-        raise InvalidSpec("the Secret has a username and no password; add the key password")
+        raise InvalidSpec("the Secret has a username and no password: add the key password")
     if (endpoint.cert_pem is None) != (endpoint.key_pem is None):
         raise InvalidSpec("the Secret needs both tls.crt and tls.key, or neither")
     if not endpoint.tls and (endpoint.ca_pem or endpoint.cert_pem):
         # Silently speaking plain text to someone who gave us a CA would be the worse surprise.
         raise InvalidSpec(
-            "the Secret holds certificates but the URL begins with redis://; use rediss://"
+            "the Secret holds certificates, but the URL begins with redis://: write rediss://"
         )
 
 

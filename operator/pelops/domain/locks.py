@@ -39,12 +39,13 @@ def lock_slot_problem(template: str, keys: GroupKeys) -> str | None:
     tag = own_hash_tag(one)
     if tag is None or tag != own_hash_tag(other):
         return (
-            f"the slot of a lock named by {template} changes with the entry; "
+            f"the hash slot of a lock with the key {template} depends on the entry: "
             f"put the hash tag before $id, as in lock:{{$tag}}:$id"
         )
     if key_slot(one) != keys.slot:
         return (
-            f"the locks named by {template} lie in another slot than the stream {keys.stream}; "
+            f"the locks with the key {template} are not in the hash slot of the stream "
+            f"{keys.stream}: "
             "use its hash tag, as in lock:{$tag}:$id"
         )
     return None
@@ -76,14 +77,17 @@ def _pieces(template: str, stream: str, tag: str) -> tuple[str, ...]:
         else:
             pieces[-1] += values[part]
     if len(pieces) == 1:
-        raise InvalidSpec(f"the lock template {template} holds no $id; each entry has its own lock")
+        raise InvalidSpec(
+            f"the lock template {template} does not contain $id: each entry needs a lock of its own"
+        )
     return tuple(pieces)
 
 
 def _require_plain(text: str, template: str) -> str:
     if "$" in text:
         raise InvalidSpec(
-            f"the lock template {template} knows $stream, $tag and $id; write any other $ as $$"
+            f"the lock template {template} may only contain $stream, $tag and $id: write any "
+            "other $ as $$"
         )
     return text
 

@@ -131,10 +131,10 @@ def check_slots(keys: GroupKeys) -> None:
     """
     if key_slot(keys.dead_letter) != keys.slot:
         raise DeadLetterInAnotherSlot(
-            f"this Redis is a Cluster, and the dead-letter stream {keys.dead_letter} lies in "
-            f"another slot than the stream {keys.stream}: an entry cannot be moved there in one "
-            f"step. Give it the same hash tag, such as {{{keys.tag}}}:dead-letters, or leave "
-            "spec.deadLetter.stream out"
+            f"the dead-letter stream {keys.dead_letter} is not in the hash slot of the stream "
+            f"{keys.stream}: on a Redis Cluster an entry cannot be moved between slots in one "
+            f"step. Use a key with the same hash tag, such as {{{keys.tag}}}:dead-letters, or "
+            "remove spec.deadLetter.stream"
         )
 
 
@@ -212,11 +212,11 @@ def _escape_glob_character(character: str) -> str:
 
 def _require_text(what: str, name: str) -> None:
     if not name:
-        raise InvalidSpec(f"the {what} has an empty name; give it one")
+        raise InvalidSpec(f"the name of the {what} is empty: set it")
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InvalidSpec(f"the name of the {what} is not valid text: {name!r}") from error
+        raise InvalidSpec(f"the name of the {what} is not valid UTF-8: {name!r}") from error
 
 
 def _check_dead_letter(keys: GroupKeys) -> None:
@@ -224,8 +224,8 @@ def _check_dead_letter(keys: GroupKeys) -> None:
     own = (keys.stream, keys.group, DerivedKey.DEAD_LETTER)
     if keys.dead_letter == keys.stream or (derived and derived != own):
         raise InvalidSpec(
-            f"{keys.dead_letter} cannot hold the dead letters, since it is the stream itself or "
-            "a key that Pelops keeps for a group; choose another name"
+            f"spec.deadLetter.stream must not be {keys.dead_letter}, which is the stream itself "
+            "or a key that Pelops uses for a group: choose another key"
         )
 
 

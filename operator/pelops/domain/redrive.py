@@ -135,7 +135,7 @@ def _parse_header(fields: JsonFields) -> PlanHeader:
 
 def _parse_cluster(found: object) -> PlannedCluster:
     if not isinstance(found, Mapping):
-        raise InvalidSpec("line 1: clusters holds something else than objects")
+        raise InvalidSpec("line 1: clusters must be a list of objects")
     fields = JsonFields(content=found, at="clusters[].")
     return PlannedCluster(
         cluster=fields.text("cluster", 64),

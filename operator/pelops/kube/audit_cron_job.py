@@ -142,8 +142,8 @@ def _refuse_tokens(pod: Manifest) -> None:
             for kind in _IDENTITIES:
                 if source.get(kind) is not None:
                     raise InvalidSpec(
-                        f"in spec.template, volume {volume.get('name')} projects a {kind}, and the "
-                        "job of an audit has no identity in Kubernetes; remove this source"
+                        f"in spec.template, volume {volume.get('name')} projects a {kind}, but the "
+                        "job of an audit has no identity in Kubernetes: remove this source"
                     )
 
 

@@ -77,8 +77,8 @@ def build_scheduled_application(
     if len(audit.metadata.name) > LONGEST_KUBEFLOW_NAME:
         raise InvalidSpec(
             f"with sparkOperator Kubeflow metadata.name must have at most {LONGEST_KUBEFLOW_NAME} "
-            "characters: the names of its runs are longer, and become labels; make a StreamAudit "
-            "of a shorter name"
+            "characters, because its runs have longer names, which are label values: create a "
+            "StreamAudit with a shorter name"
         )
     body: Manifest = {
         "apiVersion": SCHEDULED_SPARK_APPLICATION.api_version,

@@ -219,8 +219,8 @@ class KubeApi:
             configuration = await load()
         except (aio_config.ConfigException, OSError) as error:
             raise KubernetesUnavailable(
-                f"no way to the API server: {error}; name a kubeconfig with --kubeconfig or "
-                "PELOPS_KUBECONFIG, or run as a pod with a ServiceAccount"
+                f"no configuration for the API server: {error}; set a kubeconfig with "
+                "--kubeconfig or PELOPS_KUBECONFIG, or run as a pod with a ServiceAccount"
             ) from error
         return cls(configuration, timeout_s=timeout_s, load=load)
 
@@ -244,7 +244,9 @@ class KubeApi:
             )
             tls = aio_rest.RESTClientObject(configuration).ssl_context
         except (aio_config.ConfigException, OSError) as error:
-            raise KubernetesUnavailable(f"the credentials cannot be read: {error}") from error
+            raise KubernetesUnavailable(
+                f"the credentials for the API server cannot be read: {error}"
+            ) from error
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=True),
             headers=headers,
@@ -267,7 +269,7 @@ class KubeApi:
         try:
             self._configuration, self._client = self._open(await self._load())
         except (aio_config.ConfigException, OSError, ValueError) as error:
-            log.warning("cannot read the credentials of the API server anew: %s", error)
+            log.warning("Could not read the credentials for the API server again: %s", error)
             return
         closing = asyncio.create_task(self._close_later(former))
         self._former.add(closing)
@@ -455,7 +457,7 @@ class KubeApi:
         if response.status >= 400:
             if response.status == 401:
                 await self.renew()
-            raise _error(response.status, text, response.headers.get("Retry-After"))
+            raise translate_status(response.status, text, response.headers.get("Retry-After"))
         return text
 
 
@@ -508,7 +510,8 @@ def _render_yaml(body: Manifest) -> str:
 _WRONG_SHAPE: Final = ("failed to create typed patch object", "unable to convert unstructured")
 
 
-def _error(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
+def translate_status(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
+    """The error for an answer of the API server with an HTTP status of 400 or more."""
     try:
         message = str(json.loads(text).get("message") or text.decode(errors="replace"))
     except (ValueError, AttributeError):
@@ -517,7 +520,7 @@ def _error(status: int, text: bytes, retry_after: str | None = None) -> Kubernet
         return Rejected(message)  # a template of the wrong shape, which is no failure of the server
     if status in (401, 429) or status >= 500:
         return KubernetesUnavailable(
-            f"the API server answers {status}: {message}",
+            f"the API server returned HTTP status {status}: {message}",
             retry_after_s=parse_retry_after(retry_after),
         )
     return _ERRORS.get(status, KubernetesError)(message)

@@ -84,8 +84,8 @@ def hold_to_level(template: Manifest, level: PodSecurity) -> Manifest:
     found = list(dict.fromkeys(find_violations(held, level)))
     if found:
         raise InvalidSpec(
-            f"spec.template asks for more than Pod Security level {level} allows: "
-            f"{'; '.join(found[:8])}. Change the template, or let an administrator label the "
+            f"spec.template violates the Pod Security level {level} of this namespace: "
+            f"{'; '.join(found[:8])}. Change the template, or ask an administrator to label the "
             f"namespace {ENFORCE_LABEL} with a level that allows it"
         )
     return held

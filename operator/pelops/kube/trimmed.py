@@ -106,7 +106,7 @@ def _find_misshapen(wanted: Any, value: Any, path: str) -> str:
 
 def _trim_large(manifest: Manifest, text: str) -> Manifest:
     if TOO_DEEP in text:
-        return _stub(manifest, f"is nested deeper than {MOST_DEPTH} levels; make it flatter")
+        return _stub(manifest, f"is nested deeper than {MOST_DEPTH} levels: make it flatter")
     metadata, spec = dict(manifest["metadata"]), dict(manifest.get("spec") or {})
     for field in ("annotations", "labels"):
         found = metadata.get(field) or {}
@@ -118,12 +118,12 @@ def _trim_large(manifest: Manifest, text: str) -> Manifest:
         size = len(json.dumps(template))
         if size > MOST_TEMPLATE_BYTES:
             why = f"has {_kib(size)} in spec.{field}, of which at most {_kib(MOST_TEMPLATE_BYTES)}"
-            return _stub(manifest, f"{why} are allowed; move large values into ConfigMaps")
+            return _stub(manifest, f"{why} are allowed: move large values into ConfigMaps")
         manifest = {**manifest, "spec": {**(manifest["spec"]), field: _pack(template)}}
     size = len(json.dumps({"metadata": metadata, "spec": spec}))
     if size > MOST_OTHER_BYTES:
         why = f"has {_kib(size)} beside its pod template, of which at most"
-        return _stub(manifest, f"{why} {_kib(MOST_OTHER_BYTES)} are allowed; make it smaller")
+        return _stub(manifest, f"{why} {_kib(MOST_OTHER_BYTES)} are allowed: make it smaller")
     return {**manifest, "metadata": metadata}
 
 

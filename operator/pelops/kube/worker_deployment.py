@@ -138,7 +138,7 @@ def _merge_environment(ours: list[Manifest], theirs: list[Manifest]) -> list[Man
 
 def _reading_container(containers: list[Manifest], name: str | None) -> Manifest:
     if not containers:
-        raise InvalidSpec("spec.template.spec.containers is empty: name the worker's container")
+        raise InvalidSpec("spec.template.spec.containers is empty: add the container of the worker")
     if name is None:
         return containers[0]
     for container in containers:

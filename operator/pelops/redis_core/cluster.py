@@ -159,7 +159,7 @@ class ClusterRouter:
         refreshing = self._refreshing
         await asyncio.wait({refreshing})  # it outlives a caller who gives up
         if refreshing.cancelled():
-            raise RedisUnavailable("the connections to the cluster were closed")
+            raise RedisUnavailable("the connections to the Redis Cluster were closed")
         refreshing.result()
 
     async def _learn_slots(self) -> None:
@@ -176,7 +176,7 @@ class ClusterRouter:
         except NoAnswer as error:
             self._failing.update(node for node, _ in error.problems)  # also those that were silent
             kind = common_kind(problem for _, problem in error.problems)
-            raise kind(f"no node of the cluster answers: {error}") from error
+            raise kind(f"no node of the Redis Cluster answers: {error}") from error
         self._moved.clear()
         self._is_stale = False
         await self._drop_strangers()

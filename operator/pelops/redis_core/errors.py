@@ -65,21 +65,22 @@ __all__ = [
 log: Final = logging.getLogger(__name__)
 
 _REFUSED: Final = {
-    "LOADING": "Redis is loading its data; it will be asked again",
-    "BUSY": "Redis is busy with a script of someone else; it will be asked again",
-    "READONLY": "this Redis is a read-only replica; name the master, or use spec.redis.sentinel",
+    "LOADING": "Redis is loading its data set",
+    "BUSY": "Redis is busy with a script of another client",
+    "READONLY": "this Redis is a read-only replica: set spec.redis.url to the master, or use "
+    "spec.redis.sentinel",
     "OOM": "Redis is out of memory and refuses writes",
-    "NOREPLICAS": "Redis refuses writes: it has fewer replicas than min-replicas-to-write; bring"
-    " the replicas back, or lower that number",
-    "MISCONF": "Redis refuses writes, because it cannot save its data to the disk; its log says why"
-    " (disk space, permissions, memory for the fork)",
-    "MASTERDOWN": "this replica has lost its master",
-    "TRYAGAIN": "the slot is being migrated; it will be asked again",
-    "CLUSTERDOWN": "the cluster is down or does not cover all slots",
-    "MOVED": "the cluster keeps moving the slot; it will be asked again",
-    "ASK": "the slot is being migrated; it will be asked again",
-    "NOSCRIPT": "Redis lost its script cache twice in a row; it will be asked again",
-    "UNBLOCKED": "Redis ended the wait; it will be asked again",
+    "NOREPLICAS": "Redis refuses writes because it has fewer replicas than min-replicas-to-write: "
+    "restore the replicas, or lower min-replicas-to-write",
+    "MISCONF": "Redis refuses writes because it cannot save its data to disk: see the log of Redis "
+    "(disk space, permissions, memory for the fork)",
+    "MASTERDOWN": "this Redis is a replica without a connection to its master",
+    "TRYAGAIN": "the hash slot of the keys is being migrated to another node",
+    "CLUSTERDOWN": "the Redis Cluster is down or does not cover all hash slots",
+    "MOVED": "the Redis Cluster redirected the request too often",
+    "ASK": "the hash slot of the keys is being migrated to another node",
+    "NOSCRIPT": "Redis lost its script cache twice in a row",
+    "UNBLOCKED": "Redis ended a blocking command",
 }
 _KINDS: Final[Mapping[str, type[RedisUnavailable]]] = {
     **dict.fromkeys(("TRYAGAIN", "ASK"), SlotMigrating),
@@ -122,32 +123,32 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
         return translate_reply(error, command="AUTH", key=None, writes=False)
     log.debug("Redis at %s: %r", address, error)
     if isinstance(error, exceptions.InvalidResponse):
-        why = str(error) if isinstance(error, UnboundedReply) else "it is none of RESP2"
-        return InvalidReply(f"Redis at {address} sends an invalid reply: {why}")
+        why = str(error) if isinstance(error, UnboundedReply) else "it is not valid RESP2"
+        return InvalidReply(f"Redis at {address} sent an invalid reply: {why}")
     shown = describe_failure(error)
     if sent and writes:
-        return OutcomeUnknown(f"Redis at {address} was asked to write and did not answer: {shown}")
+        return OutcomeUnknown(f"no answer from Redis at {address} to a write: {shown}")
     return RedisUnavailable(f"Redis at {address} cannot be reached: {shown}")
 
 
 # By the name of a class of Python's, of OpenSSL's or of redis-py's; the most special comes first.
 _FAILURES: Final = {
     "SSLCertVerificationError": "its certificate is not accepted (CERTIFICATE_VERIFY_FAILED)",
-    "SSLError": "TLS cannot be agreed on; perhaps one side speaks plain text",
-    "gaierror": "its name cannot be resolved",
+    "SSLError": "the TLS handshake failed; one side may not use TLS",
+    "gaierror": "its host name cannot be resolved",
     "ConnectionRefusedError": "connection refused",
-    "InvalidResponse": "it does not speak Redis' protocol",
-    "ProtocolError": "it does not speak Redis' protocol",
+    "InvalidResponse": "it does not speak Redis' protocol (RESP)",
+    "ProtocolError": "it does not speak Redis' protocol (RESP)",
     "TimeoutError": "no answer in time",
     "ConnectionError": "the connection was closed",
     "IncompleteReadError": "the connection was closed",
-    "OSError": "the network reports an error",
+    "OSError": "network error",
 }
 _CERTIFICATE: Final = {  # X509_V_ERR_*, what is wrong with a certificate
     10: "it has expired",
     18: "it is self-signed and not in ca.crt",
-    19: "the authority that signed it is not in ca.crt",
-    20: "the authority that signed it is not in ca.crt",
+    19: "the certificate authority that signed it is not in ca.crt",
+    20: "the certificate authority that signed it is not in ca.crt",
     62: "it is for another host name",
     64: "it is for another address",
 }
@@ -166,7 +167,7 @@ def describe_failure(error: BaseException) -> str:
                 reason = _CERTIFICATE.get(getattr(one, "verify_code", 0))
                 return f"{words}: {reason}" if reason else words
             if getattr(one, "errno", None) in _NO_ROUTE:
-                return "no route to it"
+                return "no route to host"
             # asyncio has one error for all addresses of a name, with the errors as its text.
             return _FAILURES["ConnectionRefusedError"] if _refused_all(one) else words
     return f"the connection failed ({type(error).__name__})"
@@ -216,11 +217,13 @@ def translate_reply(
 
 def _named(code: str, text: str, key: str | None) -> PelopsError | None:
     if code == "WRONGTYPE":
-        return WrongType(f"{key} holds another type", key=key or "", found="unknown")
+        return WrongType(
+            f"the key {key} is not of the type that Pelops needs", key=key or "", found="unknown"
+        )
     if code == "NOGROUP":
         return NoSuchGroup("the consumer group, or its stream, does not exist (NOGROUP)")
     if code == "CROSSSLOT" or "non local key" in text:
-        return CrossSlot("the keys of this group do not lie in one slot of the cluster")
+        return CrossSlot("the keys of this group are not in one hash slot of the Redis Cluster")
     return None
 
 
@@ -229,7 +232,9 @@ def _named_within(text: str, key: str | None) -> PelopsError | None:
     if "NOGROUP" in text or "no such consumer group" in text.lower():
         return NoSuchGroup("the consumer group, or its stream, does not exist")
     if "WRONGTYPE" in text or "wrong kind of value" in text:
-        return WrongType(f"{key} holds another type", key=key or "", found="unknown")
+        return WrongType(
+            f"the key {key} is not of the type that Pelops needs", key=key or "", found="unknown"
+        )
     if "no such key" in text or "requires the key to exist" in text:
         return NoSuchStream("the stream does not exist")
     return None
@@ -239,20 +244,25 @@ def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
     if _UNKNOWN.search(text):
         found = _LACKING.search(text)
         lacking = found[1] if found and found[1].lower() in _WORDS else command
-        return UnsupportedServer(f"this Redis does not know the command {lacking}")
+        return UnsupportedServer(f"this Redis does not support the command {lacking}")
     if _NO_DATABASE.search(text):
-        return InvalidSpec("Redis has no such database; a cluster has only database 0")
+        return InvalidSpec(
+            "the database number in the Redis URL does not exist; a Redis Cluster has only "
+            "database 0"
+        )
     if _CLIENTS in text:
-        return NotServing("Redis accepts no more clients (maxclients); raise it, or close some")
+        return NotServing("Redis has reached maxclients: raise maxclients, or close connections")
     # An error that no list knows may come from the middle of a script.
-    message = f"{command}: an error that Pelops does not know; the server's log may say more"
+    message = f"{command} returned an unknown error; see the log of Redis"
     return OutcomeUnknown(message) if writes else RedisError(message)
 
 
 def _wrong_credentials(code: str) -> AuthenticationFailed:
     if code == "NOAUTH":
-        return AuthenticationFailed("Redis asks for a password; add one to the Secret")
-    return AuthenticationFailed("Redis does not accept the username or password; check the Secret")
+        return AuthenticationFailed(
+            "Redis asks for a password: add the keys username and password to the Secret"
+        )
+    return AuthenticationFailed("Redis rejects the username or password")
 
 
 def _denied(text: str, key: str | None) -> PermissionDenied:
@@ -271,8 +281,8 @@ def permission_denied(command: str | None, key: str | None) -> PermissionDenied:
     """
     on_key = f" on the key {key}" if key else ""
     return PermissionDenied(
-        f"the ACL of the Redis user forbids {command or 'a command'}{on_key}; "
-        "`pelops acl` prints the rules that are needed",
+        f"the ACL of the Redis user forbids {command or 'a command'}{on_key}: add the rules that "
+        "`pelops acl` prints",
         command=command,
         key=key,
     )

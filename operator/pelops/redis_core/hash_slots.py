@@ -38,12 +38,12 @@ class SlotMap:
         InvalidReply for any other reply that is no such map.
         """
         if isinstance(reply, Exception):
-            raise RedisUnavailable(f"{answered} does not tell the slots of its cluster")
+            raise RedisUnavailable(f"{answered} did not return the hash slots of its cluster")
         try:
             ranges = _parse_ranges(reply, answered)
         except (TypeError, ValueError, AttributeError):
             raise InvalidReply(
-                f"Redis at {answered} answers CLUSTER SLOTS with an invalid slot map"
+                f"Redis at {answered} returned an invalid reply to CLUSTER SLOTS"
             ) from None
         return cls(*zip(*ranges, strict=True)) if ranges else cls()
 

@@ -40,8 +40,8 @@ class Masters:
         masters = frozenset((await self._slots()).masters())
         if len(masters) > MOST_MASTERS:
             raise RedisUnavailable(
-                f"the cluster names {len(masters)} masters, and at most {MOST_MASTERS} are "
-                "connected to at once"
+                f"the Redis Cluster has {len(masters)} masters, and Pelops supports at most "
+                f"{MOST_MASTERS}"
             )
         return masters
 
@@ -52,7 +52,7 @@ class Masters:
         slot = key_slot(key)
         node = (await self._slots()).master_of(slot)
         if node is None:
-            raise RedisUnavailable(f"no node of the cluster holds the slot {slot}")
+            raise RedisUnavailable(f"no node of the Redis Cluster serves the hash slot {slot}")
         return node
 
     def channel(self, node: Node) -> NodeChannel:

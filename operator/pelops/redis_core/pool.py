@@ -64,7 +64,7 @@ def _cluster_router(seed: Node, login: Login) -> Router:
 def _judge(endpoint: RedisEndpoint, info: dict[str, str], slots: Reply) -> ServerKind:
     if info.get("redis_mode") == "sentinel":
         raise InvalidSpec(
-            "the Redis URL names a Sentinel; put its address into spec.redis.sentinel.nodes"
+            "the Redis URL is the address of a Sentinel: put it into spec.redis.sentinel.nodes"
         )
     valkey, redis = info.get("valkey_version"), info.get("redis_version")
     flavour = Flavour.VALKEY if valkey else Flavour.REDIS if redis else Flavour.UNKNOWN
@@ -154,7 +154,8 @@ class ServerPool:
             return server
         except TimeoutError as error:
             raise RedisUnavailable(
-                f"Redis at {endpoint.address} did not tell what it is within {CONNECT_BUDGET_S:g} s"
+                f"Redis at {endpoint.address} did not answer the first commands within "
+                f"{CONNECT_BUDGET_S:g} s"
             ) from error
         finally:
             del self._connecting[endpoint]

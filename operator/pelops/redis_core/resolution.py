@@ -41,7 +41,7 @@ def resolve_blocking(node: Node, rules: AddressRules) -> tuple[str, ...]:
 
 
 def _unresolved(node: Node) -> RedisUnavailable:
-    return RedisUnavailable(f"Redis at {node} cannot be reached: its name cannot be resolved")
+    return RedisUnavailable(f"Redis at {node} cannot be reached: its host name cannot be resolved")
 
 
 def _choose(node: Node, rules: AddressRules, found: list[Any]) -> tuple[str, ...]:
@@ -53,4 +53,4 @@ def _choose(node: Node, rules: AddressRules, found: list[Any]) -> tuple[str, ...
     reasons = sorted({objection for objection in objections.values() if objection is not None})
     if not reasons:
         raise _unresolved(node)
-    raise AddressNotAllowed(f"Redis at {node} is not connected to: it is {' and '.join(reasons)}")
+    raise AddressNotAllowed(f"Redis at {node} is not allowed: it is {' and '.join(reasons)}")

@@ -43,10 +43,10 @@ class SentinelAnswers:
         MasterUnknown when it knows no such master, InvalidReply when it names no address.
         """
         if address is None:
-            raise MasterUnknown(f"knows no master {self.master_name}")
+            raise MasterUnknown(f"does not know the master {self.master_name}")
         found = _parse_node(address)
         if found is None:
-            raise InvalidReply(f"answers with an invalid address of {self.master_name}")
+            raise InvalidReply(f"returned an invalid address of {self.master_name}")
         if asked in self._nodes:  # of several that are asked at once another may have answered
             self._nodes.remove(asked)
         self._nodes.insert(0, asked)
@@ -62,7 +62,9 @@ class SentinelAnswers:
         """
         reported = "; ".join(f"{node}: {problem}" for node, problem in problems)
         kind = common_kind(problem for _, problem in problems)
-        return kind(f"no Sentinel names the master {self.master_name}: {reported}")
+        return kind(
+            f"no Sentinel returned the address of the master {self.master_name}: {reported}"
+        )
 
 
 def usable_replicas(reply: Any) -> tuple[Node, ...]:

@@ -42,7 +42,8 @@ class Sockets:
         if tenant and self._open[tenant] >= self.most:
             raise RedisUnavailable(
                 f"the resources of the namespace {tenant} have {self.most} connections to Redis "
-                "open, which is as many as one namespace may have: name fewer servers in it"
+                "open, which is the limit for one namespace: use fewer Redis servers in this "
+                "namespace"
             )
         self._open[tenant] += 1
         is_open = True

@@ -70,7 +70,7 @@ def build_ssl_context(endpoint: RedisEndpoint) -> ssl.SSLContext | None:
             ca_pem=endpoint.ca_pem, cert_pem=endpoint.cert_pem, key_pem=endpoint.key_pem
         )
     except BadCertificate as error:
-        files = "ca.crt of the Secret holds", "tls.crt and tls.key of the Secret are"
+        files = "ca.crt of the Secret contains", "tls.crt and tls.key of the Secret are"
         raise InvalidSpec(f"{files[not error.is_ca]} {error}") from error
 
 

@@ -114,7 +114,7 @@ class _Place:
     async def find(self) -> Node:
         node = await self._locate()
         if not is_host(node.host):  # another server named it: its bytes are in no message
-            raise RedisUnavailable("a server names a node whose host is malformed")
+            raise RedisUnavailable("the Redis Cluster returned a node with an invalid host")
         self.address = str(node)
         return node
 
@@ -195,7 +195,7 @@ class NodeChannel:
                         limit = command.limit or limit_of(command.parts[0])
                         replies.append(await connection.receive(limit, account))
                 if connection.reader.has_data():
-                    raise UnboundedReply("it says more than it was asked")
+                    raise UnboundedReply("more replies than requests")
             except BaseException:
                 # What is left of the answers must not be taken for those to other commands.
                 await connection.disconnect(nowait=True)
@@ -210,7 +210,9 @@ class NodeChannel:
     async def _connect(self, came_at: float) -> LocatedConnection:
         if self._failed_at >= came_at:
             # Whoever waited for a turn shares the failure, instead of waiting for one of its own.
-            raise RedisUnavailable(f"Redis at {self._place.address} could not be reached just now")
+            raise RedisUnavailable(
+                f"Redis at {self._place.address} could not be reached a moment ago"
+            )
         try:
             pool: Any = self._pool  # its methods are untyped
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
@@ -351,4 +353,4 @@ class LocatedConnection(Connection):
         role = await self.receive(limit_of("INFO"))
         if is_replica(role):
             await self.disconnect()
-            raise RedisUnavailable("the server that Sentinel names is not the master yet")
+            raise RedisUnavailable("the server that Sentinel returned is not the master yet")

@@ -48,7 +48,8 @@ class AuditedGroupStatus(ApiModel):
     stream: RedisName = Field(description="Key of the stream.")
     group: RedisName = Field(description="Name of the group in Redis.")
     name: ObjectName | None = Field(
-        default=None, description="The StreamConsumerGroup, if there is one in this namespace."
+        default=None,
+        description=("Name of the StreamConsumerGroup of this group, if this namespace has one."),
     )
     window: Count | None = Field(default=None, description="Number of the window.")
     window_end_time: Timestamp | None = Field(
@@ -56,39 +57,50 @@ class AuditedGroupStatus(ApiModel):
     )
     verdict: ReportedVerdict | None = Field(
         default=None,
-        description="Balanced: every entry is accounted for, and none needs attention. Unknown:"
-        " none needs attention, but the end of at least one is not known. Findings: some need"
-        " attention. Failing: the audit could not account for the entries.",
+        description=(
+            "Result for the window. Balanced: every entry is accounted for, and none "
+            "needs attention. Unknown: no entry needs attention, but what became of "
+            "at least one is unknown. Findings: some entries need attention. Failing: "
+            "the audit could not account for the entries."
+        ),
     )
     certainty: ReportedCertainty | None = Field(
         default=None,
-        description="Evidence of the acknowledgements. Proven: of each there is a record. Inferred:"
-        " some entries were delivered and are no longer pending. Unknown: the end of at least one"
-        " entry is not known.",
+        description=(
+            "Evidence for the acknowledgements. Proven: each is recorded. Inferred: "
+            "some entries were delivered and are no longer pending. Unknown: what "
+            "became of at least one entry is unknown."
+        ),
     )
-    message: _Message | None = Field(
-        default=None, description="The verdict in a sentence for people."
+    message: _Message | None = Field(default=None, description="Verdict as a sentence, for people.")
+    produced: Count | None = Field(
+        default=None, description="Number of entries that were added in the window."
     )
-    produced: Count | None = Field(default=None, description="Entries added in the window.")
-    stuck: Count | None = Field(default=None, description="Of them, those that are stuck.")
+    stuck: Count | None = Field(default=None, description="Number of these entries that are stuck.")
     dead_lettered: Count | None = Field(
-        default=None, description="Of them, those that became dead letters."
+        default=None, description="Number of these entries that became dead letters."
     )
     indeterminate: Count | None = Field(
         default=None,
-        description="Of them, those of which nothing tells whether they were acknowledged.",
+        description=(
+            "Number of these entries of which it is unknown whether they were acknowledged."
+        ),
     )
     lost: Count | None = Field(
         default=None,
-        description="Entries proven lost, in all windows, that nobody has acknowledged.",
+        description=(
+            "Number of entries, in all windows, that are proven lost and that no "
+            "person has acknowledged."
+        ),
     )
     behind_retention: bool | None = Field(
         default=None,
-        description="True when the stream is trimmed close to entries that are not archived yet, or"
-        " beyond them.",
+        description=(
+            "True if the stream is trimmed before, or shortly after, its entries are archived."
+        ),
     )
     failing: bool | None = Field(
-        default=None, description="True when the entries of this group cannot be accounted for."
+        default=None, description="True if the audit cannot account for the entries of this group."
     )
 
 
@@ -97,24 +109,29 @@ class AuditSummaryStatus(ApiModel):
 
     window: Count | None = Field(
         default=None,
-        description="Number of the newest window; of several groups the one furthest behind.",
+        description=("Number of the newest audited window, of the group that is furthest behind."),
     )
     verdict: ReportedVerdict | None = Field(
-        default=None, description="The worst verdict of all groups."
+        default=None, description="Worst verdict of all groups."
     )
     certainty: ReportedCertainty | None = Field(
-        default=None, description="The least certainty of all groups."
+        default=None, description="Lowest certainty of all groups."
     )
-    produced: Count | None = Field(default=None, description="Entries added, of all groups.")
+    produced: Count | None = Field(
+        default=None,
+        description="Number of entries that were added in the newest windows of all groups.",
+    )
     lost: Count | None = Field(
-        default=None, description="Entries proven lost that nobody has acknowledged."
+        default=None,
+        description=("Number of entries that are proven lost and that no person has acknowledged."),
     )
-    stuck: Count | None = Field(default=None, description="Entries that are stuck.")
+    stuck: Count | None = Field(default=None, description="Number of stuck entries.")
     dead_lettered: Count | None = Field(
-        default=None, description="Entries that became dead letters in the newest windows."
+        default=None,
+        description="Number of entries of the newest windows that became dead letters.",
     )
     groups: _Cell | None = Field(
-        default=None, description='Groups that were audited of those that should be, as in "2/3".'
+        default=None, description="Number of audited groups and of all groups, such as 2/3."
     )
 
 
@@ -131,8 +148,10 @@ class AuditJobReference(ApiModel):
     )
     name: ObjectName | None = Field(
         default=None,
-        description="Name of the object, in the same namespace. Absent when each run has an object"
-        " of its own, as with sparkOperator Apache.",
+        description=(
+            "Name of the object, in the same namespace. Absent if each run has its "
+            "own object, as with sparkOperator Apache."
+        ),
     )
 
 
@@ -143,13 +162,15 @@ class AuditRunStatus(ApiModel):
         default=None, description="Time at which the last run began."
     )
     last_successful_time: Timestamp | None = Field(
-        default=None, description="Time at which a run last ended well."
+        default=None, description="Time at which a run last succeeded."
     )
     active: bool | None = Field(default=None, description="True while a run is active.")
     failed_start_time: Timestamp | None = Field(
         default=None,
-        description="Time at which the first run began that failed since one last ended well."
-        " Absent until another run has begun.",
+        description=(
+            "Start time of the first failed run since the last successful run. Absent "
+            "until a later run has started."
+        ),
     )
 
 
@@ -158,12 +179,14 @@ class StreamAuditStatus(ApiModel):
 
     observed_generation: ObservedGeneration | None = Field(
         default=None,
-        description="Generation of the spec that this status is about; -1 until the operator has"
-        " observed the resource.",
+        description=(
+            "Generation of the spec that this status describes, or -1 before the "
+            "operator has observed the resource."
+        ),
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,
-        description="Conditions of the audit; Ready is True when it runs as asked.",
+        description="Conditions of the audit. Ready is True if it runs as the spec says.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],
@@ -171,16 +194,18 @@ class StreamAuditStatus(ApiModel):
     )
     job_ref: AuditJobReference | None = Field(
         default=None,
-        description="The object that runs the audit. Of a CronJob, kubectl create job"
-        " --from=cronjob/NAME starts a run now.",
+        description=(
+            "Object that runs the audit. For a CronJob, kubectl create job NAME "
+            "--from=cronjob/NAME starts a run now."
+        ),
     )
-    run: AuditRunStatus | None = Field(default=None, description="The runs.")
-    summary: AuditSummaryStatus | None = Field(default=None, description="All groups together.")
+    run: AuditRunStatus | None = Field(default=None, description="Times of the runs.")
+    summary: AuditSummaryStatus | None = Field(default=None, description="Summary of all groups.")
     groups: (
         Annotated[tuple[AuditedGroupStatus, ...], Field(max_length=MOST_GROUPS_REPORTED)] | None
     ) = Field(
         default=None,
-        description="The groups, those that need attention first; at most 100 are shown.",
+        description="Results by group, at most 100: first those that need attention.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["stream", "group"],

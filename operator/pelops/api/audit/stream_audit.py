@@ -32,24 +32,24 @@ from pelops.errors import InvalidSpec
 _PATH_RULES = cel(
     Rule(
         rule="self.matches('^(/|[a-z][a-z0-9+.-]*://)') && !self.matches('(^|/)[.][.](/|$)')",
-        message="path must begin with / or with a scheme such as hdfs://, and hold no ..",
+        message="path must begin with / or with a scheme such as hdfs://, and must not contain ..",
     ),
     Rule(
         rule="!self.matches('^[a-z0-9+.-]+://[^/]*@')",
-        message="path must not hold credentials: use archive.s3 with a Secret",
+        message="path must not contain credentials: use archive.s3 with a Secret",
         reason=RuleReason.FORBIDDEN,
     ),
 )
 _SUB_PATH_RULES = cel(
     Rule(
         rule="!self.startsWith('/') && !self.matches('(^|/)[.][.](/|$)')",
-        message="subPath must be relative and hold no ..",
+        message="subPath must be relative and must not contain ..",
     )
 )
 _ENDPOINT_RULES = cel(
     Rule(
         rule="self.matches('^https?://[^/?#@]+/?$')",
-        message="endpoint must read https://HOST[:PORT], without credentials and without a path",
+        message="endpoint must be https://HOST[:PORT], without credentials and without a path",
     )
 )
 
@@ -76,7 +76,7 @@ class ClaimSpec(ApiModel):
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
     sub_path: SubPath | None = Field(
-        default=None, description="Directory in the volume. Default: the whole volume."
+        default=None, description="Directory in the volume. Default: the root of the volume."
     )
 
 
@@ -86,22 +86,27 @@ class S3Spec(ApiModel):
     bucket: Annotated[
         str, Field(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$")
     ] = Field(description="Name of the bucket.")
-    prefix: SubPath | None = Field(default=None, description="Prefix of all keys. Default: none.")
+    prefix: SubPath | None = Field(
+        default=None, description="Prefix of all keys. Default: no prefix."
+    )
     endpoint: (
         Annotated[str, Field(min_length=1, max_length=512, json_schema_extra=_ENDPOINT_RULES)]
         | None
     ) = Field(
         default=None,
-        description="Address of S3-compatible storage, such as https://minio.storage:9000. Default:"
-        " AWS.",
+        description=(
+            "Address of S3-compatible storage, such as https://minio.storage:9000. Default: AWS."
+        ),
     )
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")] | None = (
-        Field(default=None, description="Region of the bucket.")
+        Field(default=None, description="Region of the bucket. Default: that of the AWS SDK.")
     )
     secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the keys accessKeyId and secretAccessKey, and sessionToken if"
-        " there is one. Default: the identity of the pod.",
+        description=(
+            "Secret with the keys accessKeyId and secretAccessKey, and optionally "
+            "sessionToken. Default: the identity of the pod."
+        ),
     )
 
 
@@ -113,7 +118,7 @@ class ArchiveSpec(ApiModel):
             Rule(
                 rule="(has(self.path) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0)"
                 " + (has(self.s3) ? 1 : 0) == 1",
-                message="exactly one of path, persistentVolumeClaim and s3 is needed",
+                message="exactly one of path, persistentVolumeClaim and s3 is required",
                 reason=RuleReason.REQUIRED,
             )
         )
@@ -121,15 +126,17 @@ class ArchiveSpec(ApiModel):
 
     path: ArchivePath | None = Field(
         default=None,
-        description="A path that Spark can write to: a directory that spec.template mounts, or an"
-        " address such as hdfs://namenode/audits. What is written inside of the container alone is"
-        " gone with it.",
+        description=(
+            "Path that Spark can write to: a directory that spec.template mounts, or "
+            "an address such as hdfs://namenode/audits. A directory that no volume "
+            "provides is lost when the container ends."
+        ),
     )
     persistent_volume_claim: ClaimSpec | None = Field(
-        default=None, description="A PersistentVolumeClaim, mounted at /archive."
+        default=None, description="PersistentVolumeClaim that is mounted at /archive."
     )
     s3: S3Spec | None = Field(
-        default=None, description="A bucket of AWS or of S3-compatible storage."
+        default=None, description="Bucket of AWS S3 or of S3-compatible storage."
     )
 
 
@@ -137,13 +144,17 @@ class AofSpec(ApiModel):
     """The append-only files of Redis, as the job can read them."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/[^\x00]*$")] = Field(
-        description="Directory with the append-only files (appenddirname of Redis), as a path"
-        " inside of the container.",
+        description=(
+            "Directory with the append-only files (appenddirname of Redis), as a path "
+            "in the container."
+        ),
     )
     persistent_volume_claim: ClaimSpec | None = Field(
         default=None,
-        description="The volume that holds the files, mounted read-only at path. Absent:"
-        " spec.template mounts it.",
+        description=(
+            "Volume with the append-only files, which is mounted read-only at path. "
+            "If absent, spec.template must mount it."
+        ),
     )
 
 
@@ -151,8 +162,11 @@ class EvidenceSpec(ApiModel):
     """Further evidence of what became of entries."""
 
     aof: AofSpec = Field(
-        description="The append-only files of Redis. They hold every delivery and acknowledgement"
-        " since the last rewrite, so that what is inferred without them is proven.",
+        description=(
+            "Append-only files of Redis. They contain every delivery and "
+            "acknowledgement since the last rewrite, so that the audit proves what it "
+            "can only infer without them."
+        ),
     )
 
 
@@ -175,7 +189,7 @@ CRON_PATTERN: Final = f"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly
 _SCHEDULE_RULES = cel(
     Rule(
         rule="!self.contains('TZ=')",
-        message="the time zone belongs into spec.timeZone",
+        message="schedule must not contain a time zone: set spec.timeZone",
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
@@ -216,13 +230,14 @@ class BackendSpec(ApiModel):
         json_schema_extra=cel(
             Rule(
                 rule="self.type != 'SparkApplication' || has(self.sparkOperator)",
-                message="sparkOperator must say whose SparkApplication it is: Kubeflow or Apache",
+                message="sparkOperator is required with type SparkApplication: set Kubeflow or "
+                "Apache",
                 field_path=".sparkOperator",
                 reason=RuleReason.REQUIRED,
             ),
             Rule(
                 rule="self.type != 'CronJob' || (!has(self.sparkOperator) && !has(self.executors))",
-                message="sparkOperator and executors belong to type SparkApplication",
+                message="sparkOperator and executors are only allowed with type SparkApplication",
                 field_path=".type",
                 reason=RuleReason.FORBIDDEN,
             ),
@@ -239,19 +254,27 @@ class BackendSpec(ApiModel):
 
     type: BackendType = Field(
         default=BackendType.CRON_JOB,
-        description="CronJob: one pod that runs Spark inside of itself (local[*]); enough for a"
-        " billion entries a day. SparkApplication: an application of a Spark operator, which must"
-        " be installed, and whose kinds the operator's role must allow.",
+        description=(
+            "Kind of object that runs the audit. CronJob: one pod with Spark in local "
+            "mode, enough for a billion entries a day. SparkApplication: an "
+            "application of a Spark operator, which must be installed and whose kinds "
+            "the operator's role must allow."
+        ),
     )
     spark_operator: SparkOperator | None = Field(
         default=None,
-        description="Kubeflow: a ScheduledSparkApplication of sparkoperator.k8s.io/v1beta2. Apache:"
-        " a SparkApplication of spark.apache.org/v1 for each run.",
+        description=(
+            "Spark operator of type SparkApplication. Kubeflow: a "
+            "ScheduledSparkApplication of sparkoperator.k8s.io/v1beta2. Apache: a "
+            "SparkApplication of spark.apache.org/v1 for each run."
+        ),
     )
     executors: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None,
-        description="Number of executor pods of a Kubeflow SparkApplication. Absent: the driver"
-        " does all the work.",
+        description=(
+            "Number of executor pods of a Kubeflow SparkApplication. If absent, the "
+            "driver does all the work."
+        ),
     )
 
 
@@ -270,18 +293,19 @@ class PullPolicy(StrEnum):
 _SPEC_RULES = cel(
     Rule(
         rule="has(self.groups) != has(self.streamPattern)",
-        message="exactly one of groups (names of StreamConsumerGroups) and streamPattern is needed",
+        message="exactly one of groups (names of StreamConsumerGroups) and streamPattern is "
+        "required",
         field_path=".groups",
     ),
     Rule(
         rule="!has(self.groups) || !has(self.redis)",
-        message="redis belongs to streamPattern: groups say themselves where their Redis is",
+        message="redis is only allowed with streamPattern: groups have their own spec.redis",
         field_path=".redis",
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
         rule="!has(self.streamPattern) || has(self.groups) || has(self.redis)",
-        message="streamPattern needs redis, where the streams are looked for",
+        message="redis is required with streamPattern",
         field_path=".redis",
         reason=RuleReason.REQUIRED,
     ),
@@ -302,28 +326,42 @@ class StreamAuditSpec(ApiModel):
 
     groups: Annotated[tuple[ObjectName, ...], Field(min_length=1, max_length=100)] | None = Field(
         default=None,
-        description="Names of StreamConsumerGroups in the same namespace. All of them must be in"
-        " one Redis. Either this or streamPattern.",
+        description=(
+            "Names of StreamConsumerGroups in the same namespace, which must have the "
+            "same spec.redis. Set either groups or streamPattern."
+        ),
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     stream_pattern: RedisName | None = Field(
         default=None,
-        description="Audit every group of every stream whose key matches, such as orders:*, with *,"
-        " ? and [] as in Redis' KEYS. They need no StreamConsumerGroup; without one less can be"
-        " proven.",
+        description=(
+            "Glob-style pattern of stream keys, such as orders:*, of which every "
+            "group is audited. No StreamConsumerGroup is needed, but without one less "
+            "can be proven. Set either groups or streamPattern."
+        ),
     )
     redis: RedisSpec | None = Field(
-        default=None, description="Where the streams of streamPattern are."
+        default=None,
+        description=(
+            "Address and credentials of the Redis that streamPattern is about; "
+            "required with streamPattern."
+        ),
     )
     job_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the username and password that the job uses, which needs to read"
-        " streams and to write one key per group. Default: the Secret of redis.",
+        description=(
+            "Secret with the username and password of the job, which must be allowed "
+            "to read the streams and to write one key per group. Default: the Secret "
+            "of redis."
+        ),
     )
     schedule: Schedule = Field(
-        description="When to run, in cron's five fields: */15 * * * * is every quarter of an hour."
-        " A run that is still going keeps the next from starting. Run it more often than the stream"
-        " is trimmed: what is gone before it is archived cannot be accounted for."
+        description=(
+            "Schedule of the runs as a cron expression of five fields; */15 * * * * "
+            "is every 15 minutes. A run does not start while the previous one is "
+            "active. Entries that are trimmed before a run has archived them cannot "
+            "be accounted for."
+        )
     )
     time_zone: TimeZone | None = Field(
         default=None,
@@ -331,34 +369,50 @@ class StreamAuditSpec(ApiModel):
     )
     window_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=900,
-        description="Length of a window: the part of a stream that is accounted for at a time. One"
-        " run closes as many windows as have passed.",
+        description=(
+            "Length of a window, the part of a stream that is audited at a time, in "
+            "seconds. One run closes all windows that have passed."
+        ),
     )
     stuck_after_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="Idle time, in seconds, after which a pending entry counts as stuck. Default:"
-        " processingTimeoutSeconds of its StreamConsumerGroup, or 300 without one.",
+        description=(
+            "Idle time, in seconds, after which a pending entry counts as stuck. "
+            "Default: processingTimeoutSeconds of the StreamConsumerGroup, or 300 s "
+            "without one."
+        ),
     )
     archive: ArchiveSpec = Field(
-        description="Storage of the archive. After a change the audit begins a new archive; the"
-        " former one stays as it is."
+        description=(
+            "Storage of the archive. After a change the audit begins a new archive, "
+            "and the previous one stays as it is."
+        )
     )
     payload: Payload = Field(
         default=Payload.HASH,
-        description="What of the entries is archived beside their IDs. None: nothing. Hash: a hash"
-        " that finds duplicates. Full: all fields as well, so that entries can be restored.",
+        description=(
+            "Part of each entry that is archived besides its ID. None: nothing. Hash: "
+            "a hash, which finds duplicates. Full: all fields, so that entries can be "
+            "restored."
+        ),
     )
     retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
         default=2_592_000,
-        description="Seconds for which the archive keeps a window after it was closed; the default"
-        " is 30 days.",
+        description=(
+            "Seconds for which the archive keeps a window after it was closed "
+            "(2592000 s are 30 days)."
+        ),
     )
     evidence: EvidenceSpec | None = Field(
-        default=None, description="Further evidence of what became of entries."
+        default=None,
+        description=(
+            "Further evidence of what became of entries. If absent, only Redis and "
+            "the ledger are used."
+        ),
     )
     active_deadline_seconds: Annotated[int, Field(ge=10, le=LONGEST_WAIT_SECONDS)] = Field(
         default=3600,
-        description="Seconds after which a run is ended and counts as failed, as in a Job.",
+        description="Seconds after which a run is stopped and counts as failed.",
     )
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")] | None = Field(
         default=None,
@@ -366,27 +420,41 @@ class StreamAuditSpec(ApiModel):
     )
     image_pull_policy: PullPolicy | None = Field(
         default=None,
-        description="When the image is pulled. Default: that of Kubernetes, which depends on the"
-        " tag.",
+        description=(
+            "Pull policy of the image. Default: that of Kubernetes, which depends on the tag."
+        ),
     )
     resources: OpenObject | None = Field(
         default=None,
-        description="Requests and limits of the container, as in a pod: {requests: {cpu: 1, memory:"
-        " 2Gi}, limits: {memory: 2Gi}}. Spark takes three quarters of the memory limit. The fields"
-        " are those of kubectl explain pod.spec.containers.resources.",
+        description=(
+            "Resource requests and limits of the container, such as {requests: {cpu: "
+            "1, memory: 2Gi}, limits: {memory: 2Gi}}; Spark uses three quarters of "
+            "the memory limit. The fields are those of kubectl explain "
+            "pod.spec.containers.resources. Default: none."
+        ),
     )
     template: OpenObject | None = Field(
         default=None,
-        description="Pod template that the job's pod begins from, for node selectors, tolerations,"
-        " volumes and image pull Secrets. A container named audit in it adds its variables and"
-        " volume mounts. The fields are those of kubectl explain podtemplate.template; this schema"
-        " does not repeat them, and the API server checks them when the job is created.",
+        description=(
+            "Pod template of the job, for node selectors, tolerations, volumes and "
+            "image pull Secrets; variables and volume mounts of a container named "
+            "audit are added to the job's. The fields are those of kubectl explain "
+            "podtemplate.template; the API server checks them when the job is "
+            "created."
+        ),
     )
-    backend: BackendSpec = Field(default=BackendSpec(), description="What runs the job.")
+    backend: BackendSpec = Field(
+        default=BackendSpec(),
+        description=(
+            "Object that runs the audit: a CronJob, or an application of a Spark operator."
+        ),
+    )
     suspend: bool = Field(
         default=False,
-        description="Start no more runs. A run that goes on is not ended, and what was found stays"
-        " visible.",
+        description=(
+            "Suspension of further runs. An active run is not stopped, and the "
+            "results in the status stay."
+        ),
     )
 
 

@@ -44,13 +44,13 @@ class StatusCondition(ApiModel):
     reason: Annotated[
         str,
         Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
-    ] = Field(description="Reason for the status, one word for programs.")
+    ] = Field(description="Reason for the status, as one CamelCase word for programs.")
     message: Annotated[str, Field(max_length=32768)] = Field(
-        description="Reason for the status, and what to do about it, in a sentence for people."
+        description="Explanation of the status for people, and what to do about it."
     )
     last_transition_time: Timestamp = Field(description="Time at which the status last changed.")
     observed_generation: Count | None = Field(
-        default=None, description="Generation of the spec that the condition is about."
+        default=None, description="Generation of the spec that the condition describes."
     )
 
 
@@ -59,45 +59,56 @@ class GroupStatus(ApiModel):
 
     name: RedisName | None = Field(default=None, description="Name of the group in Redis.")
     last_delivered_id: EntryIdText | None = Field(
-        default=None, description="ID of the last entry that the group delivered."
+        default=None, description="ID of the last entry that was delivered to the group."
     )
     pending: Count | None = Field(
         default=None,
-        description="Entries delivered and not yet acknowledged, of the stream and of the retry"
-        " stream together.",
+        description=(
+            "Number of pending entries (delivered, not acknowledged) of the stream "
+            "and the retry stream."
+        ),
     )
     lag: Count | None = Field(
         default=None,
-        description="Entries not yet delivered, of the stream and of the retry stream together:"
-        " the number itself when lagKnown is true, else the least that it can be. Absent when"
-        " nothing is known.",
+        description=(
+            "Number of undelivered entries of the stream and the retry stream if "
+            "lagKnown is true, otherwise a lower bound. Absent if nothing is known."
+        ),
     )
     lag_known: bool | None = Field(
         default=None,
-        description="True when lag is exact. Redis loses count when entries are deleted ahead of"
-        " the group or its position is set by hand.",
+        description=(
+            "True if lag is exact. Redis does not know the lag after undelivered "
+            "entries were deleted or the position was set by hand."
+        ),
     )
     oldest_pending_time: Timestamp | None = Field(
         default=None,
-        description="When the oldest pending entry of both streams was added, as its ID tells;"
-        " absent when nothing is pending.",
+        description=(
+            "Time at which the oldest pending entry of the stream and the retry "
+            "stream was added, from its ID. Absent if no entry is pending."
+        ),
     )
     consumers: Count | None = Field(default=None, description="Number of consumers of the group.")
     owned_by: Text | None = Field(
         default=None,
-        description="The resource that manages this group, as NAMESPACE/NAME, when it is not this"
-        " one.",
+        description=(
+            "StreamConsumerGroup that manages this group, as NAMESPACE/NAME, if it is another one."
+        ),
     )
 
 
 class StreamStatus(ApiModel):
     """The stream as Redis shows it."""
 
-    length: Count | None = Field(default=None, description="Entries in the stream.")
+    length: Count | None = Field(default=None, description="Number of entries in the stream.")
     entries_added: Count | None = Field(
         default=None,
-        description="Entries ever added to the stream, as the server counts them. Fewer than before"
-        " show that the stream was deleted, or that the server came back with an older state.",
+        description=(
+            "Number of entries that were ever added to the stream, as counted by "
+            "Redis. A smaller number than before means that the stream was deleted, "
+            "or that Redis restarted with an older state."
+        ),
     )
     last_generated_id: EntryIdText | None = Field(
         default=None, description="ID of the entry that was added last."
@@ -108,26 +119,27 @@ class RetryStreamStatus(ApiModel):
     """The retry stream of the group alone; its numbers are part of those of the group."""
 
     name: KeyName | None = Field(default=None, description="Key of the retry stream.")
-    pending: Count | None = Field(
-        default=None, description="Copies in it delivered and not yet acknowledged."
-    )
+    pending: Count | None = Field(default=None, description="Number of its pending copies.")
     lag: Count | None = Field(
         default=None,
-        description="Copies in it not yet delivered: the number itself when lagKnown is true, else"
-        " the least that it can be.",
+        description=(
+            "Number of its undelivered copies if lagKnown is true, otherwise a lower bound."
+        ),
     )
-    lag_known: bool | None = Field(default=None, description="True when lag is exact.")
+    lag_known: bool | None = Field(default=None, description="True if lag is exact.")
     oldest_pending_time: Timestamp | None = Field(
         default=None,
-        description="When its oldest pending copy was added; absent when nothing is pending.",
+        description=(
+            "Time at which its oldest pending copy was added. Absent if no copy is pending."
+        ),
     )
 
 
 class DeadLetterStatus(ApiModel):
     """The dead letters of the group."""
 
-    stream: KeyName | None = Field(default=None, description="Name of the dead-letter stream.")
-    length: Count | None = Field(default=None, description="Dead letters in it.")
+    stream: KeyName | None = Field(default=None, description="Key of the dead-letter stream.")
+    length: Count | None = Field(default=None, description="Number of dead letters.")
 
 
 class ReportedTopology(StrEnum):
@@ -160,11 +172,16 @@ class DryRunOutcome(ApiModel):
     """Stuck entries that would be treated alike, for the same reason."""
 
     action: DryRunAction = Field(
-        description="Requeue: copied and acknowledged. Release: offered to workers that claim."
-        " DeadLetter: moved to the dead-letter stream. Keep: left pending for now."
+        description=(
+            "Action of recovery. Requeue: copy and acknowledge. Release: offer to "
+            "claiming workers. DeadLetter: move to the dead-letter stream. Keep: "
+            "leave pending for now."
+        )
     )
     reason: Annotated[str, Field(max_length=64)] = Field(
-        description="Why, such as PodGone, ProcessingTimeout or MaxRetriesExceeded."
+        description=(
+            "Reason for the action, such as PodGone, ProcessingTimeout or MaxRetriesExceeded."
+        )
     )
     entries: Count = Field(description="Number of entries.")
 
@@ -175,8 +192,7 @@ class DryRunStatus(ApiModel):
     stuck: Count | None = Field(default=None, description="Number of stuck entries.")
     outcomes: Annotated[tuple[DryRunOutcome, ...], Field(max_length=64)] | None = Field(
         default=None,
-        description="What recovery would do with them, by action and reason; absent when no entry"
-        " is stuck.",
+        description=("Numbers of stuck entries by action and reason. Absent if no entry is stuck."),
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["action", "reason"],
@@ -184,9 +200,9 @@ class DryRunStatus(ApiModel):
     )
     reason: Annotated[str, Field(max_length=128)] | None = Field(
         default=None,
-        description="What would keep recovery from working; absent when it would work.",
+        description="Reason for which recovery would not work. Absent if it would work.",
     )
-    message: Text | None = Field(default=None, description="The same, for people.")
+    message: Text | None = Field(default=None, description="Explanation of the reason, for people.")
 
 
 class RecoveryStatus(ApiModel):
@@ -194,57 +210,77 @@ class RecoveryStatus(ApiModel):
 
     requeued: Count | None = Field(
         default=None,
-        description="Number of stuck entries copied to the end of the stream or retry stream.",
+        description=(
+            "Number of stuck entries that were copied to the end of the stream or to "
+            "the retry stream."
+        ),
     )
     released: Count | None = Field(
         default=None,
-        description="Number of stuck entries that were offered to workers under their own ID, and"
-        " taken.",
+        description=("Number of stuck entries that claiming workers took after they were offered."),
     )
     dead_lettered: Count | None = Field(
         default=None,
-        description="Number of entries that the operator made dead letters. Those that workers"
-        " rejected are not counted.",
+        description=(
+            "Number of entries that the operator moved to the dead-letter stream, "
+            "without those that workers moved."
+        ),
     )
     payload_gone: Count | None = Field(
         default=None,
-        description="Number of pending entries acknowledged because their body was deleted.",
+        description=(
+            "Number of pending entries that were acknowledged because their body had been deleted."
+        ),
     )
     stuck: Count | None = Field(
         default=None,
-        description="Number of stuck entries that the last scan left pending, such as those that"
-        " wait for their turn; in a dry run all that are stuck. Of a group whose entries are not"
-        " recovered at most 10000 are counted in each of its streams. Absent before the first scan,"
-        " and while it is not known which entries are locked.",
+        description=(
+            "Number of stuck entries that the last scan left pending. If entries are "
+            "not recovered, at most 10000 are counted in each stream. Absent before "
+            "the first scan, and while locks cannot be checked."
+        ),
     )
     waiting: Count | None = Field(
         default=None,
-        description="Number of stuck entries that failed together with others and wait for their"
-        " turn to be tried again.",
+        description=(
+            "Number of stuck entries that failed together with others and wait to be "
+            "retried one by one."
+        ),
     )
     offered: Count | None = Field(
         default=None,
-        description="Number of stuck entries that are offered to workers that claim, and not taken"
-        " yet.",
+        description=(
+            "Number of stuck entries that are offered to claiming workers and not taken yet."
+        ),
     )
     unmovable: Count | None = Field(
         default=None,
-        description="Number of stuck entries that no script can move: they stay pending.",
+        description=(
+            "Number of stuck entries that recovery cannot move. They stay pending; "
+            "the condition UnmovableEntries explains why."
+        ),
     )
     last_scan_time: Timestamp | None = Field(
         default=None,
-        description="Time of the last scan, by the clock of Redis, when this status was written."
-        " It alone causes no write, so an idle group shows an older one.",
+        description=(
+            "Time of the last scan, on the clock of Redis, when this status was "
+            "written. A scan alone does not cause a write, so the value of an idle "
+            "group is older."
+        ),
     )
     unmatched_consumers: Annotated[tuple[Text, ...], Field(max_length=5)] | None = Field(
         default=None,
-        description="Consumers with pending entries that no pod matches, at most five: their"
-        " entries wait for the processing timeout.",
+        description=(
+            "Names of consumers with pending entries that match no pod, at most 5. "
+            "Their entries are recovered after the processing timeout only."
+        ),
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     dry_run: DryRunStatus | None = Field(
         default=None,
-        description="What recovery would do. Present while spec.recovery.dryRun is true.",
+        description=(
+            "Result of the last scan of a dry run. Present while spec.recovery.dryRun is true."
+        ),
     )
 
 
@@ -253,12 +289,15 @@ class SharedGroupStatus(ApiModel):
 
     name: Text | None = Field(default=None, description="Name of the resource.")
     mode: Text | None = Field(
-        default=None, description="Its spec.scaling.mode; absent when it has no scaling."
+        default=None,
+        description="Value of its spec.scaling.mode. Absent if it has no spec.scaling.",
     )
     demand: Text | None = Field(
         default=None,
-        description="Workers that its group asks for, before rounding and limits, such as 1.25;"
-        " absent when that is not known, or does not count.",
+        description=(
+            "Number of workers that its backlog calls for, before rounding and "
+            "limits, such as 1.25. Absent if it is unknown or does not count."
+        ),
     )
 
 
@@ -267,17 +306,24 @@ class ScalingStatus(ApiModel):
 
     leader: Text | None = Field(
         default=None,
-        description="Name of the resource that decides; absent when none does.",
+        description=(
+            "Name of the resource that decides the number of workers. Absent if none does."
+        ),
     )
     demand: Text | None = Field(
         default=None,
-        description="Workers that this group asks for, before rounding and limits, such as 1.25;"
-        " absent when that is not known, or does not count.",
+        description=(
+            "Number of workers that the backlog of this group calls for, before "
+            "rounding and limits, such as 1.25. Absent if it is unknown or does not "
+            "count."
+        ),
     )
     shared_with: Annotated[tuple[SharedGroupStatus, ...], Field(max_length=20)] | None = Field(
         default=None,
-        description="The other resources with the same workers: the one that decides first, then"
-        " by name; at most 20.",
+        description=(
+            "Other resources with the same workload, at most 20: first the one that "
+            "decides, then by name."
+        ),
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
@@ -286,17 +332,17 @@ class Summary(ApiModel):
     """Cells of `kubectl get` that no single field could fill."""
 
     lag: _Cell | None = Field(
-        default=None, description='The lag as text: "1240", ">=312" or "unknown".'
+        default=None, description="Lag as text, such as 1240, >=312 or unknown."
     )
     replicas: _Cell | None = Field(
-        default=None, description='Ready workers of wanted workers, such as "2/3".'
+        default=None, description="Ready and desired replicas, such as 2/3."
     )
     recovered: Count | None = Field(
         default=None,
         description="Number of stuck entries that were requeued, or offered and taken.",
     )
     redis: _Cell | None = Field(
-        default=None, description='Version and topology of the server, such as "8.6.0 Cluster".'
+        default=None, description="Version and topology of the server, such as 8.6.0 Cluster."
     )
 
 
@@ -305,43 +351,54 @@ class StreamConsumerGroupStatus(ApiModel):
 
     observed_generation: ObservedGeneration | None = Field(
         default=None,
-        description="Generation of the spec that this status is about; -1 until the operator has"
-        " observed the resource.",
+        description=(
+            "Generation of the spec that this status describes, or -1 before the "
+            "operator has observed the resource."
+        ),
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,
-        description="Conditions of the resource; Ready sums them up.",
+        description="Conditions of the resource. Ready summarizes the others.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],
         },
     )
-    replicas: Count | None = Field(default=None, description="Number of workers that exist.")
+    replicas: Count | None = Field(default=None, description="Number of worker pods that exist.")
     ready_replicas: Count | None = Field(
-        default=None, description="Number of workers that are ready."
+        default=None, description="Number of worker pods that are ready."
     )
-    desired_replicas: Count | None = Field(default=None, description="Number of workers wanted.")
+    desired_replicas: Count | None = Field(
+        default=None, description="Number of worker pods that are wanted."
+    )
     selector: Annotated[str, Field(max_length=4096)] | None = Field(
         default=None,
-        description="Label selector of the workers' pods; the scale subresource shows it.",
+        description="Label selector of the worker pods, for the scale subresource.",
     )
-    group: GroupStatus | None = Field(default=None, description="The consumer group.")
-    stream: StreamStatus | None = Field(default=None, description="The stream.")
+    group: GroupStatus | None = Field(default=None, description="State of the consumer group.")
+    stream: StreamStatus | None = Field(default=None, description="State of the stream.")
     retry_stream: RetryStreamStatus | None = Field(
         default=None,
-        description="The retry stream. Present while spec.recovery.strategy is RetryStream, and"
-        " after that while the key exists.",
+        description=(
+            "State of the retry stream. Present while spec.recovery.strategy is "
+            "RetryStream, and afterwards while the key exists."
+        ),
     )
-    dead_letter: DeadLetterStatus | None = Field(default=None, description="The dead letters.")
-    redis: RedisStatus | None = Field(default=None, description="The server that answered.")
+    dead_letter: DeadLetterStatus | None = Field(
+        default=None, description="State of the dead-letter stream."
+    )
+    redis: RedisStatus | None = Field(
+        default=None, description="Redis server that the operator is connected to."
+    )
     recovery: RecoveryStatus | None = Field(
-        default=None, description="Results of recovery, and the entries that it left pending."
+        default=None, description="Results of recovery, and the stuck entries that are left."
     )
     scaling: ScalingStatus | None = Field(
         default=None,
-        description="How the workers are shared. Present while other resources have the same"
-        " workers.",
+        description=(
+            "Scaling of a shared workload. Present while other resources have the same workload."
+        ),
     )
     summary: Summary | None = Field(
-        default=None, description="Values that kubectl get shows and no other field holds."
+        default=None, description="Values of columns of kubectl get that no other field has."
     )

@@ -53,24 +53,25 @@ class BackoffSpec(ApiModel):
 
     initial_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
         default=0,
-        description="Seconds to wait after the first failure. With 0 no entry ever waits.",
+        description=("Seconds to wait after the first failure of an entry. With 0 no entry waits."),
     )
     factor: Annotated[int, Field(ge=1, le=10)] = Field(
         default=2, description="Factor by which the wait grows with each further failure."
     )
     max_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
-        default=300, description="Longest wait, in seconds."
+        default=300,
+        description="Longest wait, in seconds. It must not be less than initialSeconds.",
     )
 
 
 _KEY_TEMPLATE_RULES = cel(
     Rule(
         rule=r"self.matches('^([^$]|[$][$]|[$]stream|[$]tag)*[$]id')",
-        message="keyTemplate must contain $id: each entry has a lock of its own",
+        message="keyTemplate must contain $id, because each entry has its own lock",
     ),
     Rule(
         rule=r"self.matches('^([^$]|[$][$]|[$]stream|[$]tag|[$]id)*$')",
-        message="keyTemplate knows $stream, $tag and $id; any other $ is written $$",
+        message="keyTemplate must not contain $ except in $stream, $tag, $id and $$",
     ),
 )
 
@@ -88,22 +89,28 @@ class LocksSpec(ApiModel):
         ),
     ] = Field(
         default="lock:{$tag}:$id",
-        description="Key of the lock of an entry: $stream stands for the stream's name, $tag for"
-        " its hash tag, $id for the entry's ID and $$ for a dollar sign. On a Cluster the key must"
-        " be in the hash slot of the stream, which {$tag} ensures.",
+        description=(
+            "Key of the lock of an entry, where $stream is the key of the stream, "
+            "$tag its hash tag, $id the ID of the entry, and $$ a dollar sign. On a "
+            "Redis Cluster the key must be in the hash slot of the stream, which "
+            "{$tag} ensures."
+        ),
     )
     grace_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="Seconds from the delivery of an entry until a missing lock frees it, even from"
-        " a live worker. Take the lock of every entry that was read within that time. Default: 30,"
-        " or processingTimeoutSeconds if that is shorter.",
+        description=(
+            "Seconds after the delivery of an entry from which a missing lock makes "
+            "it a stuck entry, even if its worker is alive. Workers must take the "
+            "lock of every entry within this time. Default: 30 s, or "
+            "processingTimeoutSeconds if that is less."
+        ),
     )
 
 
 _FIELD_PREFIX_RULES = cel(
     Rule(
         rule="self == oldSelf",
-        message="fieldPrefix cannot be changed: delete this resource with deletionPolicy Retain,"
+        message="fieldPrefix is immutable: delete this resource with deletionPolicy Retain,"
         " which keeps the group, and create it again with another prefix once no copy is pending",
         reason=RuleReason.FORBIDDEN,
     )
@@ -115,8 +122,10 @@ class TuningSpec(ApiModel):
 
     batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=100,
-        description="Largest number of entries that one script moves. More is faster; fewer block"
-        " the server for a shorter time.",
+        description=(
+            "Largest number of entries that one script moves. A larger batch recovers "
+            "faster, but blocks Redis for longer."
+        ),
     )
     field_prefix: Annotated[
         str,
@@ -128,15 +137,20 @@ class TuningSpec(ApiModel):
         ),
     ] = Field(
         default="_",
-        description="Prefix of the names of the fields that Pelops adds to copies, as in"
-        " _original_id and _retry_count. Cannot be changed: copies with the former prefix would"
-        " count as new entries.",
+        description=(
+            "Prefix of the names of the fields that Pelops adds to copies, such as "
+            "_original_id and _retry_count. Immutable, because copies with another "
+            "prefix would count as new entries."
+        ),
     )
     keyspace_notifications: bool = Field(
         default=False,
-        description="Listen for the expiry of locks, so that some entries are recovered before the"
-        " next scan. Redis sends these events late or never, so nothing depends on them. The server"
-        " must have notify-keyspace-events set; the operator does not change it.",
+        description=(
+            "Subscription to the expiry of locks, which recovers some entries before "
+            "the next scan. It needs notify-keyspace-events on the server, which "
+            "Pelops does not set. Redis can send these events late or not at all, so "
+            "recovery does not depend on them."
+        ),
     )
 
 
@@ -172,61 +186,83 @@ class RecoverySpec(ApiModel):
 
     strategy: RecoveryStrategy = Field(
         default=DEFAULT_RECOVERY_STRATEGY,
-        description="What a scan does with a stuck entry. Requeue copies it to the end of the"
-        " stream and acknowledges it in one step, which suits every worker; if the stream has other"
-        " groups, nothing is copied, because they would receive the copy too. RetryStream copies it"
-        " to a stream of this group alone, which the workers must read as well. Release leaves it"
-        " in place under its ID and offers it to workers that claim, such as those of the SDK."
-        " Disabled only counts stuck entries, which stay pending.",
+        description=(
+            "Action of a scan on a stuck entry. Requeue: copies it to the end of "
+            "the stream and acknowledges it, in one step; if the stream has other "
+            "groups, which would receive the copies as well, nothing is copied. "
+            "RetryStream: copies it to a stream of this group alone, which the "
+            "workers must read as well. Release: offers it under its ID to workers "
+            "that claim entries, such as those of the SDK. Disabled: leaves it "
+            "pending and counts it."
+        ),
     )
     dry_run: bool = Field(
         default=False,
-        description="Observe and decide, and write nothing: not to the stream, the group, the dead"
-        " letters or any other key in Redis, and not to the workers. status.recovery.dryRun, an"
-        " Event and a metric say what recovery would do with how many entries. A group or stream"
-        " that does not exist is not created, and Ready is False then. Set it to false to begin.",
+        description=(
+            "Dry run: Pelops observes and decides, but writes nothing to Redis and "
+            "does not change the workers. status.recovery.dryRun, an Event and the "
+            "metric pelops_dry_run_entries report what recovery would do. A missing "
+            "group or stream is not created, and Ready is False then."
+        ),
     )
     processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,
-        description="Seconds for which a live worker, or one of which nothing is known, may hold an"
-        " entry without a heartbeat before the entry is stuck. Set it longer than the longest"
-        " handler. Entries of workers that certainly died do not wait for it.",
+        description=(
+            "Seconds after the last delivery or heartbeat of an entry from which it "
+            "is stuck, unless its worker is known to have ended: then it is stuck at "
+            "once. Set it longer than the longest time that a worker without "
+            "heartbeats needs for one entry."
+        ),
     )
     unmatched_consumer_timeout_seconds: (
         Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None
     ) = Field(
         default=None,
-        description="A shorter processing timeout, in seconds, for entries of consumers whose name"
-        " matches no pod, such as workers outside of the cluster. Set it longer than their longest"
-        " handler. Default: processingTimeoutSeconds.",
+        description=(
+            "Processing timeout, in seconds, of consumers whose name matches no pod, "
+            "such as workers outside of the cluster. Set it longer than the longest "
+            "time that they need for one entry. Default: processingTimeoutSeconds."
+        ),
     )
     scan_period_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
         default=60,
-        description="Seconds between two scans of the group for stuck entries. The death of a pod"
-        " triggers a scan at once.",
+        description=(
+            "Seconds between two scans of the group for stuck entries. The end of a "
+            "worker pod triggers a scan immediately."
+        ),
     )
     max_retries: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
-        description="Number of failed retries after which an entry becomes a dead letter. With 0"
-        " nothing is retried. Crashes that another entry caused are not counted.",
+        description=(
+            "Number of failed retries after which an entry becomes a dead letter. "
+            "With 0 no entry is retried. A crash that another entry of the same "
+            "worker caused is not counted."
+        ),
     )
     backoff: BackoffSpec | None = Field(
         default=None,
-        description="Wait of an entry that failed, before the operator or a worker on the SDK tries"
-        " it again. Absent: the operator does not wait, and the SDK waits 1, 2, 4 seconds and so"
-        " on.",
+        description=(
+            "Wait of a failed entry before the operator or an SDK worker tries it "
+            "again. If absent, the operator does not wait, and SDK workers wait 1, 2, "
+            "4 s and so on."
+        ),
     )
     max_entry_bytes: Annotated[int, Field(ge=1024, le=MOST_ENTRY_BYTES)] = Field(
         default=DEFAULT_MAX_ENTRY_BYTES,
-        description="Largest stuck entry that is copied, in bytes of its fields and values; the"
-        " default is 8 MiB. A copy takes the memory once more and blocks the server for about 1 ms"
-        " per MiB. A larger entry stays pending, and the condition UnmovableEntries reports it.",
+        description=(
+            "Largest stuck entry that recovery copies, in bytes of its fields and "
+            "values (8388608 bytes are 8 MiB). A copy needs the memory once more and "
+            "blocks Redis for about 1 ms per MiB. A larger entry stays pending, and "
+            "the condition UnmovableEntries reports it."
+        ),
     )
     locks: LocksSpec | None = Field(
         default=None,
-        description="For workers that hold a lock for each entry: while the lock exists, the entry"
-        " stays; without it the entry is stuck after graceSeconds, even if its worker is alive."
-        " Absent: no locks are looked at.",
+        description=(
+            "Locks of workers that take one for each entry. An entry is not stuck "
+            "while its lock exists; without its lock it is stuck after graceSeconds, "
+            "even if its worker is alive. If absent, locks are ignored."
+        ),
     )
     tuning: TuningSpec = Field(
         default=TuningSpec(), description="Details of recovery that few groups need to change."
@@ -254,7 +290,7 @@ _STREAM_RULES = cel(
     Rule(
         rule="!self.matches('^[{][^}]+[}](:[^:]+)?:[^:]+"
         ":(ledger|state|started|worker-state|worker-ledger|retry|handover|audit)$')",
-        message="deadLetter.stream must not be a key that Pelops keeps for a group: its ledger,"
+        message="deadLetter.stream must not be a key that Pelops uses for a group: its ledger,"
         " state, started, worker-state, worker-ledger, retry, handover or audit key",
     )
 )
@@ -265,15 +301,19 @@ class DeadLetterSpec(ApiModel):
 
     stream: Annotated[KeyName, Field(json_schema_extra=_STREAM_RULES)] | None = Field(
         default=None,
-        description="Key of the dead-letter stream: a key that does not exist, or that holds dead"
-        " letters of this group alone. In a Cluster it must be in the hash slot of the stream."
-        " After a change the dead letters in the former stream stay there and no longer expire."
-        " Default: {STREAM}:GROUP:dlq.",
+        description=(
+            "Key of the dead-letter stream: a key that does not exist, or the stream "
+            "with the dead letters of this group; on a Redis Cluster in the hash slot "
+            "of spec.stream. After a change, dead letters in the previous stream stay "
+            "there and no longer expire. Default: {STREAM}:GROUP:dlq."
+        ),
     )
     retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
         default=1_209_600,
-        description="Seconds for which a dead letter is kept; the default is two weeks. Dead"
-        " letters are deleted by age only, however many there are.",
+        description=(
+            "Seconds after which a dead letter is deleted (1209600 s are two weeks). "
+            "The number of dead letters is not limited."
+        ),
     )
 
 
@@ -292,11 +332,15 @@ class RetentionSpec(ApiModel):
 
     max_length: PositiveCount | None = Field(
         default=None,
-        description="Number of entries to keep, approximately. Older ones are trimmed once every"
-        " group has acknowledged them.",
+        description=(
+            "Number of entries to keep, approximately. Older entries are trimmed if "
+            "every group has acknowledged them. If absent, the number is not limited."
+        ),
     )
     max_age_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(
         default=None,
-        description="Seconds to keep entries. Older ones are trimmed once every group has"
-        " acknowledged them.",
+        description=(
+            "Seconds to keep an entry. Older entries are trimmed if every group has "
+            "acknowledged them. If absent, the age is not limited."
+        ),
     )

@@ -58,12 +58,16 @@ class PolicySelect(StrEnum):
 class ScalingPolicy(ApiModel):
     """How far the number of workers may move within a period."""
 
-    type: PolicyType = Field(description="What value counts: Pods, or Percent of the replicas.")
+    type: PolicyType = Field(
+        description=(
+            "Unit of value. Pods: a number of pods. Percent: a percentage of the current replicas."
+        )
+    )
     value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        description="The largest change within the period, in pods or percent."
+        description="Largest change within the period, in pods or percent."
     )
     period_seconds: Annotated[int, Field(ge=1, le=1800)] = Field(
-        description="Length of the period over which the change is counted."
+        description="Length of the period, in seconds."
     )
 
 
@@ -79,12 +83,12 @@ _UP: Final = (
 _DOWN: Final = (ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=15),)
 _ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
 _SELECT = (
-    "The policy that decides when there are several: the one that allows the largest change (Max),"
-    " or the smallest (Min). Disabled switches this direction off."
+    "Policy that applies if there are several. Max: the one that allows the largest change. Min: "
+    "the one that allows the smallest change. Disabled: no change in this direction."
 )
 _TOLERANCE = (
-    "Difference between the wanted and the present number of workers, in percent of the present"
-    " one, up to which the number stays."
+    "Largest difference between the wanted and the current number of workers, in percent of the"
+    " current number, that is ignored."
 )
 
 
@@ -93,12 +97,17 @@ class ScaleUpRules(ApiModel):
 
     stabilization_window_seconds: _Window = Field(
         default=0,
-        description="Seconds to look back: the smallest number wanted in that time counts. With 0"
-        " workers are added at once.",
+        description=(
+            "Seconds over which the smallest wanted number of workers is used. With 0 "
+            "workers are added immediately."
+        ),
     )
     policies: _Policies = Field(
         default=_UP,
-        description="Limits on how fast workers are added.",
+        description=(
+            "Limits on how fast workers are added. Default: 10 pods or 100 percent in "
+            "10 s, whichever is more."
+        ),
         json_schema_extra=_ATOMIC,
     )
     select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
@@ -110,12 +119,14 @@ class ScaleDownRules(ApiModel):
 
     stabilization_window_seconds: _Window = Field(
         default=60,
-        description="Seconds to look back: the largest number wanted in that time counts, so that a"
-        " short lull ends no workers.",
+        description=(
+            "Seconds over which the largest wanted number of workers is used, so that "
+            "a short lull removes no workers."
+        ),
     )
     policies: _Policies = Field(
         default=_DOWN,
-        description="Limits on how fast workers are removed.",
+        description="Limits on how fast workers are removed. Default: 100 percent in 15 s.",
         json_schema_extra=_ATOMIC,
     )
     select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
@@ -130,7 +141,7 @@ class BehaviorSpec(ApiModel):
 
     scale_up: ScaleUpRules = Field(
         default=ScaleUpRules(),
-        description="Limits on adding workers. From zero to one no limit applies.",
+        description="Limits on adding workers. They do not apply from 0 workers to 1.",
     )
     scale_down: ScaleDownRules = Field(
         default=ScaleDownRules(), description="Limits on removing workers."
@@ -152,42 +163,57 @@ class ScalingSpec(ApiModel):
 
     mode: ScalingMode = Field(
         default=DEFAULT_SCALING_MODE,
-        description="Who decides the number of workers. Auto: the operator, from the backlog."
-        " Manual: spec.replicas, which kubectl scale, a HorizontalPodAutoscaler or KEDA may set"
-        " through the scale subresource. Follow: another resource with the same workload, which"
-        " is in mode Auto and counts the demand of this group as well. Disabled: the operator does"
-        " not change the replicas of the workload.",
+        description=(
+            "Source of the number of workers. Auto: the operator, from the backlog. "
+            "Manual: spec.replicas, which kubectl scale, a HorizontalPodAutoscaler or "
+            "KEDA can set through the scale subresource. Follow: another resource "
+            "with the same workload and mode Auto, which counts the demand of this "
+            "group as well. Disabled: the operator does not change the replicas."
+        ),
     )
     combine: Combine = Field(
         default=Combine.SUM,
-        description="How the demands of all groups on this workload become one number, in mode"
-        " Auto. Sum: workers share their time between the streams. Max: each worker serves every"
-        " stream at its full rate, so that the greatest demand is enough for all.",
+        description=(
+            "Combination of the demands of all groups with this workload, in mode "
+            "Auto. Sum: workers share their time between the streams. Max: each "
+            "worker serves every stream at its full rate, so the greatest demand is "
+            "enough for all."
+        ),
     )
     min_replicas: Replicas = Field(
         default=0,
-        description="Smallest number of workers. With 0 an idle group runs no pod, and the first"
-        " new entry starts one.",
+        description=(
+            "Smallest number of workers. With 0 an idle group runs no pod, and the "
+            "next new entry starts one."
+        ),
     )
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
         default=10, description="Largest number of workers."
     )
     backlog_per_replica: PositiveCount = Field(
         default=100,
-        description="Number of entries of backlog (lag plus pending) for which one worker is"
-        " wanted.",
+        description="Number of entries of backlog (lag plus pending) per worker.",
     )
     drain_within_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="Seconds within which the backlog is to be processed: adds workers by the"
-        " measured rate per worker. Absent: backlogPerReplica and the rate of arrival decide.",
+        description=(
+            "Seconds within which the backlog should be processed, which adds workers "
+            "by the measured rate per worker. If absent, only backlogPerReplica and "
+            "the arrival rate count."
+        ),
     )
     cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = Field(
         default=60,
-        description="Seconds of zero backlog before the number of workers goes to zero.",
+        description=(
+            "Seconds without backlog after which the number of workers goes to 0, if "
+            "minReplicas is 0."
+        ),
     )
     behavior: BehaviorSpec = Field(
         default=BehaviorSpec(),
-        description="How fast the number of workers may move: the fields of HorizontalPodAutoscaler"
-        " v2, with tolerancePercent (an integer) in place of tolerance, and other defaults.",
+        description=(
+            "Limits on how fast the number of workers changes: the fields of "
+            "HorizontalPodAutoscaler v2, with other defaults, and with "
+            "tolerancePercent (an integer) instead of tolerance."
+        ),
     )

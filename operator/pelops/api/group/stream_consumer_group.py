@@ -46,13 +46,13 @@ class TargetRef(ApiModel):
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
-    api_version: ApiVersion = Field(
-        default="apps/v1", description="API version of the workload, such as apps/v1."
-    )
+    api_version: ApiVersion = Field(default="apps/v1", description="API version of the workload.")
     kind: KindName = Field(
         default="Deployment",
-        description="Kind of the workload: a Deployment, a StatefulSet, or anything else that has"
-        " a scale subresource (the operator's role must allow it).",
+        description=(
+            "Kind of the workload: Deployment, StatefulSet, or another kind that has "
+            "a scale subresource and that the operator's role allows."
+        ),
     )
     name: ObjectName = Field(description="Name of the workload, in the same namespace.")
 
@@ -78,12 +78,12 @@ _TEMPLATE_SCHEMA: dict[str, Any] = {
     "properties": {
         "spec": {
             "type": "object",
-            "description": "A PodSpec.",
+            "description": "Specification of the pods, as in kubectl explain pod.spec.",
             "required": ["containers"],
             "properties": {
                 "containers": {
                     "type": "array",
-                    "description": "The containers of the pod; at least one.",
+                    "description": "Containers of the pod, at least one.",
                     "minItems": 1,
                     "maxItems": 64,
                     "items": _CONTAINER,
@@ -136,7 +136,7 @@ _START_RULES = cel(
     ),
     Rule(
         rule="self == oldSelf",
-        message="startFrom cannot be changed: it counts only when the group is first created. Move"
+        message="startFrom is immutable: it applies only when the group is created. Move"
         " the position of a group that exists with XGROUP SETID",
         reason=RuleReason.FORBIDDEN,
     ),
@@ -144,44 +144,43 @@ _START_RULES = cel(
 _IMMUTABLE_STREAM = cel(
     Rule(
         rule="self == oldSelf",
-        message="stream cannot be changed: create another StreamConsumerGroup for another stream",
+        message="stream is immutable: create another StreamConsumerGroup for another stream",
         reason=RuleReason.FORBIDDEN,
     )
 )
 _SPEC_RULES = cel(
     Rule(
         rule="!has(self.targetRef) || !has(self.template)",
-        message="at most one of targetRef (workers of your own) and template (workers that the"
-        " operator runs) says who the workers are",
+        message="targetRef (existing workers) and template (workers that the operator runs) must"
+        " not both be set",
         field_path=".targetRef",
     ),
     Rule(
         rule="has(self.targetRef) || has(self.template) || !has(self.scaling)"
         " || self.scaling.mode == 'Disabled'",
-        message="scaling needs workers: name them in targetRef or template. Without either, as for"
-        " a group that a Spark job drives, there is nothing to scale",
+        message="scaling needs workers: set targetRef or template, or set scaling.mode: Disabled",
         field_path=".scaling",
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
         rule="has(self.targetRef) || has(self.template) || has(oldSelf.targetRef)"
         " || has(oldSelf.template) || self.replicas == oldSelf.replicas",
-        message="replicas cannot be changed without targetRef or template: there are no workers to"
-        " scale",
+        message="replicas cannot be changed without targetRef or template, because there are no"
+        " workers to scale",
         field_path=".replicas",
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
         rule="!has(self.template) || !has(self.containerName)"
         " || self.template.spec.containers.exists(c, c.name == self.containerName)",
-        message="containerName must name one of the template's containers",
+        message="containerName must be the name of a container of template",
         field_path=".containerName",
     ),
     Rule(
         rule="!has(self.template) || has(self.containerName)"
         " || size(self.template.spec.containers) == 1",
-        message="containerName must name the one of the template's containers that reads the"
-        " stream",
+        message="containerName is required, because template has several containers: set it to the"
+        " container that reads the stream",
         field_path=".containerName",
         reason=RuleReason.REQUIRED,
     ),
@@ -199,86 +198,119 @@ class StreamConsumerGroupSpec(ApiModel):
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
     redis: RedisSpec = Field(
-        description="Address of Redis (7.0 or later) or Valkey (7.2 or later), and the credentials."
-        " When a change leads to another server, the group is created or adopted there; on the"
-        " former server it stays as it is, with its entries, and nothing is copied."
+        description=(
+            "Address and credentials of Redis (7.0 or later) or Valkey (7.2 or "
+            "later). A change to another server creates or adopts the group there; "
+            "the group on the previous server stays as it is, and nothing is copied."
+        )
     )
     stream: Annotated[RedisName, Field(json_schema_extra=_IMMUTABLE_STREAM)] = Field(
-        description="Key of the stream. An empty stream is created when there is none. Cannot be"
-        " changed."
+        description=(
+            "Key of the stream. If it does not exist, an empty stream is created. Immutable."
+        )
     )
     group: RedisName | None = Field(
         default=None,
-        description="Name of the consumer group. It is created when it does not exist, and adopted"
-        " as it is when it does. Default: metadata.name. Cannot be changed.",
+        description=(
+            "Name of the consumer group. If it does not exist, it is created; if it "
+            "exists, it is adopted as it is. Immutable; default: metadata.name."
+        ),
     )
     start_from: Annotated[
         str, Field(min_length=1, max_length=41, json_schema_extra=_START_RULES)
     ] = Field(
         default="Beginning",
-        description="Position at which a group begins that the operator creates for the first time:"
-        " Beginning delivers what the stream holds, End only what is added later, an entry ID what"
-        " comes after it. It does not move a group that exists. Cannot be changed.",
+        description=(
+            "Position at which the operator creates a new group: Beginning delivers "
+            "all entries of the stream, End only entries that are added later, and an "
+            "entry ID the entries after it. The position of an existing group is not "
+            "changed. Immutable."
+        ),
     )
     target_ref: TargetRef | None = Field(
         default=None,
-        description="Workers of your own: a Deployment, or anything else with a scale subresource."
-        " The operator changes nothing of it but its replicas. At most one of targetRef and"
-        " template. With neither, the group is managed without workers, as for a Spark job.",
+        description=(
+            "Reference to existing workers: a Deployment, or another workload with a "
+            "scale subresource. The operator changes only its number of replicas. Set "
+            "at most one of targetRef and template; with neither, the group has no "
+            "workers here, as for a Spark job."
+        ),
     )
     template: PodTemplate | None = Field(
         default=None,
-        description="Workers that the operator runs: the pod template of a Deployment that it"
-        " creates and owns, with PELOPS_* variables added to the container that reads. At most one"
-        " of targetRef and template. The fields are those of kubectl explain"
-        " deployment.spec.template; this schema does not repeat them, because it would be far"
-        " larger and refuse fields of newer versions of Kubernetes. The API server checks them when"
-        " the Deployment is created, and WorkloadReady reports what it refuses.",
+        description=(
+            "Pod template of a Deployment that the operator creates and owns, with "
+            "PELOPS_* environment variables added to the container that reads the "
+            "stream. The fields are those of kubectl explain "
+            "deployment.spec.template; the API server checks them when the Deployment "
+            "is created, and the condition WorkloadReady reports errors. Set at most "
+            "one of targetRef and template."
+        ),
     )
     container_name: ContainerName | None = Field(
         default=None,
-        description="Name of the container that reads the stream. Required when template has"
-        " several containers. With targetRef it makes the restart of that container alone enough to"
-        " recover its entries; without it, all containers of the pod must have restarted.",
+        description=(
+            "Name of the container that reads the stream, required if template has "
+            "several containers. With targetRef, a restart of this container is "
+            "enough to recover its entries. If absent with targetRef, every container "
+            "of the pod must have restarted."
+        ),
     )
     worker_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the username and password that workers use, and their client"
-        " certificate if they have one. Default: the Secrets of redis.",
+        description=(
+            "Secret with the username and password of the workers, and their client "
+            "certificate if they use one. Default: the Secrets of spec.redis."
+        ),
     )
     replicas: Replicas = Field(
         default=1,
-        description="Number of workers when scaling.mode is Manual, and of a template without"
-        " scaling. kubectl scale sets it.",
+        description=(
+            "Number of workers if scaling.mode is Manual, or if template is set "
+            "without scaling. kubectl scale changes this field."
+        ),
     )
     scaling: ScalingSpec | None = Field(
         default=None,
-        description="Rules for the number of workers. Absent: targetRef keeps its own number, and"
-        " template runs spec.replicas.",
+        description=(
+            "Rules for the number of workers. If absent, the replicas of targetRef "
+            "are not changed, and template runs spec.replicas workers."
+        ),
     )
     recovery: RecoverySpec = Field(
         default=RecoverySpec(),
-        description="Rules for stuck entries: when an entry is stuck, and what a scan does with"
-        " it.",
+        description=(
+            "Rules for stuck entries: when an entry is stuck, and what a scan does with it."
+        ),
     )
     dead_letter: DeadLetterSpec = Field(
         default=DeadLetterSpec(),
-        description="The stream for entries that cannot be processed, and how long it keeps them.",
+        description=(
+            "Stream for entries that cannot be processed, and the time for which it keeps them."
+        ),
     )
     retention: RetentionSpec | None = Field(
         default=None,
-        description="Limits for entries that every group of the stream has acknowledged;"
-        " undelivered and pending entries are never trimmed. Of several resources on one stream the"
-        " larger limits count. Absent: the stream is never trimmed.",
+        description=(
+            "Limits at which the stream is trimmed; undelivered and pending entries "
+            "are never trimmed. If several resources have the same stream, the larger "
+            "limits apply. If absent, the stream is never trimmed."
+        ),
     )
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.RETAIN,
-        description="Effect of deleting this resource. Retain leaves the group as it is. Delete"
-        " destroys the group and its own keys, never the stream or its dead letters.",
+        description=(
+            "Effect of deleting this resource on the group in Redis. Retain: leaves "
+            "the group as it is. Delete: destroys the group and the keys that Pelops "
+            "created for it, but never the stream or the dead letters."
+        ),
     )
     suspend: bool = Field(
         default=False,
-        description="Only observe: change nothing in Redis and nothing of the workload.",
+        description=(
+            "Suspension of all changes to Redis and the workload. Pelops continues to "
+            "observe the group and to update the status."
+        ),
     )
 
     @property

@@ -15,7 +15,7 @@ _READY: Final = (
         name="Ready",
         type="string",
         path='.status.conditions[?(@.type=="Ready")].status',
-        description="True when everything that was asked for works.",
+        description="Status of the condition Ready.",
     ),
     PrinterColumn(
         name="Reason",
@@ -36,21 +36,21 @@ STREAM_CONSUMER_GROUP: Final = KindDefinition(
     plural="streamconsumergroups",
     singular="streamconsumergroup",
     short_names=("scg",),
-    description="A consumer group of a Redis stream, with its workers: the group is created, the"
-    " workers are run and scaled on what it still owes, stuck entries are recovered and those that"
-    " cannot be processed become dead letters.",
+    description="A consumer group of a Redis stream and its workers. Pelops creates the group, runs"
+    " the workers and scales them by the backlog, recovers stuck entries, and moves entries that"
+    " cannot be processed to a dead-letter stream.",
     spec=StreamConsumerGroupSpec,
     status=StreamConsumerGroupStatus,
     rules=(
         Rule(
             rule="size(self.metadata.name) <= 52",
-            message="metadata.name must have at most 52 characters: the names of what the operator"
-            " makes for it are longer",
+            message="metadata.name must have at most 52 characters, because the objects that the"
+            " operator creates for the resource have longer names",
         ),
         Rule(
             rule="(has(self.spec.group) ? self.spec.group : self.metadata.name)"
             " == (has(oldSelf.spec.group) ? oldSelf.spec.group : oldSelf.metadata.name)",
-            message="group cannot be changed: create another StreamConsumerGroup for another group",
+            message="group is immutable: create another StreamConsumerGroup for another group",
             field_path=".spec.group",
             reason=RuleReason.FORBIDDEN,
         ),
@@ -61,26 +61,27 @@ STREAM_CONSUMER_GROUP: Final = KindDefinition(
             name="Lag",
             type="string",
             path=".status.summary.lag",
-            description="Number of entries not yet delivered, those of the retry stream included.",
+            description="Number of undelivered entries, including those of the retry stream.",
         ),
         PrinterColumn(
             name="Pending",
             type="integer",
             path=".status.group.pending",
-            description="Number of entries delivered and not yet acknowledged, those of the retry"
-            " stream included.",
+            description="Number of pending entries (delivered, not acknowledged), including those "
+            "of"
+            " the retry stream.",
         ),
         PrinterColumn(
             name="Stuck",
             type="integer",
             path=".status.recovery.stuck",
-            description="Number of pending entries that are stuck; empty while that is not known.",
+            description="Number of stuck entries; empty if unknown.",
         ),
         PrinterColumn(
             name="Oldest",
             type="date",
             path=".status.group.oldestPendingTime",
-            description="Age of the oldest pending entry; empty when nothing is pending.",
+            description="Age of the oldest pending entry; empty if no entry is pending.",
         ),
         PrinterColumn(
             name="DLQ",
@@ -92,7 +93,7 @@ STREAM_CONSUMER_GROUP: Final = KindDefinition(
             name="Replicas",
             type="string",
             path=".status.summary.replicas",
-            description="Ready workers of wanted workers.",
+            description="Ready and desired replicas, such as 2/3.",
         ),
         PrinterColumn(
             name="Stream",
@@ -112,7 +113,7 @@ STREAM_CONSUMER_GROUP: Final = KindDefinition(
             name="Desired",
             type="integer",
             path=".status.desiredReplicas",
-            description="Number of workers wanted.",
+            description="Desired number of replicas.",
             is_wide=True,
         ),
         PrinterColumn(
@@ -152,15 +153,16 @@ STREAM_AUDIT: Final = KindDefinition(
     plural="streamaudits",
     singular="streamaudit",
     short_names=("saudit",),
-    description="A scheduled account of what became of every entry: streams are archived, and each"
-    " entry of a window is acknowledged, in flight, stuck, dead-lettered or lost, with evidence.",
+    description="A scheduled audit of Redis streams. It archives the entries and reports, with"
+    " evidence, whether each of them was acknowledged, is in flight or stuck, became a dead letter"
+    " or was lost.",
     spec=StreamAuditSpec,
     status=StreamAuditStatus,
     rules=(
         Rule(
             rule=f"size(self.metadata.name) <= {LONGEST_NAME}",
-            message=f"metadata.name must have at most {LONGEST_NAME} characters: the names of the"
-            " CronJob and of its Jobs are longer",
+            message=f"metadata.name must have at most {LONGEST_NAME} characters, because the"
+            " CronJob and its Jobs have longer names",
         ),
     ),
     columns=(
@@ -169,19 +171,20 @@ STREAM_AUDIT: Final = KindDefinition(
             name="Verdict",
             type="string",
             path=".status.summary.verdict",
-            description="The worst verdict of all groups.",
+            description="Worst verdict of all groups.",
         ),
         PrinterColumn(
             name="Lost",
             type="integer",
             path=".status.summary.lost",
-            description="Number of entries that are proven lost and not acknowledged by a person.",
+            description="Number of entries that are proven lost and that no person has "
+            "acknowledged.",
         ),
         PrinterColumn(
             name="Stuck",
             type="integer",
             path=".status.summary.stuck",
-            description="Number of entries that are stuck.",
+            description="Number of stuck entries.",
         ),
         PrinterColumn(
             name="Dead",
@@ -199,7 +202,7 @@ STREAM_AUDIT: Final = KindDefinition(
             name="Groups",
             type="string",
             path=".status.summary.groups",
-            description="Audited groups of all groups that are to be audited.",
+            description="Number of audited groups and of all groups, such as 2/3.",
             is_wide=True,
         ),
         PrinterColumn(

@@ -11,6 +11,7 @@ every field described.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -75,7 +76,7 @@ def _convert(node: Mapping[str, Any], place: _Place) -> Schema:
     if converted.get("type") == "integer":
         converted.setdefault("format", _integer_format(converted))
     if "description" in converted:
-        converted["description"] += render_default_sentence(converted)
+        converted["description"] += render_default_sentence(converted, place.path)
     return _in_order(converted)
 
 
@@ -132,12 +133,22 @@ def _convert_plain(keyword: str, value: Any, place: _Place) -> Schema:
     raise place.error(f"{keyword}={value!r} means nothing to Kubernetes")
 
 
-def render_default_sentence(schema: Mapping[str, Any]) -> str:
-    """Return what ends a field's description; `kubectl explain` shows defaults in no other way."""
+def render_default_sentence(schema: Mapping[str, Any], path: str) -> str:
+    """Return what ends a field's description; `kubectl explain` shows defaults in no other way.
+
+    The unit follows from the name of the field, the last part of `path`.
+    """
     default = schema.get("default")
-    if default is None or isinstance(default, Mapping):
+    if default is None or isinstance(default, Mapping | list | tuple):
         return ""
-    return f" Default: {json.dumps(default, ensure_ascii=False)}."
+    if isinstance(default, str) and _PLAIN.fullmatch(default):
+        return f" Default: {default}."
+    unit = next((unit for ending, unit in _UNITS.items() if path.endswith(ending)), "")
+    return f" Default: {json.dumps(default, ensure_ascii=False)}{unit}."
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/.]+")  # a text that needs no quotes in a sentence
+_UNITS: Final = {"Seconds": " s", "Bytes": " bytes", "Percent": "%"}
 
 
 def _without_none(value: Any) -> Any:

@@ -146,7 +146,7 @@ class AuditActions:
             self._cleared.add(uid)
 
         return PlannedAction(
-            part=AuditPart.JOB, what=f"removing {reported.kind} {reported.name}", do=write
+            part=AuditPart.JOB, what=f"delete {reported.kind} {reported.name}", do=write
         )
 
     def _remove_cron_job(self, observed: ObservedAudit) -> PlannedAction | None:
@@ -162,7 +162,7 @@ class AuditActions:
             name = (metadata["namespace"], metadata["name"])
             self._cache.remove_deleted(CRON_JOB, name, metadata["uid"], writer=STREAM_AUDIT)
 
-        what = f"removing CronJob {metadata['name']}, in whose place a Spark operator runs"
+        what = f"delete CronJob {metadata['name']}, because a Spark operator runs the audit"
         return PlannedAction(part=AuditPart.JOB, what=what, do=write)
 
     def _apply_cron_job(
@@ -185,7 +185,7 @@ class AuditActions:
                 memory.settled = _settled(answer, fingerprint)
             self._cache.put_answer(CRON_JOB, answer, writer=STREAM_AUDIT)
 
-        what = f"applying CronJob {name}" if live else f"creating CronJob {name}"
+        what = f"update CronJob {name}" if live else f"create CronJob {name}"
         return PlannedAction(
             part=AuditPart.JOB,
             what=what,
@@ -215,7 +215,7 @@ class AuditActions:
             answer = await self._api.merge(address, body, manager=MANAGER)
             self._cache.put_answer(STREAM_AUDIT, answer, writer=STREAM_AUDIT)
 
-        return PlannedAction(part=AuditPart.RESOURCE, what=f"acknowledging {asked}", do=write)
+        return PlannedAction(part=AuditPart.RESOURCE, what=f"acknowledge {asked}", do=write)
 
 
 def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
@@ -268,7 +268,7 @@ class SparkActions:
             if live is not None and _version(answer) == _version(live):
                 memory.settled = settled
 
-        what = f"applying ScheduledSparkApplication {body['metadata']['name']}"
+        what = f"apply ScheduledSparkApplication {body['metadata']['name']}"
         return PlannedAction(
             part=AuditPart.JOB,
             what=what,
@@ -298,7 +298,7 @@ class SparkActions:
             except Conflict:
                 await self._check_owner(audit, body["metadata"]["name"])
 
-        what = f"creating SparkApplication {body['metadata']['name']}"
+        what = f"create SparkApplication {body['metadata']['name']}"
         return PlannedAction(
             part=AuditPart.JOB,
             what=what,
@@ -313,7 +313,7 @@ class SparkActions:
             return None
         return PlannedAction(
             part=AuditPart.JOB,
-            what="removing old SparkApplications",
+            what="delete old SparkApplications",
             do=partial(self._delete, SPARK_APPLICATION, surplus),
         )
 
@@ -546,4 +546,4 @@ async def _try(clearing: Awaitable[object]) -> None:
     try:
         await clearing
     except PelopsError as error:
-        log.info("cannot clear what the audit recorded: %s", error)
+        log.info("Could not delete the records of the audit in Redis: %s", error)

@@ -139,7 +139,7 @@ class SparkObserver:
                 found = await self._api.find(address)
                 live = [] if found is None else [found]
         except (NotFound, Forbidden) as error:
-            return SparkObservation(problem=_missing(kind, error))
+            return SparkObservation(problem=backend_missing(kind, error))
         ours = tuple(one for one in live if is_owned(one, metadata.uid))
         if is_apache:
             return SparkObservation(live=ours, runs=application_runs(ours))
@@ -155,7 +155,7 @@ class SparkObserver:
         try:
             runs = await self._api.list_all(kind, metadata.namespace, selector=selector)
         except (NotFound, Forbidden) as error:
-            return SparkObservation(live=live, problem=_missing(kind, error))
+            return SparkObservation(live=live, problem=backend_missing(kind, error))
         return SparkObservation(live=live, runs=scheduled_runs(live[0] if live else None, runs))
 
 
@@ -213,7 +213,7 @@ class AuditObserver:
                 continue
             keys = (await self._connections.access_of(plan.redis, secret, namespace)).secret_keys
             if not keys or not keys.issuperset(needed):
-                return _secret_missing(path, f"{namespace}/{secret.name}", needed)
+                return secret_missing(path, f"{namespace}/{secret.name}", needed)
         return await self._refused_secret(plan, namespace)
 
     async def _refused_secret(self, plan: AuditPlan, namespace: str) -> Finding | None:
@@ -344,13 +344,16 @@ def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding:
+def secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding:
+    """A Secret that the job of an audit needs is missing, or has not all its keys."""
     keys = " and ".join(needed or ("username", "password"))
     return Finding(
         reason=Reason.SECRET_MISSING,
         message=(
-            f"Secret {secret} of {field} does not exist, cannot be read, or has not all keys "
-            f"that the job needs: add {keys}. Pelops continues as soon as it has them"
+            f"Secret {secret} of {field} does not exist, cannot be read, or does not have all "
+            "keys that "
+            f"the job needs: {keys}. Create the Secret, or add the keys; Pelops retries "
+            "automatically"
         ),
     )
 
@@ -367,7 +370,8 @@ def name_taken(kind: Kind, name: str) -> Finding:
     return Finding(
         reason=Reason.NAME_TAKEN,
         message=(
-            f"{kind.kind} {name} exists and this StreamAudit did not create it: delete or rename it"
+            f"{kind.kind} {name} exists, but was not created for this StreamAudit: delete it, or "
+            "rename the StreamAudit"
         ),
         is_terminal=True,
     )
@@ -395,7 +399,8 @@ def job_reference(audit: StreamAudit) -> dict[str, str]:
     return {**reference, "name": audit_job_name(audit.metadata.name)}
 
 
-def _missing(kind: Kind, error: Exception) -> Finding:
+def backend_missing(kind: Kind, error: Exception) -> Finding:
+    """The kind of a Spark operator is not there, or may not be used."""
     return Finding(
         reason=Reason.BACKEND_MISSING,
         message=(

@@ -134,7 +134,7 @@ class GroupActions:
             change = self._finalizer.add if wanted else self._finalizer.remove
             await change(resource.metadata)
 
-        what = "adding the finalizer" if wanted else "removing the finalizer"
+        what = "add the finalizer" if wanted else "remove the finalizer"
         return PlannedAction(part=GroupPart.RESOURCE, what=what, do=write)
 
     def _provision(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
@@ -168,7 +168,7 @@ class GroupActions:
             if provisioned.creation is not None:
                 memory.holders = None
                 memory.last_seen = None  # a group that was made anew has not gone back
-            return _report_creation(provisioned.creation)
+            return build_creation_event(provisioned.creation)
 
         return PlannedAction(
             part=GroupPart.GROUP,
@@ -178,7 +178,7 @@ class GroupActions:
         )
 
 
-def _report_creation(creation: GroupCreation | None) -> Happening | None:
+def build_creation_event(creation: GroupCreation | None) -> Happening | None:
     """A group that was there is made by one replica alone, and that one tells."""
     if creation is None:
         return None
@@ -220,7 +220,7 @@ class GroupDeletion:
         note, is_loss = decision.message, False
         if decision.action is CleanupAction.DESTROY:
             note, is_loss = await self._destroy(resource, memory.owned)
-        return _happening(decision, note, is_loss=is_loss) if note else None
+        return report_removed(decision, note, is_loss=is_loss) if note else None
 
     async def _destroy(
         self, resource: StreamConsumerGroup, owned: OwnedGroup | None
@@ -240,7 +240,7 @@ class GroupDeletion:
             return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
         if destroyed.verdict is DestroyVerdict.ABSENT:
             return "", False  # most often another replica was faster, and reports it
-        return f"Did not destroy group {keys.group}: another resource manages it", False
+        return f"Did not destroy group {keys.group}: another StreamConsumerGroup manages it", False
 
 
 def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
@@ -252,7 +252,7 @@ def report_abandoned(problem: str) -> Happening:
     """A resource goes whose spec cannot be read: nobody can say what to destroy."""
     note = (
         "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
-        f"read: {problem}"
+        f"parsed: {problem}"
     )
     return Happening(type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note)
 
@@ -264,16 +264,17 @@ def describe_destroyed(keys: GroupKeys, copies: int) -> str:
         return note
     return (
         f"{note}. Its retry stream {keys.retry} was deleted with at least {copies} copies of stuck "
-        "entries that were not acknowledged; while the stream contains the originals, a new group "
-        "with startFrom: Beginning delivers them"
+        "entries that were not acknowledged. While the stream contains the originals, a new group "
+        "with startFrom: Beginning delivers them again"
     )
 
 
-def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
-    left_behind = decision.reason is Reason.GROUP_NOT_DESTROYED
+def report_removed(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
+    """The Event for a resource that was deleted."""
+    is_left = decision.reason is Reason.GROUP_NOT_DESTROYED
     return Happening(
-        type="Warning" if left_behind or is_loss else "Normal",
-        reason=Reason.GROUP_NOT_DESTROYED if left_behind else Reason.GROUP_REMOVED,
+        type="Warning" if is_left or is_loss else "Normal",
+        reason=decision.reason,
         action="Delete",
         note=note,
     )
@@ -427,7 +428,11 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         try:
             await release_group(owned.server, owned.keys, owned.owner)
         except PelopsError as error:
-            log.info("cannot let go of the group: %s", error, extra={"resource": "/".join(name)})
+            log.info(
+                "Could not remove the ownership record of the group: %s",
+                error,
+                extra={"resource": "/".join(name)},
+            )
         return None
 
     def forget(self, name: Name) -> None:

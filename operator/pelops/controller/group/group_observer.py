@@ -373,7 +373,7 @@ def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation
     return Finding(
         reason=Reason.NAME_TAKEN,
         message=(
-            f"{workload.target} exists but was not created by Pelops for this resource: delete or "
+            f"{workload.target} exists, but was not created by Pelops for this resource: delete or "
             "rename it, or name it in spec.targetRef instead of spec.template"
         ),
         is_terminal=True,

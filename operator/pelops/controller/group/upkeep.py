@@ -109,7 +109,7 @@ class UpkeepActions:
             answer = await self._api.merge(address, body, manager=MANAGER)
             self._cache.put(STREAM_CONSUMER_GROUP, answer)
 
-        return PlannedAction(part=GroupPart.RESOURCE, what=f"acknowledging {asked}", do=write)
+        return PlannedAction(part=GroupPart.RESOURCE, what=f"acknowledge {asked}", do=write)
 
     def _return_copies(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
         """What nobody was given yet of a retry stream that is no longer asked for goes back.
@@ -152,7 +152,7 @@ class UpkeepActions:
                 occurrence=f"{keys.retry}/{now.timestamp():.3f}",
             )
 
-        what = "moving the copies of the former retry stream back to the stream"
+        what = "move the copies of the former retry stream back to the stream"
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write)
 
     def _record_dropped(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
@@ -182,7 +182,7 @@ class UpkeepActions:
                 occurrence=str(dropped.observed),
             )
 
-        what = "recording that consumers were deleted with entries pending"
+        what = "record that consumers with pending entries were deleted"
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write)
 
     def _trim(self, work: _Upkeep) -> PlannedAction | None:
@@ -198,7 +198,7 @@ class UpkeepActions:
                 calls += 1
 
         return PlannedAction(
-            part=GroupPart.GROUP, what="trimming the stream", do=write, is_routine=True
+            part=GroupPart.GROUP, what="trim the stream", do=write, is_routine=True
         )
 
     def _limits(self, resource: StreamConsumerGroup) -> RetentionSpec | None:
@@ -244,7 +244,7 @@ class _Upkeep:
             await record_loss(self.server, self.keys, self.observed.owner, loss, first_id=None)
 
         return PlannedAction(
-            part=GroupPart.GROUP, what="recording a loss: the stream lacks entries", do=write
+            part=GroupPart.GROUP, what="record that the stream lost entries", do=write
         )
 
     def hold(self, memory: GroupMemory) -> PlannedAction | None:
@@ -263,7 +263,9 @@ class _Upkeep:
             memory.last_seen = LastSeen.of(self.stream)
 
         return PlannedAction(
-            part=GroupPart.GROUP, what="holding recovery: the group went back", do=write
+            part=GroupPart.GROUP,
+            what="delay recovery, because the position of the group went back",
+            do=write,
         )
 
     def record_loss(self) -> PlannedAction | None:
@@ -277,7 +279,11 @@ class _Upkeep:
                 self.server, self.keys, self.observed.owner, loss, first_id=self.stream.first_id
             )
 
-        return PlannedAction(part=GroupPart.GROUP, what="recording a loss of entries", do=write)
+        return PlannedAction(
+            part=GroupPart.GROUP,
+            what="record that entries were trimmed before their delivery",
+            do=write,
+        )
 
     def remember(self) -> PlannedAction | None:
         """The position, from which a group that is lost begins anew."""
@@ -288,7 +294,7 @@ class _Upkeep:
             await remember_position(self.server, self.keys, self.observed.owner)
 
         return PlannedAction(
-            part=GroupPart.GROUP, what="remembering the position", do=write, is_routine=True
+            part=GroupPart.GROUP, what="record the position of the group", do=write, is_routine=True
         )
 
     def note_retry_wait(self) -> PlannedAction | None:
@@ -300,7 +306,7 @@ class _Upkeep:
         async def write() -> None:
             await note_retry_wait(self.server, self.keys, self.observed.owner, forget=not notes)
 
-        what = "noting what waits in the retry stream"
+        what = "record that copies wait in the retry stream"
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write, is_routine=True)
 
     def trim_retry(self) -> PlannedAction | None:
@@ -311,7 +317,7 @@ class _Upkeep:
         async def write() -> None:
             await trim_retry_stream(self.server, self.keys, self.observed.owner)
 
-        what = "trimming the retry stream"
+        what = "trim the retry stream"
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write, is_routine=True)
 
     def expire(self, memory: GroupMemory) -> PlannedAction | None:
@@ -335,19 +341,10 @@ class _Upkeep:
             memory.expired_at, memory.expired_to = None if may_continue else now, after
             if not letters:
                 return None
-            return Happening(
-                type="Normal",
-                reason=Reason.DEAD_LETTERS_EXPIRED,
-                action="Expire",
-                note=(
-                    f"Deleted {letters} dead letters of {self.keys.dead_letter} that were older "
-                    f"than {kept}"
-                ),
-                occurrence=str(last),
-            )
+            return report_expired(self.keys, letters, seconds, occurrence=str(last))
 
         return PlannedAction(
-            part=GroupPart.GROUP, what="looking for old letters", do=write, is_routine=True
+            part=GroupPart.GROUP, what="delete expired dead letters", do=write, is_routine=True
         )
 
     def _is_reported(self, change: PositionChange) -> bool:
@@ -355,6 +352,21 @@ class _Upkeep:
         if back is None:
             return False
         return back.after == change.after or (change.seen is not None and back.since >= change.seen)
+
+
+def report_expired(keys: GroupKeys, count: int, seconds: int, *, occurrence: str) -> Happening:
+    """The Event for `count` dead letters that were kept for `seconds`."""
+    letters = "1 dead letter" if count == 1 else f"{count} dead letters"
+    return Happening(
+        type="Normal",
+        reason=Reason.DEAD_LETTERS_EXPIRED,
+        action="Expire",
+        note=(
+            f"Deleted {letters} from {keys.dead_letter}: older than "
+            f"spec.deadLetter.retentionSeconds ({seconds} s)"
+        ),
+        occurrence=occurrence,
+    )
 
 
 def find_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:

@@ -91,7 +91,7 @@ class WorkloadActions:
                 memory.settled = _settled(answer, fingerprint)
             self._cache.put(DEPLOYMENT, answer)
 
-        what = f"applying Deployment {name[1]}" if live else f"creating Deployment {name[1]}"
+        what = f"update Deployment {name[1]}" if live else f"create Deployment {name[1]}"
         spec = resource.spec
         return PlannedAction(
             part=GroupPart.WORKLOAD,
@@ -113,7 +113,7 @@ class WorkloadActions:
             await self._api.delete(_address(name), uid=uid)
             self._cache.remove(DEPLOYMENT, name, uid)
 
-        what = f"removing Deployment {name[1]}, for which there is no template any more"
+        what = f"delete Deployment {name[1]}, because spec.template was removed"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
     def _scale(self, observed: ObservedGroup) -> PlannedAction | None:
@@ -128,7 +128,7 @@ class WorkloadActions:
             await self._name_victims(observed, replicas)
             await self._targets.scale(workload.target, replicas)
 
-        what = f"scaling {workload.target} from {workload.wished} to {replicas}"
+        what = f"scale {workload.target} from {workload.wished} to {replicas} replicas"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
     async def _name_victims(self, observed: ObservedGroup, replicas: int) -> None:
@@ -191,7 +191,7 @@ class BudgetActions:
         known = self._cache.budgets.get(name)
         is_ours = known is not None and known.controller_uid == metadata.uid
         if resource.spec.template is None:
-            why = "for which there is no template any more"
+            why = "because spec.template was removed"
             return self._remove(name, known, why) if known and is_ours else None
         other = self._cache.budgets.find_other(
             *(metadata.namespace, metadata.name, worker_labels(resource)), besides=metadata.uid
@@ -221,8 +221,8 @@ class BudgetActions:
                     await self._delete(name, known)
                     return None
                 memory.budget_refused_until = self._cache.clock() + REFUSED_S
-                log.warning("%s was refused: %s", name[1], error)
-                return _refused(name, error)
+                log.warning("Could not apply PodDisruptionBudget %s: %s", name[1], error)
+                return report_budget_refused(name[1], error)
             self._cache.put(DISRUPTION_BUDGET, answer)
             live = self._cache.budgets.get(name)
             if live is not None and not is_as_built(body, live):
@@ -230,23 +230,15 @@ class BudgetActions:
                 memory.budget_settled = _settled_budget(live, body)
             return None
 
-        what = f"{'applying' if known else 'creating'} PodDisruptionBudget {name[1]}"
+        what = f"{'update' if known else 'create'} PodDisruptionBudget {name[1]}"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
     def _give_way(self, name: Name, known: Budget, other: str) -> PlannedAction:
         return self._remove(
             name,
             known,
-            f"since PodDisruptionBudget {other} selects the same pods",
-            Happening(
-                type="Normal",
-                reason=Reason.POD_DISRUPTION_BUDGET_CONFLICT,
-                action="Protect",
-                note=f"PodDisruptionBudget {other} selects the workers as well, and Kubernetes "
-                "does not evict a pod that two budgets select: deleted PodDisruptionBudget "
-                f"{name[1]}",
-                occurrence=known.uid,
-            ),
+            f"because PodDisruptionBudget {other} selects the same pods",
+            report_budget_conflict(name[1], other, occurrence=known.uid),
         )
 
     def _remove(
@@ -256,7 +248,7 @@ class BudgetActions:
             await self._delete(name, known)
             return happening
 
-        what = f"removing PodDisruptionBudget {name[1]}, {why}"
+        what = f"delete PodDisruptionBudget {name[1]}, {why}"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
     async def _delete(self, name: Name, known: Budget) -> None:
@@ -264,13 +256,27 @@ class BudgetActions:
         self._cache.remove(DISRUPTION_BUDGET, name, known.uid)
 
 
-def _refused(name: Name, error: Exception) -> Happening:
+def report_budget_conflict(name: str, other: str, *, occurrence: str) -> Happening:
+    """The Event for a PodDisruptionBudget that was deleted because of another one."""
+    return Happening(
+        type="Normal",
+        reason=Reason.POD_DISRUPTION_BUDGET_CONFLICT,
+        action="Protect",
+        note=f"Deleted PodDisruptionBudget {name}: PodDisruptionBudget {other} selects the same "
+        "pods, and Kubernetes does not evict a pod that two PodDisruptionBudgets select",
+        occurrence=occurrence,
+    )
+
+
+def report_budget_refused(name: str, error: Exception) -> Happening:
+    """The Event for a PodDisruptionBudget that Kubernetes refuses."""
     return Happening(
         type="Warning",
         reason=Reason.POD_DISRUPTION_BUDGET_REFUSED,
         action="Protect",
-        note=f"PodDisruptionBudget {name[1]} cannot be created, so a drain may evict all workers "
-        f"at once: {error}",
+        note=f"Could not create PodDisruptionBudget {name}: {error}. The workers run without "
+        "it: draining nodes can evict all of them at once. Correct the RBAC rules, the quota or "
+        "the admission policy that refuses it; Pelops retries automatically",
     )
 
 

@@ -44,11 +44,18 @@ class DryRuns:
         _measure(name, before or DryRun(), found)
         self._make_due(name)
         if found.outcomes and (before is None or before.outcomes != found.outcomes):
-            note = found.describe()
-            happening = Happening(
-                type="Normal", reason=Reason.DRY_RUN, action="DryRun", note=note, occurrence=""
-            )
-            await self._reporter.report(metadata, happening)
+            await self._reporter.report(metadata, report_dry_run(found))
+
+
+def report_dry_run(found: DryRun) -> Happening:
+    """The Event for a dry run."""
+    return Happening(
+        type="Normal",
+        reason=Reason.DRY_RUN,
+        action="DryRun",
+        note=found.describe(),
+        occurrence="",
+    )
 
 
 def _measure(name: Name, before: DryRun, found: DryRun) -> None:

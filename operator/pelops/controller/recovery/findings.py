@@ -122,7 +122,9 @@ class Findings:
         tally = self.by_owner.setdefault(owner, OwnerTally())
         tally.requeued += batch.moved
         tally.gone += batch.gone
-        tally.why = cutoff.message if cutoff is not None else "idle beyond the processing timeout"
+        tally.why = (
+            cutoff.message if cutoff is not None else "idle for longer than the processing timeout"
+        )
         tally.first = tally.first or batch.first_recovered
         tally.cutoff_reason = cutoff.reason.value if cutoff is not None else ""
         self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner] += batch.moved
@@ -233,10 +235,10 @@ class Findings:
     def _report_rest(self) -> Iterator[Happening]:
         if self.dangling:
             note = (
-                "Pending entries were trimmed or deleted from the stream while their workers "
-                f"process them (lowest ID {self.lowest_dangling}): if such a worker fails, its "
-                "entry cannot be delivered again. Find what trims or deletes entries before they "
-                "are acknowledged"
+                "Pending entries were trimmed or deleted from the stream while workers process "
+                f"them (lowest ID {self.lowest_dangling}): if such a worker fails, its entry "
+                "cannot be delivered again. Find out what trims or deletes entries before they are "
+                "acknowledged (XADD MAXLEN, XTRIM, XDEL)"
             )
             occurrence = str(self.lowest_dangling)
             yield _report("Warning", Reason.PENDING_ENTRY_DELETED, "Observe", note, occurrence)
@@ -246,7 +248,9 @@ class Findings:
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
             more = len(self.removed) - MOST_NAMES
-            note = f"Removed consumers without pending entries whose pods are gone: {shown}"
+            note = (
+                f"Removed consumers without pending entries, because their pods have ended: {shown}"
+            )
             note += f" and {more} more" if more > 0 else ""
             yield _report("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
@@ -256,20 +260,22 @@ class Findings:
 
 
 def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
-    shown = f"consumer {owner}" if owner else "no consumer"
+    shown = f"consumer {owner}" if owner else "deleted consumers"
     if tally.requeued:
         note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
         yield _report("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
         note = (
-            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream: processing failed "
-            "more often than spec.recovery.maxRetries allows"
+            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream, because "
+            "processing failed more often than spec.recovery.maxRetries allows. See the last "
+            "fields of each dead letter for the reason"
         )
         yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:
         note = (
-            f"Acknowledged {_entries(tally.gone)} of {shown} that had been trimmed or deleted "
-            "while pending, and recorded them in the dead-letter stream with reason PayloadGone"
+            f"Acknowledged {_entries(tally.gone)} of {shown}, because their body had been trimmed "
+            "or deleted while they were pending. The dead-letter stream has their IDs, with reason "
+            "PayloadGone. Find out what trims or deletes entries before they are acknowledged"
         )
         yield _report("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
@@ -279,7 +285,7 @@ def _report_many(reported: list[tuple[str, OwnerTally]]) -> Happening:
     note = (
         f"Of {len(reported)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
         f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, acknowledged "
-        f"{sum(t.gone for t in tallies)} that had been trimmed or deleted while pending"
+        f"{sum(t.gone for t in tallies)} whose body had been trimmed or deleted while pending"
     )
     is_bad = any(tally.dead or tally.gone for tally in tallies)
     reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED

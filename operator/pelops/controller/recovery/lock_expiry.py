@@ -38,10 +38,14 @@ RECHECK_S: Final = 10.0  # while it is wrong: somebody may be mending it
 LIMITS: Final = Limits(deadline_s=5.0, per_namespace=64, per_endpoint=64)
 
 UNSEEN: Final = (
-    "notifications are asked for and cannot be seen: set notify-keyspace-events to Ex on every "
-    "master, or spec.recovery.tuning.keyspaceNotifications to false"
+    "Pelops does not receive keyspace notifications: set notify-keyspace-events to Ex on every "
+    "master, or spec.recovery.tuning.keyspaceNotifications to false. Until then only scans recover "
+    "entries whose lock expired"
 )
-_DENIED: Final = "notifications are asked for and cannot be seen: {}"
+_DENIED: Final = (
+    "Pelops does not receive keyspace notifications: {}. Until then only scans recover entries "
+    "whose lock expired"
+)
 
 Connect = Callable[[StreamConsumerGroup], Awaitable[tuple[Server, GroupKeys]]]
 RequestScan = Callable[[Name, str], None]

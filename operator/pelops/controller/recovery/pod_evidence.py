@@ -92,10 +92,10 @@ async def _observe_pod(api: KubeApi, namespace: str, name: str, observed: Observ
     except NotFound:
         observed.pods[name] = None
     except Forbidden as error:
-        message = f"pods may not be read, so only idle time decides: {error}"
+        message = f"the operator may not read pods, so only the processing timeout applies: {error}"
         observed.doubts[name] = no_cutoff(LivenessReason.FORBIDDEN, message)
     except KubernetesError as error:
-        message = f"pod {name} cannot be read, so only the processing timeout applies: {error}"
+        message = f"pod {name} could not be read, so only the processing timeout applies: {error}"
         observed.doubts[name] = no_cutoff(LivenessReason.UNREADABLE, message)
 
 
@@ -330,7 +330,7 @@ class LivenessEvidence:
         self, question: LivenessQuestion, case: _Case, observed: ObservedPods
     ) -> Judgement:
         if case.match.is_unknown:
-            message = f"{case.consumer} is the name of no pod of {question.workload.target}"
+            message = f"{case.consumer} does not match any pod of {question.workload.target}"
             return Judgement(cutoff=no_cutoff(LivenessReason.UNKNOWN, message), match=case.match)
         doubt = next(
             (observed.doubts[name] for name in case.names if name in observed.doubts), None

@@ -297,7 +297,9 @@ class StreamScan:
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
         self._ground.findings.skipped += len(entries) - len(stuck)
         death = decide_idle_death(cutoff)
-        order = self._order(owner, f"idle for more than {limit.total_seconds():g} s", death)
+        order = self._order(
+            owner, f"idle for more than {limit.total_seconds():g} s (processing timeout)", death
+        )
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
         # lock or the like keeps it, or this is a dry run.
@@ -413,7 +415,7 @@ async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> 
         plan = plan.after(done.retry_batch)
     if rest is not None and rest.settlements:
         done = await offer_entries(
-            ground.server, ground.act, plan, rest, reason="offered to workers that claim"
+            ground.server, ground.act, plan, rest, reason="offered to claiming workers"
         )
         ground.findings.offer(rest, done)
         plan = plan.after(done.retry_batch)
@@ -431,7 +433,8 @@ def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     locks = _locks(ground, [one.entry_id for one in owner.settlements])
     attempts = max((one.attempts for one in owner.settlements), default=0)
     error = (
-        f"its worker failed {attempts} times while it held the entry, the last time in isolation"
+        f"the worker failed {attempts} times while it processed the entry, the last time in "
+        "isolation"
     )
     if owner.is_idle:
         error = (

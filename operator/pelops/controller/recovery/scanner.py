@@ -394,7 +394,7 @@ class Scanner:
         manifest = self._parts.cache.resources.get(name)
         if manifest is None:
             return
-        SCANS.labels(Trigger.SCAN.value, "broken").inc()
+        SCANS.labels(Trigger.SCAN.value, "error").inc()
         finding = diagnose(error)
         await self._parts.reporter.report(
             ObjectMeta.model_validate(manifest["metadata"]),
@@ -419,7 +419,7 @@ class Scanner:
             log.debug("not scanned: %s", error, extra=where)
             return "not-ready", AFTER_FAILURE
         except PelopsError as error:
-            log.info("the scan failed: %s", error, extra=where)
+            log.info("Could not scan the group: %s", error, extra=where)
             wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
             return "failed", self._pacing.come_back(_name(resource), wait)
 

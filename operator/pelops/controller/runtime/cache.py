@@ -221,7 +221,7 @@ class Cache:
             except Exception:
                 # A mistake in one kind of ours must not hide the object from the others.
                 where = f"the {change.kind.kind} {'/'.join(change.name)}"
-                log.exception("cannot find the %s that %s concerns", owner.plural, where)
+                log.exception("Could not find the %s that depend on %s", owner.plural, where)
         return concerned
 
     def _take(self, kind: Kind, manifest: Manifest) -> bool:
@@ -277,7 +277,7 @@ class Resync:
                 try:
                     await self.resync(kind)
                 except KubernetesError as error:
-                    log.warning("cannot list %s: %s", kind.plural, error)
+                    log.warning("Could not list %s: %s", kind.plural, error)
 
     async def resync(self, kind: Kind) -> None:
         """LIST one kind: take in what is new, drop what is gone. Raises KubernetesError."""
@@ -320,7 +320,7 @@ class Resync:
                         began_at = time.monotonic()
                 version = page.version
             for name, uid in ghosts(before, alive):
-                log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
+                log.info("%s %s was deleted without a watch event", kind.kind, "/".join(name))
                 _merge(concerned, self._cache.remove(kind, name, uid))
         finally:
             # What was found before a page failed is known from now on, and no later LIST tells it.
@@ -333,7 +333,7 @@ class Resync:
             return self._cache.put(kind, item)
         except Exception:
             # One object that cannot be read must not hide all others of its kind.
-            log.exception("cannot read the %s %s", kind.kind, "/".join(name_of(item)))
+            log.exception("Could not read %s %s", kind.kind, "/".join(name_of(item)))
             return {}
 
 

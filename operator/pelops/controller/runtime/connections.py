@@ -270,10 +270,13 @@ def explain_unreachable(error: PelopsError, redis: RedisSpec, namespace: str) ->
     if not redis.secret_refs or not isinstance(error, NotFound):
         return diagnose(error)
     if redis.secret_ref is not None:
-        missing, keys = redis.secret_ref.name, "url, and username and password if Redis wants them"
-        shown = f"Secret {namespace}/{missing} does not exist; create it with the key {keys}"
+        missing, keys = (
+            redis.secret_ref.name,
+            "url, and username and password if Redis requires them",
+        )
+        shown = f"Secret {namespace}/{missing} does not exist: create it with the key {keys}"
     else:
-        shown = f"{error}; create it with the keys that spec.redis needs of it"
+        shown = f"{error}: create it with the keys that spec.redis needs"
     return Finding(
         reason=Reason.SECRET_MISSING,
         message=f"{shown}. Pelops continues as soon as it exists",
@@ -289,7 +292,7 @@ def _choose(
     """These keys of a Secret. Raises InvalidSpec when one that is needed is missing or empty."""
     for key in needed:
         if not secret.get(key):
-            raise InvalidSpec(f"Secret {reference.name} has no key {key}; add it")
+            raise InvalidSpec(f"Secret {reference.name} does not have the key {key}: add it")
     return _only(secret, *needed, *optional)
 
 

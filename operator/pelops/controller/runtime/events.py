@@ -40,7 +40,7 @@ class Reporter:
         try:
             await publish_event(self._api, event)
         except KubernetesError as error:
-            log.warning("cannot publish the event %s: %s", happening.reason, error)
+            log.warning("Could not write the Event %s: %s", happening.reason, error)
 
 
 def list_transitions(

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 
 from pelops.domain.backoff import backoff_s
 from pelops.errors import DeadlineExceeded, InternalError, PelopsError
-from pelops.metrics import LOOP_RESTARTS, LOOP_STALLED, TURN_FAILURES, TURNS_WAITING
+from pelops.metrics import LOOP_RESTARTS, LOOP_STALLED, WORK_ITEM_FAILURES, WORK_ITEMS_WAITING
 from pelops.redis_core.sockets import TENANT
 
 log = logging.getLogger(__name__)
@@ -68,9 +68,9 @@ class Gate:
         self._of_namespace: Counter[str] = Counter()
         self._waiting: dict[str, _Line] = {}  # by namespace
         self._progress_at = -math.inf  # when a turn last began or ended
-        TURNS_WAITING.labels(loop).set_function(lambda: self.waiting)
-        for outcome in ("late", "broken"):
-            TURN_FAILURES.labels(loop, outcome)
+        WORK_ITEMS_WAITING.labels(loop).set_function(lambda: self.waiting)
+        for outcome in ("timeout", "error"):
+            WORK_ITEM_FAILURES.labels(loop, outcome)
 
     @property
     def waiting(self) -> int:
@@ -105,15 +105,13 @@ class Gate:
                 task.cancel()
                 await asyncio.wait({task}, timeout=ENDING_S)
         if not is_in_time:
-            TURN_FAILURES.labels(self.loop, "late").inc()
+            WORK_ITEM_FAILURES.labels(self.loop, "timeout").inc()
             log.warning(
-                "%s did not end within %g s and was cancelled",
+                "The %s loop cancelled the work on a resource: it did not complete within %g s",
                 *(self.loop, limit_s),
                 extra={"resource": what},
             )
-            raise DeadlineExceeded(
-                f"{self.loop} of {what} did not end within {limit_s:g} s and was cancelled"
-            )
+            raise report_timeout(self.loop, what, limit_s)
         return self._result(task, what)
 
     def stalled_s(self) -> float:
@@ -131,12 +129,11 @@ class Gate:
             raise error
         if not isinstance(error, (Exception, BaseExceptionGroup, asyncio.CancelledError)):
             raise error  # KeyboardInterrupt and the like
-        TURN_FAILURES.labels(self.loop, "broken").inc()
-        log.error("%s broke", self.loop, exc_info=error, extra={"resource": what})
-        raise InternalError(
-            f"{self.loop} of {what} met an error that Pelops does not expect: "
-            f"{type(error).__name__}. The operator's log has the details"
-        ) from error
+        WORK_ITEM_FAILURES.labels(self.loop, "error").inc()
+        log.error(
+            "Unexpected error in the %s loop", self.loop, exc_info=error, extra={"resource": what}
+        )
+        raise report_unexpected(self.loop, what, error) from error
 
     async def _enter(self, place: Place) -> None:
         if self._has_room(place) and place.namespace not in self._waiting:
@@ -230,6 +227,22 @@ class _Line:
         turn.set_result(None)
 
 
+def report_timeout(loop: str, what: str, limit_s: float) -> DeadlineExceeded:
+    """The error for a turn that was cancelled at its deadline."""
+    return DeadlineExceeded(
+        f"the work of the {loop} loop on {what} did not complete within {limit_s:g} s and was "
+        "cancelled"
+    )
+
+
+def report_unexpected(loop: str, what: str, error: BaseException) -> InternalError:
+    """The error for a turn that raised what no caller expects."""
+    return InternalError(
+        f"unexpected error ({type(error).__name__}) in the {loop} loop while it worked on {what}: "
+        "see the log of the operator"
+    )
+
+
 def _count_down(counts: Counter[Any], key: object) -> None:
     counts[key] -= 1
     if not counts[key]:
@@ -267,7 +280,7 @@ class Progress:
                     for loop, seconds in stalled
                     if seconds > STALL_LIMIT_S
                 ),
-                *(f"the {loop} loop fails: {why}" for loop, why in self._failing.items()),
+                *(f"the {loop} loop keeps failing: {why}" for loop, why in self._failing.items()),
             ]
         )
 
@@ -289,7 +302,7 @@ class Progress:
             except (Exception, BaseExceptionGroup) as error:
                 failures = 1 if _now() - began_at > HEALED_S else failures + 1
                 LOOP_RESTARTS.labels(loop).inc()
-                log.exception("the %s loop broke and begins anew", loop)
+                log.exception("Unexpected error in the %s loop: restarting the loop", loop)
                 if failures > 1:
                     self._note_failure(loop, f"{type(error).__name__}: {error}"[:500])
             pause_s = backoff_s(failures, first_s=0.5, longest_s=LONGEST_RESTART_S)

@@ -111,7 +111,7 @@ class Members:
             await self.beat()
         except KubernetesError as error:
             level = logging.WARNING if self._is_renewed else logging.DEBUG
-            log.log(level, "cannot renew the member Lease: %s", error)
+            log.log(level, "Could not renew the Lease of this replica: %s", error)
             self._is_renewed = False
             return False
         self._is_renewed = True
@@ -137,7 +137,7 @@ class Members:
         try:
             await self._api.delete(self._address(self.identity))
         except KubernetesError as error:
-            log.warning("cannot delete the member Lease: %s", error)
+            log.warning("Could not delete the Lease of this replica: %s", error)
 
     def _address(self, name: str) -> Address:
         return Address(kind=LEASE, namespace=self._namespace, name=name)

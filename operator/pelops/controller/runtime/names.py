@@ -56,7 +56,7 @@ class ReplicaEventLoop(asyncio.SelectorEventLoop):
         except TimeoutError as error:
             shown = host.decode(errors="replace") if isinstance(host, bytes) else host
             raise socket.gaierror(
-                socket.EAI_AGAIN, f"the name {shown} was not resolved within {LOOKUP_S:g} s"
+                socket.EAI_AGAIN, f"the name {shown} could not be resolved within {LOOKUP_S:g} s"
             ) from error
 
     def _start(self, tenant: str, arguments: tuple[Any, ...]) -> asyncio.Future[list[Any]]:

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 STATUS: Final = "status"  # the difference between the status wished for and the one that is there
 _KNOWN: Final = frozenset(Reason)
-_OUTCOMES: Final = ("done", "failed", "late", "broken")
+_OUTCOMES: Final = ("done", "failed", "timeout", "error")
 for _outcome in _OUTCOMES:
     RECONCILES.labels(_outcome)
 LIMITED_S: Final = 10.0  # the next pass when the write budget is used up
@@ -155,10 +155,10 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             raise
         except PelopsError as error:
             level = logging.WARNING if memory.is_news(str(error)) else logging.DEBUG
-            log.log(level, "%s failed: %s", action.what, error, extra={"resource": metadata.key})
+            log.log(level, "Could not %s: %s", action.what, error, extra={"resource": metadata.key})
             return error
         level = logging.DEBUG if action.is_routine else logging.INFO
-        log.log(level, action.what, extra={"resource": metadata.key})
+        log.log(level, "Completed: %s", action.what, extra={"resource": metadata.key})
         if happening is not None:
             await self._reporter.report(metadata, happening)
         memory.failures = 0
@@ -334,7 +334,11 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             happening = await self._kind.clean_up(one, datetime.now(UTC))
         except PelopsError as error:
             memory.cleanup_failure = str(error)
-            log.warning("cannot clean up: %s", error, extra={"resource": metadata.key})
+            log.warning(
+                "Could not clean up before the deletion of the resource: %s",
+                error,
+                extra={"resource": metadata.key},
+            )
             return memory.retry_s()
         if happening is not None:
             await self._reporter.report(metadata, happening)
@@ -386,11 +390,11 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
             again_s = await self._gate.run(place, partial(self._pass, name), what=key)
         except (DeadlineExceeded, InternalError) as error:
             # A mistake of ours, or a server that is too slow, must not end the passes of others.
-            RECONCILES.labels("late" if isinstance(error, DeadlineExceeded) else "broken").inc()
+            RECONCILES.labels("timeout" if isinstance(error, DeadlineExceeded) else "error").inc()
             await self._report_failure(name, error)
             return self._kind.memories[name].break_s() * random.uniform(0.6, 1.4)
         except PelopsError as error:
-            log.warning("the pass failed: %s", error, extra={"resource": key})
+            log.warning("Could not reconcile: %s", error, extra={"resource": key})
             RECONCILES.labels("failed").inc()
             return random.uniform(*AFTER_ERROR_S)
         RECONCILES.labels("done").inc()
@@ -408,4 +412,4 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         try:
             await self._gate.run(place, report, what=key, deadline_s=REPORT_S)
         except PelopsError as problem:
-            log.warning("cannot report it in the status: %s", problem, extra={"resource": key})
+            log.warning("Could not write the status: %s", problem, extra={"resource": key})

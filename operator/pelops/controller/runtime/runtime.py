@@ -132,12 +132,12 @@ class _RequiredSource:
                 await self._resync.resync(kind)
             except NotFound as error:
                 raise KubernetesUnavailable(
-                    f"the API server serves no {kind.plural}: install the CRDs of Pelops first"
+                    f"the API server does not serve {kind.plural}: install the CRDs of Pelops first"
                 ) from error
             except Forbidden as error:
                 if kind not in self._optional:
                     raise
-                log.info("%s are not watched: %s", kind.plural, error)
+                log.info("Not watching %s: %s", kind.plural, error)
                 continue
             listed.append(kind)
         self._listed = tuple(listed)
@@ -198,7 +198,7 @@ class OptionalSource:
             try:
                 await self.look()
             except KubernetesError as error:
-                log.warning("cannot list %s: %s", self._kind.api.plural, error)
+                log.warning("Could not list %s: %s", self._kind.api.plural, error)
 
     async def watch(self) -> None:
         """Watch from the time on when everything may be listed."""
@@ -234,13 +234,13 @@ class OptionalSource:
         if problem == self._reported:
             return
         if problem:
-            log.warning("%ss are not looked after, all else is: %s", self._kind.api.kind, problem)
+            log.warning("Not reconciling any %s: %s", self._kind.api.kind, problem)
         elif self._reported:
-            log.info("%ss are looked after from now on", self._kind.api.kind)
+            log.info("Reconciling every %s again", self._kind.api.kind)
         self._reported = problem
 
 
 def _explain(kind: Kind, error: KubernetesError) -> str:
     if isinstance(error, NotFound):
-        return f"the API server serves no {kind.plural}: install the CRDs of this release"
-    return f"install the rights of this release: {error}"
+        return f"the API server does not serve {kind.plural}: install the CRDs of this release"
+    return f"install the RBAC rules of this release: {error}"

@@ -78,18 +78,21 @@ def _namespaces(given: Sequence[str] | None, environment: Mapping[str, str]) -> 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     intervals = (given.observe_interval, given.status_interval, given.resync_interval)
     if not all(0 < interval < math.inf for interval in intervals):
-        parser.error("intervals are seconds above 0")
+        parser.error(
+            "--observe-interval, --status-interval and --resync-interval must be greater than 0 "
+            "(seconds)"
+        )
     if not 0 <= given.clock_skew < math.inf:
-        parser.error("the clock skew is seconds, 0 or more")
+        parser.error("--clock-skew must be greater than or equal to 0 (seconds)")
     if not 0 <= given.http_port <= 65535:
-        parser.error(f"{given.http_port} is no port; give one from 0 to 65535")
+        parser.error(f"--http-port must be from 0 to 65535; it is {given.http_port}")
     if given.metrics_authentication not in METRICS_AUTHENTICATION:
-        parser.error(f"metrics authentication is one of {', '.join(METRICS_AUTHENTICATION)}")
+        parser.error(f"--metrics-authentication must be one of {', '.join(METRICS_AUTHENTICATION)}")
     # argparse checks the choices of flags, and not of what comes from variables.
     if given.log_format not in LOG_FORMATS:
-        parser.error(f"the log format is one of {', '.join(LOG_FORMATS)}")
+        parser.error(f"--log-format must be one of {', '.join(LOG_FORMATS)}")
     if given.log_level not in LOG_LEVELS:
-        parser.error(f"the log level is one of {', '.join(LOG_LEVELS)}")
+        parser.error(f"--log-level must be one of {', '.join(LOG_LEVELS)}")
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -98,20 +101,34 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog="pelops-operator",
-        description="Own the life of Redis Streams consumer groups on Kubernetes.",
-        epilog="Each flag is also a variable: --http-port is PELOPS_HTTP_PORT.",
+        description="Manage Redis Streams consumer groups and their workers on Kubernetes.",
+        epilog="An environment variable sets the default of each flag: PELOPS_HTTP_PORT that of "
+        "--http-port.",
     )
     add = parser.add_argument
     kubeconfig = environment.get("PELOPS_KUBECONFIG") or environment.get("KUBECONFIG")
-    add("--kubeconfig", default=kubeconfig, help="default: KUBECONFIG, else the ServiceAccount")
-    only = "watch only these; default: all"
+    add(
+        "--kubeconfig",
+        default=kubeconfig,
+        help="kubeconfig file; default: KUBECONFIG, else the ServiceAccount of the pod",
+    )
+    only = "namespaces to watch; default: all"
     add("--namespace", nargs="*", action="extend", metavar="NAME", help=only)
     add("--member-namespace", default=variable("MEMBER_NAMESPACE", "pelops-system"))
     identity = variable("IDENTITY", f"{socket.gethostname()}-{os.getpid()}".lower())
-    add("--identity", default=identity, help="unique per replica; default: the host and process")
+    add(
+        "--identity",
+        default=identity,
+        help="name of this replica, which must be unique; default: host name and process ID",
+    )
     add("--http-host", default=variable("HTTP_HOST", "127.0.0.1"))
-    add("--http-port", type=int, default=variable("HTTP_PORT", "8080"), help="0: any free port")
-    who = "token: /metrics needs a bearer token that may get the path /metrics"
+    add(
+        "--http-port",
+        type=int,
+        default=variable("HTTP_PORT", "8080"),
+        help="port of metrics and probes; 0: any free port",
+    )
+    who = "token: requests for /metrics need a bearer token that RBAC allows to get /metrics"
     authentication = variable("METRICS_AUTHENTICATION", "none")
     add(
         "--metrics-authentication", choices=METRICS_AUTHENTICATION, default=authentication, help=who
@@ -121,14 +138,14 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--observe-interval", type=float, default=variable("OBSERVE_INTERVAL", "5"), metavar="S")
     add("--status-interval", type=float, default=variable("STATUS_INTERVAL", "10"), metavar="S")
     add("--resync-interval", type=float, default=variable("RESYNC_INTERVAL", "450"), metavar="S")
-    skew = "how far a node's clock may be from that of Redis"
+    skew = "largest difference, in seconds, between the clocks of a node and of Redis; default: 2"
     add("--clock-skew", type=float, default=variable("CLOCK_SKEW", "2"), metavar="S", help=skew)
     image = variable("AUDIT_IMAGE", "pelops-pipeline:0.1.0")
-    add("--audit-image", default=image, help="image of the jobs of StreamAudits that name none")
+    add("--audit-image", default=image, help="image of StreamAudits without spec.image")
     networks = (
-        f"networks that Redis servers may be in, such as 10.0.0.0/8,{ROUTABLE}; {ROUTABLE}: every "
-        "address but loopback, link-local, metadata services and the like, which need a network "
-        f"of their own, such as 127.0.0.0/8; default: {ROUTABLE}, or none with --allowed-hosts"
+        f"networks of Redis servers that Pelops may connect to, such as 10.0.0.0/8,{ROUTABLE}. "
+        f"{ROUTABLE} is every address except loopback, link-local and metadata services; list "
+        f"those as networks, such as 127.0.0.0/8. Default: {ROUTABLE}, or none with --allowed-hosts"
     )
     add(
         "--allowed-networks",
@@ -136,6 +153,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         metavar="LIST",
         help=networks,
     )
-    hosts = "names that Redis servers may have beside, such as *.cache.example.com"
+    hosts = "host names of Redis servers that Pelops may connect to, such as *.cache.example.com"
     add("--allowed-hosts", default=variable("ALLOWED_HOSTS", ""), metavar="LIST", help=hosts)
     return parser

@@ -244,7 +244,7 @@ class Watch:
         if error.status == UNAUTHORIZED:
             await self._api.renew()
         return WatchFailed(
-            f"the API server answers {error.status}: {error.message or error}",
+            f"the API server returned HTTP status {error.status}: {error.message or error}",
             status=error.status,
             retry_after_s=parse_retry_after(error.headers.get("Retry-After")),
         )
@@ -254,7 +254,7 @@ class Watch:
         kind, manifest = event["type"], event["object"]
         if kind == "ERROR":
             status = int(manifest.get("code") or 0)
-            message = f"the watch says {status}: {manifest.get('message')}"
+            message = f"the watch returned the error {status}: {manifest.get('message')}"
             raise WatchFailed(message, status=GONE if status == GONE else 0)
         feed.was_fed = True
         version = str(manifest["metadata"]["resourceVersion"])
@@ -263,7 +263,7 @@ class Watch:
                 self._listener(feed.kind, manifest, kind == "DELETED")
             except Exception:
                 # One object that cannot be read must not make the replica deaf for all others.
-                log.exception("cannot take in an event of %s", feed)
+                log.exception("Could not process a watch event of %s", feed)
         return version
 
     def _see(self, feed: Feed) -> None:
@@ -289,7 +289,7 @@ class Watch:
         feed.failures += 1
         feed.trouble = str(error) or type(error).__name__
         WATCH_RESTARTS.labels(feed.kind.plural).inc()
-        log.warning("the watch of %s begins anew: %s", feed, feed.trouble)
+        log.warning("Restarting the watch of %s: %s", feed, feed.trouble)
         if status in (FORBIDDEN, NOT_FOUND) or isinstance(error, (Forbidden, NotFound)):
             self._refused(feed.kind)
         was_gone, feed.is_gone = feed.is_gone, status == GONE
@@ -324,7 +324,7 @@ class Watch:
                 task.cancel()
                 await asyncio.wait({task}, timeout=self._pace.ending_s)
         if not done:
-            raise WatchFailed(f"{what} did not end within {seconds:.0f} s")
+            raise WatchFailed(f"{what} did not complete within {seconds:.0f} s")
         return task.result()
 
 
@@ -336,7 +336,7 @@ def _is_ending() -> bool:
 
 def _explain(feed: Feed, silent_s: float) -> str:
     why = f" ({feed.trouble})" if feed.trouble else ""
-    return f"the watch of {feed} has had no sign of life for {silent_s:.0f} s{why}"
+    return f"the watch of {feed} has received nothing for {silent_s:.0f} s{why}"
 
 
 def _settings() -> kopf.OperatorSettings:

@@ -107,7 +107,9 @@ class ScaleLoop:
         try:
             return self._scaler.endpoint_queue(name)
         except Exception:
-            log.exception("a resource cannot be scaled", extra={"resource": "/".join(name)})
+            log.exception(
+                "Unexpected error: the resource is not scaled", extra={"resource": "/".join(name)}
+            )
             return None
 
     async def _serve(self, endpoint_queue: str, tasks: asyncio.TaskGroup) -> None:
@@ -129,7 +131,7 @@ class ScaleLoop:
         try:
             return await self._gate.run(place, look, what="/".join(names[0]))
         except PelopsError as error:
-            log.info("%s groups cannot be observed: %s", len(names), error)
+            log.info("Could not observe %s groups: %s", len(names), error)
             return {}
 
     async def _follow(self, name: Name, view: RedisObservation | None) -> None:
@@ -143,10 +145,10 @@ class ScaleLoop:
             follow = partial(self._scaler.follow, name, view)
             return await self._gate.run(Place(name[0], "workload"), follow, what=key)
         except (DeadlineExceeded, InternalError) as error:
-            log.warning("scaling was cut off: %s", error, extra={"resource": key})
+            log.warning("Could not scale: %s", error, extra={"resource": key})
             return AFTER_BREAK_S
         except PelopsError as error:
-            log.info("scaling waits: %s", error, extra={"resource": key})
+            log.info("Could not scale: %s", error, extra={"resource": key})
             return random.uniform(*AFTER_ERROR_S)
 
     async def _follow_members(self) -> None:

@@ -142,12 +142,12 @@ class Victims:
         try:
             held = await self._see_held(fleet)
         except PelopsError as error:
-            _report(fleet, f"cannot see which pods hold entries: {error}")
+            _report(fleet, f"Could not list the pods that hold pending entries: {error}")
             return None
         if held is None:
             return None
         if held.unseen:
-            _report(fleet, f"cannot see which pods hold entries: {held.unseen[0]}")
+            _report(fleet, f"Could not list the pods that hold pending entries: {held.unseen[0]}")
             return None
         kept = held.counted
         counted = kept.at_work if only_at_work else kept.pending
@@ -173,9 +173,9 @@ class Victims:
         except PelopsError as error:
             problem = str(error)
         except TimeoutError:
-            problem = "the API server takes too long"
+            problem = f"the API server did not answer within {NAMING_S:g} s"
         if problem is not None:
-            _report(fleet, f"cannot name the pods that should go first: {problem}")
+            _report(fleet, f"Could not choose the pods to remove first: {problem}")
 
     async def _rank(self, fleet: Fleet, leaving: int) -> tuple[dict[str, int], dict[str, str]]:
         """The costs to write, and the uids of their pods. Raises PelopsError."""
@@ -304,8 +304,8 @@ async def _try_list(fleet: Fleet) -> _Held | str:
         async with asyncio.timeout(NAMING_S):
             held = await _list_held(fleet)
     except (PelopsError, TimeoutError) as error:
-        return str(error) or "Redis takes too long"
-    return held or "there are too many consumers"
+        return str(error) or f"Redis did not answer within {NAMING_S:g} s"
+    return held or f"the group has more than {LISTABLE} consumers"
 
 
 def _identify(fleet: Fleet) -> tuple[str, str, str]:
@@ -409,7 +409,7 @@ class ScaleWrites:
     ) -> ScalingDecision:
         problem = diagnose(error)
         level = logging.DEBUG if scaled.problem == problem else logging.WARNING
-        log.log(level, "scaling failed: %s", error, extra={"resource": "/".join(scaled.name)})
+        log.log(level, "Could not scale: %s", error, extra={"resource": "/".join(scaled.name)})
         longest = LONGEST_TERMINAL_RETRY_S if problem.is_terminal else LONGEST_RETRY_S
         scaled.failures += 1
         wait = backoff_s(scaled.failures, first_s=FIRST_RETRY_S, longest_s=longest)
@@ -427,19 +427,25 @@ class ScaleWrites:
         )
         is_up = move.direction > 0
         SCALE_WRITES.labels("up" if is_up else "down").inc()
-        step = f"{scene.workload.target} from {move.before} to {move.after}"
-        log.info("scaled %s", step, extra={"resource": "/".join(scaled.name)})
+        step = f"Scaled {scene.workload.target} from {move.before} to {move.after} replicas"
+        log.info("%s. %s", step, decision.message, extra={"resource": "/".join(scaled.name)})
         if move.direction == scaled.direction:
             return
         scaled.direction = move.direction
-        happening = Happening(
-            type="Normal",
-            reason=Reason.SCALED_UP if is_up else Reason.SCALED_DOWN,
-            action="Scale",
-            note=f"{step}: {decision.message}",
-            occurrence=datetime.now(UTC).isoformat(),
-        )
+        occurrence = datetime.now(UTC).isoformat()
+        happening = report_scaled(step, decision.message, is_up=is_up, occurrence=occurrence)
         await self._reporter.report(scaled.resource.metadata, happening)
+
+
+def report_scaled(step: str, why: str, *, is_up: bool, occurrence: str) -> Happening:
+    """The Event for a number of replicas that was written."""
+    return Happening(
+        type="Normal",
+        reason=Reason.SCALED_UP if is_up else Reason.SCALED_DOWN,
+        action="Scale",
+        note=f"{step}. {why}",
+        occurrence=occurrence,
+    )
 
 
 async def _finish(write: Coroutine[Any, Any, None], left_s: Callable[[], float]) -> None:
@@ -451,7 +457,9 @@ async def _finish(write: Coroutine[Any, Any, None], left_s: Callable[[], float])
     try:
         while not writing.done():
             if (wait_s := left_s()) <= 0:
-                raise KubernetesUnavailable("the Lease of this replica ran out during the write")
+                raise KubernetesUnavailable(
+                    "the Lease of this operator replica expired during the write"
+                )
             await asyncio.wait({writing}, timeout=wait_s)
         writing.result()
     finally:

@@ -127,11 +127,11 @@ class ScaledResources:
             return Contribution(name=claim.name, unknown="it is suspended")
         scaled = self._scaled.get((leader.name[0], claim.name))
         if scaled is None or scaled.resource.metadata.uid != claim.uid:
-            return Contribution(name=claim.name, unknown="it was not looked at yet")
+            return Contribution(name=claim.name, unknown="it has not been observed yet")
         if scaled.is_foreign:
             return None
         if scaled.contribution is None or now >= scaled.counts_until:
-            return Contribution(name=claim.name, unknown="it was not looked at for a while")
+            return Contribution(name=claim.name, unknown="its last observation is too old")
         return scaled.contribution
 
     def left_s(self) -> float:

@@ -347,7 +347,9 @@ class Scaler:
         except PelopsError as error:
             scaled.repair_after = self._clock() + DENIED_S
             log.info(
-                "the lag is not repaired: %s", error, extra={"resource": "/".join(scaled.name)}
+                "Could not correct the lag that Redis reports: %s",
+                error,
+                extra={"resource": "/".join(scaled.name)},
             )
 
     def _forget(self, name: Name) -> None:

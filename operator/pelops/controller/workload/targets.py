@@ -103,7 +103,7 @@ class Targets:
             workload = await self._look(target)
         except Forbidden as error:
             absent = WorkloadObservation(target=target, exists=False)
-            return absent, _not_allowed(target, error)
+            return absent, scale_forbidden(target, error)
         if not workload.exists:
             return workload, None
         filled = self._cache.with_pods(workload)
@@ -137,10 +137,13 @@ class Targets:
         for resource in listed.get("resources") or []:
             if resource["kind"] == target.kind and "/" not in resource["name"]:
                 return Kind(group=group, version=version, kind=target.kind, plural=resource["name"])
-        raise NotFound(f"the API server serves no {target.kind} in {target.api_version}")
+        raise NotFound(
+            f"the API server does not serve the kind {target.kind} of {target.api_version}"
+        )
 
 
-def _not_allowed(target: Target, error: Forbidden) -> Finding:
+def scale_forbidden(target: Target, error: Forbidden) -> Finding:
+    """The operator's role does not cover the scale subresource of the target."""
     group = target.api_version.rpartition("/")[0]
     return Finding(
         reason=Reason.TARGET_FORBIDDEN,

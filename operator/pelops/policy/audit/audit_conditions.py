@@ -97,12 +97,16 @@ def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str 
     if group.record is None:
         # An empty stream has no window to record.
         is_empty = group.ends is not None and group.ends.added == 0
-        return None if is_empty else f"{group.group} of {group.stream} has no window"
+        return None if is_empty else f"{_name(group)} has no audited window"
     waiting = None if group.ends is None else _time_of(group.ends.first_unaudited)
     window = timedelta(seconds=audit.spec.window_seconds)
     if waiting is None or waiting >= runs.last_start - window - GRACE:
         return None
-    return f"{group.group} of {group.stream} has entries of {render_time(waiting)} in no window"
+    return f"{_name(group)} has entries of {render_time(waiting)} that no audited window contains"
+
+
+def _name(group: GroupAudit) -> str:
+    return f"group {group.group} of stream {group.stream}"
 
 
 def _time_of(entry_id: EntryId | None) -> datetime | None:
@@ -157,7 +161,8 @@ def report_behind(group: GroupAudit) -> str | None:
     if margin is not None and margin.entries < 0:
         return f"entries of {group.stream} were trimmed before they were archived"
     return (
-        f"less than a quarter of {group.stream} separates trimmed entries from those not archived"
+        f"the oldest entry of {group.stream} that is not archived is close to the trimmed entries "
+        "(less than 25% of the stream between them)"
     )
 
 
@@ -172,8 +177,8 @@ def report_unmounted(audit: StreamAudit) -> str | None:
     if any(_holds(mount, path) for mount in _mount_paths(part_of(audit.spec.template, "spec"))):
         return None
     return (
-        f"No volume of spec.template is mounted at {path}: the archive would be lost with the "
-        "container. Mount a volume there, or use spec.archive.persistentVolumeClaim"
+        f"No volume of spec.template is mounted at {path}: the archive is lost when the "
+        "container ends. Mount a volume there, or use spec.archive.persistentVolumeClaim"
     )
 
 
@@ -210,24 +215,27 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
     if group.problem is not None:
         return Finding(
             reason=Reason.SUMMARY_UNREADABLE,
-            message=f"{group.group} of {group.stream}: {group.problem.message}",
+            message=f"The result for {_name(group)} in Redis cannot be read: "
+            f"{group.problem.message}. The "
+            "next run writes it again",
         )
     if group.stream_problem is not None:
         return Finding(
             reason=Reason.AUDIT_INCONCLUSIVE,
-            message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
+            message=f"The audit cannot account for {_name(group)}: {group.stream_problem.message}",
         )
     if group.record is not None and group.record.summary.verdict is AuditVerdict.FAILING:
         return Finding(
             reason=Reason.AUDIT_INCONCLUSIVE,
-            message=f"{group.group} of {group.stream}: {group.record.summary.sentence}",
+            message=f"The audit cannot account for {_name(group)}, see its report: "
+            f"{group.record.summary.sentence}",
         )
     incomplete = report_incomplete(facts.audit, facts.runs, group)
     if incomplete is None:
         return None
     return Finding(
         reason=Reason.RUN_INCOMPLETE,
-        message=f"The last run succeeded, but {incomplete}: see its log",
+        message=f"The last run succeeded, but {incomplete}: see the log of the run",
     )
 
 
@@ -244,9 +252,9 @@ def _ready(facts: AuditFacts) -> Condition:
         )
     spec = facts.audit.spec
     if spec.suspend:
-        message = f"{facts.job} exists; it starts no runs because spec.suspend is true"
+        message = f"{facts.job} exists, but starts no runs because spec.suspend is true"
         return _true(ConditionType.READY, Reason.SUSPENDED, message)
-    reported = f"{facts.job} runs at {spec.schedule} ({spec.time_zone or 'UTC'})"
+    reported = f"{facts.job} runs on the schedule {spec.schedule} ({spec.time_zone or 'UTC'})"
     doubt = report_unmounted(facts.audit)
     return _true(
         ConditionType.READY, Reason.SCHEDULED, f"{reported}. {doubt}" if doubt else reported
@@ -256,7 +264,7 @@ def _ready(facts: AuditFacts) -> Condition:
 def _suspended(facts: AuditFacts) -> list[Condition]:
     if not facts.audit.spec.suspend:
         return []
-    message = "spec.suspend is true: no run is started"
+    message = "spec.suspend is true: no further run is started"
     return [_true(ConditionType.SUSPENDED, Reason.SUSPENDED, message)]
 
 
@@ -296,11 +304,10 @@ def _loss(facts: AuditFacts) -> Finding | None:
     return Finding(
         reason=Reason.LOSS_DETECTED,
         message=(
-            f"Entries are proven lost: they were deleted before they were delivered to a worker: "
-            f"{reported}. The archive and the report name each of them; add them again from their "
-            "source. Acknowledge it "
-            f"with kubectl annotate --overwrite saudit -n {metadata.namespace} {metadata.name} "
-            f"{ACKNOWLEDGE}={ConditionType.LOSS_DETECTED}"
+            f"Entries are lost: they were deleted before a worker received them: {reported}. The "
+            "archive and the report list each of them. Add them again from their source, then "
+            "acknowledge this condition with kubectl annotate --overwrite saudit -n "
+            f"{metadata.namespace} {metadata.name} {ACKNOWLEDGE}={ConditionType.LOSS_DETECTED}"
         ),
     )
 
@@ -312,8 +319,9 @@ def _behind(facts: AuditFacts) -> Finding | None:
     return Finding(
         reason=Reason.ARCHIVE_BEHIND_RETENTION,
         message=(
-            f"Entries are trimmed shortly before or before they are archived: {_list(reported)}. "
-            "Run the audit more often, or keep more of the stream (XADD MAXLEN, spec.retention)"
+            f"The stream is trimmed before, or shortly after, its entries are archived: "
+            f"{_list(reported)}. Run the audit more often (spec.schedule), or keep more entries "
+            "(XADD MAXLEN, or spec.retention of the StreamConsumerGroup)"
         ),
     )
 

@@ -71,19 +71,22 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
     failing = [one for one in reported if one.is_failing]
     conditions = []
     if lost:
-        counts = ", ".join(f"{one.lost} by StreamAudit {one.audit}" for one in lost)
-        message = f"Entries are proven lost: {counts}; {_see(lost[0].audit)}"
+        counts = ", ".join(f"{one.lost} according to StreamAudit {one.audit}" for one in lost)
+        message = f"Entries of this group are lost: {counts}; {_see(lost[0].audit)}"
         conditions.append(_true(ConditionType.LOSS_DETECTED, Reason.LOSS_DETECTED, message))
     if behind:
         message = (
-            "Entries of the stream are trimmed shortly before or before StreamAudit "
-            f"{', '.join(behind)} archives them; {_see(behind[0])}"
+            "The stream is trimmed before, or shortly after, its entries are archived by "
+            f"StreamAudit {', '.join(behind)}: {_see(behind[0])}"
         )
         kind = ConditionType.ARCHIVE_BEHIND_RETENTION
         conditions.append(_true(kind, Reason.ARCHIVE_BEHIND_RETENTION, message))
     if failing:
         names = ", ".join(one.audit for one in failing)
-        message = f"StreamAudit {names} cannot account for this group; {_see(failing[0].audit)}"
+        message = (
+            f"StreamAudit {names} cannot account for every entry of this group: "
+            f"{_see(failing[0].audit)}"
+        )
         reason = failing[0].failure or Reason.AUDIT_INCONCLUSIVE
         conditions.append(_true(ConditionType.AUDIT_FAILING, reason, message))
     return conditions

@@ -78,8 +78,8 @@ def _missing(names: list[str]) -> Finding:
     return Finding(
         reason=Reason.GROUP_MISSING,
         message=(
-            f"spec.groups names no StreamConsumerGroup of this namespace: {_list(names)}; create "
-            "it, or correct spec.groups"
+            f"spec.groups lists StreamConsumerGroups that do not exist in this namespace: "
+            f"{_list(names)}. Create them, or correct spec.groups"
         ),
     )
 
@@ -88,8 +88,8 @@ def _scattered(first: str, others: list[str]) -> Finding:
     return Finding(
         reason=Reason.INVALID_SPEC,
         message=(
-            f"the groups of one audit must say the same in spec.redis, and {_list(others)} differs "
-            f"from {first}: make one StreamAudit for each Redis"
+            f"The groups of one audit must have the same spec.redis; {_list(others)} differs from "
+            f"{first}. Create one StreamAudit for each Redis"
         ),
         is_terminal=True,
     )

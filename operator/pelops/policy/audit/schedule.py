@@ -78,7 +78,7 @@ def parse_schedule(text: str, zone: str | None = None) -> Schedule:
     """
     fields = _WORDS.get(text, text).split()
     if len(fields) != len(_RANGES):
-        raise InvalidSpec(f"the schedule {text!r} has {len(fields)} fields; write five")
+        raise InvalidSpec(f"the schedule {text!r} has {len(fields)} fields instead of five")
     numbers = [_parse_field(one, place) for place, one in enumerate(fields)]
     return Schedule(
         minutes=numbers[0],
@@ -108,7 +108,9 @@ def _find_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InvalidSpec(f"spec.timeZone {name!r} is not known here; name another") from error
+        raise InvalidSpec(
+            f"spec.timeZone {name!r} is unknown: use a name such as Europe/Berlin"
+        ) from error
 
 
 def _is_unrestricted(text: str) -> bool:
@@ -131,7 +133,7 @@ def _parse_part(part: str, place: int) -> range:
         first = _parse_number(begin, place)
         last = _parse_number(end, place) if dash else (highest if step else first)
     if not (lowest <= first <= last <= highest) or (step and not (step.isdigit() and int(step))):
-        raise InvalidSpec(f"the schedule's field {part!r} names nothing from {lowest} to {highest}")
+        raise InvalidSpec(f"the schedule's field {part!r} must be from {lowest} to {highest}")
     return range(first, last + 1, int(step or 1))
 
 
@@ -140,5 +142,5 @@ def _parse_number(text: str, place: int) -> int:
     if text.lower() in names:
         return names.index(text.lower()) + _RANGES[place][0]
     if not (text.isascii() and text.isdigit()):
-        raise InvalidSpec(f"the schedule holds {text!r}, which is not a number")
+        raise InvalidSpec(f"the schedule contains {text!r}, which is not a number")
     return int(text)

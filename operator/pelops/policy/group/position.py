@@ -162,13 +162,13 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
         return None
     message = f"the position of the group is {is_at}; it was {was_at} before"
     if counts_less:
-        message += f"; the stream counts {added} entries ever added and counted {had_added} before"
+        message += f"; entries ever added to the stream: {added}, before: {had_added}"
     return PositionChange(before=was_at, after=is_at, seen=before.at, message=message)
 
 
 def report_creation(creation: GroupCreation) -> str:
     """Where a group that was missing begins, and why, for people."""
-    repeats = f"entries that may be delivered again: {_report_repeats(creation.repeats)}"
+    repeats = f"number of entries that may be delivered again: {_report_repeats(creation.repeats)}"
     reported = {
         CreationReason.FIRST: f"Created the group at {creation.position}",
         CreationReason.CONTINUES: (
@@ -180,18 +180,20 @@ def report_creation(creation: GroupCreation) -> str:
             f"the group again at {creation.position}; {repeats}"
         ),
         CreationReason.NEW_STREAM: (
-            "The group had been deleted from Redis, and the stream may be another one than before. "
+            "The group had been deleted from Redis, and the stream may have been created again. "
             f"Created the group again at {creation.position}; {repeats}"
         ),
     }
-    return reported[creation.why]
+    if creation.why is CreationReason.FIRST:
+        return reported[creation.why]
+    return f"{reported[creation.why]}. Find out what deleted it (XGROUP DESTROY, DEL, EXPIRE)"
 
 
 def _report_repeats(repeats: int | None) -> str:
     # What was delivered after the last observation is delivered again too, and nobody counted it.
     if repeats is None:
-        return "an unknown number"
-    return f"at least {repeats}" if repeats else "none known"
+        return "unknown"
+    return f"at least {repeats}" if repeats else "0 known"
 
 
 def _is_past(moment: datetime | None, pause: timedelta, now: datetime) -> bool:

@@ -34,8 +34,8 @@ class Lack(StrEnum):
     DEAD_LETTERS = "dead-letter stream"
     LEDGER = "ledger"
     RETRY = "retry stream"
-    HANDOVER = "hand-over stream"
-    OWNERSHIP = "hold"  # the record that says who acts, absent or soon outdated
+    HANDOVER = "offer stream"
+    OWNERSHIP = "ownership record"  # absent, or about to expire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,6 @@ class ProvisioningPlan:
 
     lacks: tuple[Lack, ...]
     start: StartPosition
-    reason: Reason
     message: str
 
 
@@ -68,17 +67,17 @@ def plan_provisioning(
     start = decide_start(spec.start_from, was_created=was_created)
     where = "the end of the stream" if start == END_OF_STREAM else str(start)
     if Lack.GROUP in lacks:
-        message = f"creating the group at {where}"
+        message = f"create the group at {where}"
         if was_created:
             message = (
-                f"the group was deleted from Redis; creating it again {_last_known(stream, where)}"
+                "create the group, which was deleted from Redis, again "
+                f"{_last_known(stream, where)}"
             )
-        return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
+        return ProvisioningPlan(lacks=lacks, start=start, message=message)
     return ProvisioningPlan(
         lacks=lacks,
         start=start,
-        reason=Reason.COMPLETING if lacks else Reason.COMPLETE,
-        message=f"lacking: {', '.join(lacks)}" if lacks else "nothing is lacking",
+        message=f"create the {', '.join(lacks)}" if lacks else "nothing is missing",
     )
 
 
@@ -138,8 +137,8 @@ def decide_conflict(
         reason=Reason.CONFLICT,
         message=(
             f"This group is managed by StreamConsumerGroup {other.namespace}/{other.name}{place}, "
-            "which is older and acts; nothing is done here. Delete one of the two, or name another "
-            "group"
+            "which is older, so this resource changes nothing. Delete one of the two resources, "
+            "or set spec.group to another group"
         ),
         is_terminal=True,
     )
@@ -175,9 +174,9 @@ def decide_letters_in_use(
     return Finding(
         reason=Reason.DEAD_LETTER_STREAM_IN_USE,
         message=(
-            f"The key {key} cannot hold dead letters: it is the stream of {first.name} "
-            "(spec.stream), whose workers would be given them. Name another key in "
-            "spec.deadLetter.stream, or leave it out"
+            f"The key {key} cannot be the dead-letter stream: it is spec.stream of {first.name}, "
+            "whose workers would receive the dead letters. Set spec.deadLetter.stream to another "
+            "key, or remove it"
         ),
         is_terminal=True,
     )
@@ -238,7 +237,9 @@ def decide_cleanup(
     """
     if not deletes_group:
         return CleanupDecision(
-            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="The group stays in Redis"
+            action=CleanupAction.LET_GO,
+            reason=Reason.GROUP_REMOVED,
+            message="The group stays in Redis. Remove it with XGROUP DESTROY if it is not needed",
         )
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
@@ -250,5 +251,5 @@ def decide_cleanup(
             ),
         )
     return CleanupDecision(
-        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="Destroying the group"
+        action=CleanupAction.DESTROY, reason=Reason.GROUP_REMOVED, message="Destroying the group"
     )

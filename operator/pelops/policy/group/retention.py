@@ -86,7 +86,7 @@ def _was_tried(stream: StreamObservation) -> bool:
 def _too_many(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
     if spec.max_length is None or stream.length < spec.max_length + _NODE:
         return []
-    return [f"{stream.length} entries, and {spec.max_length} are to be kept"]
+    return [f"{stream.length} entries, more than maxLength ({spec.max_length})"]
 
 
 def _too_old(spec: RetentionSpec, stream: StreamObservation) -> list[str]:

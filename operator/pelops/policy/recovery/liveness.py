@@ -177,9 +177,9 @@ def doubt(former: FormerPod, server_time: datetime) -> Cutoff:
     wait = _patience(former)
     return no_cutoff(
         LivenessReason.MAYBE_ALIVE,
-        f"pod {former.name} is gone and the end of its containers was not reported; it counts as"
-        f" dead when it has been gone for {wait.total_seconds():g} s and {where} is Ready for as"
-        " long, or deleted, or out of service",
+        f"pod {former.name} is deleted, but the end of its containers was not reported; it counts "
+        f"as dead {wait.total_seconds():g} s after its deletion, if {where} has been Ready for as "
+        "long, or is deleted or out of service",
         again_at=None if is_absent_long(former, server_time) else former.absent_since + wait,
     )
 
@@ -230,7 +230,8 @@ def decide_cutoff(
     if not evidence.formers:
         return no_cutoff(
             LivenessReason.NEVER_SEEN,
-            f"{evidence.consumer} names a pod that was never seen: only idle time decides",
+            f"{evidence.consumer} matches a pod that was never observed: only the processing "
+            "timeout applies",
         )
     return _judge_gone(evidence.formers, moment)
 
@@ -251,10 +252,13 @@ def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
     name = formers[-1].name
     death = _death_of_latest(formers, moment)
     if all(former.last is not None and has_ended(former.last) for former in formers):
-        reason, message = LivenessReason.GONE, f"pod {name} is gone and its containers had ended"
+        reason, message = (
+            LivenessReason.GONE,
+            f"pod {name} was deleted after its containers had ended",
+        )
     else:
         reason = LivenessReason.VANISHED
-        message = f"pod {name} is gone, and its node has had time to stop its containers"
+        message = f"pod {name} was deleted, and its node had enough time to stop its containers"
     return Cutoff(at=moment.server_time, reason=reason, message=message, death=death)
 
 
@@ -291,10 +295,10 @@ def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cutoff | Non
             f"pod {pod.name} is {pod.phase}, but the end of its containers was not reported",
         )
     if pod.is_deleting:
-        return no_cutoff(LivenessReason.ENDING, f"pod {pod.name} is ending")
+        return no_cutoff(LivenessReason.ENDING, f"pod {pod.name} is terminating")
     if node is not None and (node.is_ready is False or not node.exists):
         return no_cutoff(
-            LivenessReason.NODE_LOST, f"node {node.name} of pod {pod.name} does not report"
+            LivenessReason.NODE_LOST, f"node {node.name} of pod {pod.name} is not Ready"
         )
     return None
 
@@ -310,12 +314,12 @@ def _judge_container(
     if found is None:
         return no_cutoff(
             LivenessReason.NOT_REPORTED,
-            f"pod {pod.name} does not say when container {one.name} started or ended",
+            f"the status of pod {pod.name} has no start or end time of container {one.name}",
         )
     if found.stamp > moment.server_time + moment.skew:
         return no_cutoff(
             LivenessReason.CLOCK_SKEW,
-            f"the node of pod {pod.name} is ahead of Redis by more than"
+            f"the clock of the node of pod {pod.name} is ahead of the clock of Redis by more than"
             f" {moment.skew.total_seconds():g} s",
         )
     if moment.master_since is not None and found.bound < moment.master_since:
@@ -343,7 +347,7 @@ def _find_cutoff(
         bound=pod.created - skew,
         stamp=pod.created,
         reason=LivenessReason.REPLACED,
-        message=f"the former pod with the name {pod.name} has ended",
+        message=f"the earlier pod with the name {pod.name} has ended",
     )
 
 
@@ -357,7 +361,7 @@ def _find_running(
     ended, at = one.last_finished, start - skew
     if ended is not None and one.started - ended > 2 * (skew + SECOND):
         at = min(at, ended + SECOND + skew)
-    reason, message = LivenessReason.REPLACED, f"the former pod with the name {pod.name} has ended"
+    reason, message = LivenessReason.REPLACED, f"the earlier pod with the name {pod.name} has ended"
     if one.has_restarted:
         reason = LivenessReason.RESTARTED
         message = f"container {one.name} of pod {pod.name} was restarted"
@@ -390,7 +394,7 @@ def _boot_or(cutoff: Cutoff, evidence: PodEvidence, moment: _Moment) -> Cutoff:
     return Cutoff(
         at=boot,
         reason=LivenessReason.BOOTED,
-        message=f"consumer {evidence.consumer} recorded a new start of its process",
+        message=f"the process of consumer {evidence.consumer} was restarted",
     )
 
 

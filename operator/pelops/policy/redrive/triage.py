@@ -172,18 +172,21 @@ def advise_redrive(facts: ClusterFacts) -> Advice:
     if reason == "PayloadGone":
         return Advice(
             action=RedriveAction.DISCARD,
-            reason="The body was deleted or trimmed while it was pending: nothing is left.",
+            reason="The body of the entry was deleted or trimmed while it was pending, so there is "
+            "nothing to redrive.",
         )
     if facts.returned:
         return Advice(
             action=RedriveAction.INSPECT,
-            reason=f"{facts.returned} of {facts.letters} came back after an earlier redrive: as "
-            "they are, they fail again.",
+            reason=f"{facts.returned} of {facts.letters} failed again after an earlier "
+            "redrive. Fix the cause before you redrive them.",
         )
     if reason == "StreamExhausted":
         return Advice(
             action=RedriveAction.REDRIVE,
-            reason="The stream took no copy; the entry did not fail. Repair the stream first.",
+            reason="The entry could not be copied to the stream; its processing did not fail. "
+            "Correct "
+            "the stream first.",
         )
     return _advise_by_error(facts.signature)
 
@@ -193,22 +196,23 @@ def _advise_by_error(signature: Signature) -> Advice:
     if signature.reason == "MaxRetriesExceeded" and not signature.exception:
         return Advice(
             action=RedriveAction.INSPECT,
-            reason="Its workers died or fell silent, each time while it was in their hands.",
+            reason="Its workers crashed, or stopped sending heartbeats, each time while they "
+            "processed it.",
         )
     # A decoder that complains of "connection" in a payload is not an outage.
     if signature.reason in {"Undecodable", "Rejected"}:
         return Advice(
             action=RedriveAction.INSPECT,
-            reason="The worker refused it for what it holds: it fails again until the entry or the "
-            "worker changes.",
+            reason="The worker rejected its content: it fails again until the entry or the worker "
+            "changes.",
         )
     if _PASSING_TYPE.search(signature.exception) or _PASSING.search(signature.error):
         return Advice(
             action=RedriveAction.REDRIVE,
-            reason="The error is of a kind that passes, such as an outage of something the worker "
-            "needs. Redrive when that is well again.",
+            reason="The error is temporary, such as an outage of a service that the worker uses. "
+            "Redrive when the service works again.",
         )
     return Advice(
         action=RedriveAction.INSPECT,
-        reason="The handler failed each time: find the cause before these are sent again.",
+        reason="The handler failed each time. Find the cause before you redrive these.",
     )

@@ -114,7 +114,9 @@ def apply_behavior(
     if limited != stable:
         return Allowed(replicas=limited, by=f"the policies of behavior.{direction}")
     window = _window(behavior.scale_up if wanted > limited else behavior.scale_down)
-    return Allowed(replicas=limited, by=f"the window of {window:g} s of behavior.{direction}")
+    return Allowed(
+        replicas=limited, by=f"the {window:g} s stabilization window of behavior.{direction}"
+    )
 
 
 def stabilize(

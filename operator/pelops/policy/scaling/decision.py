@@ -125,8 +125,8 @@ def report_fight(target: Target) -> str:
     return (
         f"Another controller or user changed the replicas of {target} twice within "
         f"{FIGHT_S / 60:g} minutes after Pelops had set them: Pelops does not change them for "
-        f"{HANDS_OFF_S / 60:g} minutes. Remove the other one (an autoscaler, spec.replicas in Git, "
-        "a script), or set spec.scaling.mode to Disabled"
+        f"{HANDS_OFF_S / 60:g} minutes. Stop the other controller or user (an autoscaler, "
+        "spec.replicas in Git, a script), or set spec.scaling.mode: Disabled"
     )
 
 
@@ -161,7 +161,7 @@ class Course:
 
 def follow_behavior(allowed: Allowed, wanted: int) -> Course:
     """What windows and policies allow of the number wanted."""
-    note = f"{allowed.replicas:,} by {allowed.by}" if allowed.by else ""
+    note = f"held at {allowed.replicas:,} by {allowed.by}" if allowed.by else ""
     return Course(replicas=allowed.replicas, wanted=wanted, note=note)
 
 
@@ -179,7 +179,7 @@ def keep_last(
     is_over = empty_since is not None and inputs.now - empty_since >= cooldown
     if inputs.current == 0 or is_over:
         return course
-    return replace(course, replicas=1, note=f"the last one stays for the cool-down of {cooldown} s")
+    return replace(course, replicas=1, note=f"held at 1 by the cool-down of {cooldown} s")
 
 
 def clamp(course: Course, inputs: ScalingInputs) -> Course:
@@ -188,7 +188,7 @@ def clamp(course: Course, inputs: ScalingInputs) -> Course:
     if clamped < course.replicas or course.wanted > clamped == inputs.scaling.max_replicas:
         return replace(course, replicas=clamped, note=f"limited to {clamped:,} by maxReplicas")
     if clamped > course.replicas:
-        return replace(course, replicas=clamped, note=f"{clamped:,} by minReplicas")
+        return replace(course, replicas=clamped, note=f"raised to {clamped:,} by minReplicas")
     return course
 
 
@@ -199,7 +199,7 @@ def stop_growth(
     first worker and minReplicas are no growth; nor is what `others` are wanted for, whom more help.
     """
     least = max(1, inputs.clamp(max(inputs.current, others)))
-    note = f"no more than {min(course.replicas, least):,}, since {hindrance}"
+    note = f"limited to {min(course.replicas, least):,}, because {hindrance}"
     return replace(course, replicas=min(course.replicas, least), note=note, is_ineffective=True)
 
 
@@ -344,7 +344,7 @@ def decide_fixed(
         return ScalingDecision(
             replicas=spec.replicas,
             reason=Reason.MANUAL,
-            message=f"spec.replicas asks for {spec.replicas} workers",
+            message=f"spec.replicas sets the number of workers: {spec.replicas}",
             current=workload.wished or 0,
         )
     if spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
@@ -434,14 +434,14 @@ def spare_busy(
     kept = decision.keep_at_most if busy is None else min(busy, decision.keep_at_most)
     if kept <= decision.replicas:
         return decision
-    who = "it is not known which workers hold entries" if busy is None else _report_busy(busy)
-    message = f"{decision.message}; kept at {kept:,}: {who}"
+    who = "it is unknown which workers have pending entries" if busy is None else _report_busy(busy)
+    message = f"{decision.message}; held at {kept:,}, because {who}"
     reason = Reason.SCALED if decision.reason is Reason.IDLE else decision.reason
     return replace(decision, replicas=kept, reason=reason, message=message, keep_at_most=0)
 
 
 def _report_busy(busy: int) -> str:
-    return "1 worker holds entries" if busy == 1 else f"{busy:,} workers hold entries"
+    return "1 worker has pending entries" if busy == 1 else f"{busy:,} workers have pending entries"
 
 
 def remember_write(memory: ScalingMemory, *, before: int, after: int, now: float) -> ScalingMemory:
@@ -465,7 +465,7 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
         return ScalingDecision(
             replicas=None,
             reason=Reason.BACKLOG_UNKNOWN,
-            message=f"{workload.target} does not exist, so it cannot be scaled: create it",
+            message=f"{workload.target} does not exist, so Pelops cannot scale it: create it",
         )
     return ScalingDecision(
         replicas=None,
@@ -480,7 +480,7 @@ def _hold(
     """What is not seen shrinks nothing, nor right after it is seen again."""
     first, is_single = demands.groups[0], len(demands.groups) == 1
     why = first.unknown
-    what = "the backlog" if is_single else f"every backlog of {len(demands.groups)} groups"
+    what = "the backlog" if is_single else f"the backlog of all {len(demands.groups)} groups"
     held = inputs.clamp(inputs.current)
     history = recommend(
         memory.history,
@@ -492,7 +492,7 @@ def _hold(
     decision = ScalingDecision(
         replicas=held,
         reason=Reason.BACKLOG_UNKNOWN,
-        message=f"{why}, so {what} is unknown: the replicas stay at {held:,}",
+        message=_sentence(f"{why}, so {what} is unknown: the replicas are held at {held:,}"),
         current=inputs.current,
     )
     return decision, replace(memory, history=history)
@@ -515,12 +515,17 @@ def _follow(
     decision = ScalingDecision(
         replicas=course.replicas,
         reason=judge_course(course, is_exact=demands.is_exact),
-        message="; ".join(filter(None, [*report_demands(demands, ready=ready), course.note])),
+        message=_sentence(*report_demands(demands, ready=ready), course.note),
         current=current,
         keep_at_most=find_busy_most(inputs, backlog),
         only_at_work=can_finish(inputs, demands.handled_s),
     )
     return decision, replace(memory, history=history)
+
+
+def _sentence(*clauses: str) -> str:
+    text = "; ".join(filter(None, clauses))
+    return text[:1].upper() + text[1:]
 
 
 def _stop_growth(
@@ -608,7 +613,7 @@ def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> Scal
     return replace(
         decision,
         message=(
-            f"spec.recovery.dryRun is true: {workload.target} is not scaled to {wanted:,}; "
+            f"spec.recovery.dryRun is true: {workload.target} is not scaled to {wanted:,}. "
             f"{decision.message}"
         ),
     )
@@ -619,5 +624,5 @@ def report_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecisi
     return ScalingDecision(
         replicas=decision.replicas,
         reason=Reason(problem.reason),
-        message=f"{problem.message}; {decision.message}",
+        message=f"{problem.message}. {decision.message}",
     )

@@ -89,13 +89,18 @@ def _by_drain(work: int, within_s: int | None, rates: Rates) -> float | None:
 
 
 def report_demand(demand: Demand) -> str:
-    """`13 wanted by backlog, 9 by drain time, 4 by arrivals`; what is not known is left out."""
-    parts = [f"{ceil(demand.by_backlog):,} wanted by backlog"]
+    """`13 workers wanted by backlog, 9 by drain time`; what is not known is left out."""
+    parts = [f"{show_workers(ceil(demand.by_backlog))} wanted by backlog"]
     if demand.by_drain is not None:
         parts.append(f"{ceil(demand.by_drain):,} by drain time")
     if demand.by_arrivals:
         parts.append(f"{ceil(demand.by_arrivals):,} by arrivals")
     return ", ".join(parts)
+
+
+def show_workers(count: int) -> str:
+    """`1 worker`, `1,240 workers`."""
+    return "1 worker" if count == 1 else f"{count:,} workers"
 
 
 def report_backlog(backlog: Backlog) -> str:
@@ -176,7 +181,7 @@ def find_hindrance(
     if workload.failure is not None:
         return f"pods cannot be created: {workload.failure}"
     if workload.ready == 0 and any(p.waiting_reason == "CrashLoopBackOff" for p in workload.pods):
-        return "every worker crashes: see the condition WorkloadReady"
+        return "all workers crash: see the condition WorkloadReady"
     if shortage is not None and now - shortage.since >= UNREADY_PATIENCE_S:
         return (
             f"only {workload.ready} of {workload.wished} workers are ready, and none became ready "
@@ -189,8 +194,9 @@ def find_flood(meter: Meter) -> str | None:
     """Why further workers would not help this group, for people; None when they may. Total."""
     if meter.dead_lettered >= LEAST_DEAD_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
         return (
-            f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of what is "
-            "processed ends as dead letters: read them, their last fields say why"
+            f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of the "
+            "processed entries became dead letters: see the last fields of each dead letter for "
+            "the reason"
         )
     return None
 

@@ -31,6 +31,7 @@ from pelops.policy.scaling.demand import (
     judge_demand,
     report_backlog,
     report_demand,
+    show_workers,
     wanted_in_doubt,
     watch_doubt,
 )
@@ -153,16 +154,16 @@ def explain_part(part: Part, target: str) -> Finding:
         if part.role is Role.FOLLOWS:
             return _find(Reason.LEADER_MISSING, _LEADER_MISSING.format(target=target))
         return _find(Reason.SCALING_DISABLED, _DISABLED)
-    leads = f"{part.leader.name} leads the scaling of {target}"
+    leads = f"StreamConsumerGroup {part.leader.name} leads the scaling of {target}"
     if part.role is Role.CONTENDS:
-        why = "is older" if part.leader.is_guest else "has the template of the workers"
-        return _find(Reason.CONFLICT, f"{leads}, since it {why}{_CONTENDS}")
+        why = "is older" if part.leader.is_guest else "has the spec.template of the workers"
+        return _find(Reason.CONFLICT, f"{leads}, because it {why}{_CONTENDS}")
     if part.role is not Role.FOLLOWS:
         return _find(Reason.SCALING_DISABLED, f"{leads}{_UNCOUNTED}")
     if part.leader.is_suspended:
         return _find(Reason.SUSPENDED, f"{leads} and is suspended: the replicas are not changed")
     if not part.leader.counts:
-        return _find(Reason.FOLLOWING, f"{leads} by its spec.replicas")
+        return _find(Reason.FOLLOWING, f"{leads}: its spec.replicas sets the number of workers")
     if not (part.is_counted or part.is_dry):
         return _find(Reason.LEADER_MISSING, f"{leads}{_TOO_MANY}")
     counted = _DRY if part.is_dry else ", and counts the demand of this group"
@@ -171,20 +172,21 @@ def explain_part(part: Part, target: str) -> Finding:
 
 _DISABLED: Final = "Automatic scaling is disabled: Pelops does not change the replicas"
 _LEADER_MISSING: Final = (
-    "spec.scaling.mode is Follow, and no other resource scales {target}: its replicas are not "
-    "changed. Set mode Auto in one of the resources with this workload"
+    "spec.scaling.mode is Follow, but no other resource scales {target}, so its replicas are not "
+    "changed. Set spec.scaling.mode: Auto in one of the resources with this workload"
 )
 _CONTENDS: Final = (
-    ". Two resources cannot both decide one number: Pelops ignores the scaling of this one, and "
-    "does everything else. Set its spec.scaling.mode to Follow, so that its demand counts"
+    ". Only one resource can scale a workload, so Pelops ignores spec.scaling of this resource; "
+    "recovery and dead letters are not affected. Set its spec.scaling.mode: Follow, so that its "
+    "demand counts"
 )
 _TOO_MANY: Final = (
-    ", and too many resources have the same workload: only the oldest are counted, without this one"
+    ", and too many resources have this workload: only the oldest count, and this one does not"
 )
 _DRY: Final = ", and the demand of this group does not count while spec.recovery.dryRun is true"
-_DRY_LEADER: Final = ". That one is in a dry run: the replicas are not changed"
+_DRY_LEADER: Final = ". Its spec.recovery.dryRun is true, so the replicas are not changed"
 _UNCOUNTED: Final = (
-    ", and the backlog of this group does not count; with spec.scaling.mode Follow it does"
+    ", and the backlog of this group does not count: to count it, set spec.scaling.mode: Follow"
 )
 
 
@@ -411,13 +413,15 @@ def report_demands(demands: Demands, *, ready: int) -> list[str]:
         parts = [f"{report_backlog(backlog)}, of {len(demands.groups)} groups"]
         wanted = demands.demand(ready=ready)
         if wanted > 0:
-            parts.append(f"{ceil(wanted):,} wanted by {_report_shares(demands)}")
+            parts.append(f"{show_workers(ceil(wanted))} wanted by {_report_shares(demands)}")
     unseen = [one for one in demands.groups if not one.is_seen]
     if not all(one.is_exact for one in demands.seen):
-        parts.append("Redis cannot tell how many are undelivered, so no worker is removed")
+        parts.append(
+            "Redis does not know the number of undelivered entries, so no worker is removed"
+        )
     if unseen:
         first = f"the backlog of {unseen[0].name} is unknown ({unseen[0].unknown})"
-        more = f", nor that of {len(unseen) - 1:,} more" if len(unseen) > 1 else ""
+        more = f", and so is that of {len(unseen) - 1:,} more" if len(unseen) > 1 else ""
         parts.append(f"{first}{more}, so no worker is removed")
     return parts
 

@@ -68,7 +68,7 @@ def _loss(facts: Facts) -> str:
     return (
         f"Entries were trimmed before Redis delivered them to the group: {_bounds(loss)}, after ID "
         f"{loss.position}. They are deleted from Redis: add them again from their source, and find "
-        "what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
+        "out what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
         f"{_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
     )
 
@@ -114,7 +114,7 @@ def _went_back(facts: Facts) -> str:
         f"At {since} the position of the group was {back.after}, although it had been "
         f"{back.before}: a failover or a restored backup. Redis delivers the entries between the "
         f"two again. Entries that were pending before are not recovered before {until}, because "
-        "their worker may have finished them. Make sure that handlers are idempotent. "
+        "their worker may have finished them. Handlers must be idempotent. "
         f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends that wait"
     )
 
@@ -194,8 +194,7 @@ def _not_taken(facts: Facts) -> str:
         f"{seconds} s: they stay pending. Either no worker is free (add workers), or the workers "
         f"do not claim: they must read the offer stream {keys.offer_stream} "
         "(PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim with XREADGROUP "
-        "... CLAIM or XAUTOCLAIM "
-        '(docs/protocol.md, "Offers"). For other workers set spec.recovery.strategy: Requeue'
+        "... CLAIM or XAUTOCLAIM. For other workers set spec.recovery.strategy: Requeue"
     )
 
 
@@ -263,14 +262,14 @@ def _left(facts: Facts) -> str:
     if left.lag == 0:
         return ""
     return (
-        f"{reported}. Pelops moves them back to {keys.stream}. If this condition stays, the log of "
-        f"the operator says why. {read} meanwhile"
+        f"{reported}. Pelops moves them back to {keys.stream}. If this condition stays, see the "
+        f"log of the operator. {read}"
     )
 
 
 def _how_to_acknowledge(facts: Facts, kind: ConditionType) -> str:
     metadata = facts.resource.metadata
     return (
-        f"Acknowledge it with kubectl annotate --overwrite scg -n {metadata.namespace} "
+        f"Acknowledge this condition with kubectl annotate --overwrite scg -n {metadata.namespace} "
         f"{metadata.name} {ACKNOWLEDGE}={kind.value}"
     )

@@ -80,7 +80,7 @@ def _recovery(facts: Facts) -> Condition:
     message = _describe(spec.recovery, facts.keys)
     if facts.is_dry:
         counted = f"{_DRY}: stuck entries are only counted, in status.recovery.dryRun"
-        message = f"{counted}. Without it: {message}"
+        message = f"{counted}. Without a dry run: {message[:1].lower()}{message[1:]}"
         return _condition(kind, "True", Finding(reason=Reason.DRY_RUN, message=message))
     return _condition(kind, "True", Finding(reason=Reason.SCANNING, message=message))
 
@@ -94,11 +94,13 @@ def _retention(facts: Facts, retention: RetentionSpec) -> Condition:
         message = f"{_SUSPENDED}: nothing is trimmed"
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
     if facts.is_dry:
-        message = f"{_DRY}: nothing is trimmed. Without it entries go {_limits(retention)}"
+        message = (
+            f"{_DRY}: nothing is trimmed. Without it, entries are trimmed {_limits(retention)}"
+        )
         return _condition(kind, "True", Finding(reason=Reason.DRY_RUN, message=message))
     message = (
-        f"Entries are trimmed {_limits(retention)}, once every group has finished them; when "
-        "several resources name the stream, the largest limits apply"
+        f"Entries are trimmed {_limits(retention)}, if every group has acknowledged them. When "
+        "several resources have the same stream, the largest limits apply"
     )
     return _condition(kind, "True", Finding(reason=Reason.TRIMMING, message=message))
 
@@ -128,7 +130,7 @@ def _reported(facts: Facts) -> Finding | None:
     return Finding(
         reason=fit_reason(report.reason, otherwise=Reason.UNEXPECTED_ERROR),
         message=printable(report.message, MESSAGE_LIMIT)
-        or "The last scan ended early; the operator's log says why",
+        or "The last scan failed: see the log of the operator",
     )
 
 
@@ -141,8 +143,8 @@ def _duplicates(recovery: RecoverySpec, stream: StreamObservation) -> Finding | 
             "The stream has other consumer groups, and each of them would receive the copies of "
             "stuck entries as well, so Pelops does not requeue them: they stay pending. Set "
             "spec.recovery.strategy: RetryStream (a stream that only this group reads; the workers "
-            "name it in the same XREADGROUP), or Release (for workers that claim entries, such as "
-            "those of the SDK)"
+            "must read it in the same XREADGROUP), or Release (for workers that claim entries, "
+            "such as those of the SDK)"
         ),
         is_terminal=True,
     )
@@ -176,7 +178,7 @@ def _locks_unusable(recovery: RecoverySpec, keys: GroupKeys) -> Finding | None:
     if problem is None:
         return None
     message = (
-        f"spec.recovery.locks: {problem}. Pelops cannot tell whether a lock exists, so it "
+        f"spec.recovery.locks: {problem}. Without this, Pelops cannot check the locks, so it "
         "recovers nothing"
     )
     return Finding(reason=Reason.LOCK_IN_ANOTHER_SLOT, message=message, is_terminal=True)
@@ -189,7 +191,7 @@ def _requeues_to_stream(recovery: RecoverySpec) -> bool:
 def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
     limit = recovery.processing_timeout_seconds
     freed = (
-        f"immediately when the pod of their worker is gone, otherwise {limit} s after their last "
+        f"immediately when the pod of their worker has ended, otherwise {limit} s after their last "
         "delivery or heartbeat"
     )
     if recovery.locks is not None:
@@ -208,7 +210,7 @@ def _destination(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
 def _limits(retention: RetentionSpec) -> str:
     limits = []
     if retention.max_length is not None:
-        limits.append(f"beyond {retention.max_length} entries")
+        limits.append(f"when the stream has more than {retention.max_length} entries")
     if retention.max_age_seconds is not None:
         limits.append(f"after {retention.max_age_seconds} s")
     return " or ".join(limits)
@@ -304,8 +306,8 @@ def _lacking(facts: Facts) -> str:
     if not facts.is_dry or facts.stream is None or facts.stream.is_provisioned:
         return ""
     return (
-        f"; {_DRY}, so nothing is written. Without it Pelops adds keys of its own beside the "
-        "stream, such as the dead-letter stream and the ledger"
+        f"; {_DRY}, so nothing is written. Without it, Pelops creates its own keys, such as "
+        "the dead-letter stream and the ledger"
     )
 
 
@@ -354,7 +356,9 @@ def _workload_problem(facts: Facts) -> Finding | None:
     if workload.failure is not None:
         return Finding(
             reason=Reason.PODS_REFUSED,
-            message=f"{count}; pods cannot be created: {workload.failure}",
+            message=f"{count}; pods cannot be created: {workload.failure}. Raise the quota, or "
+            "correct "
+            "the policy or the webhook that refuses them",
         )
     if workload.ready >= (workload.wished or 0) and workload.is_rolled_out:
         return None
@@ -388,17 +392,23 @@ def _unready(workload: WorkloadObservation, count: str) -> Finding:
             detail = f": {pod.waiting_message}" if pod.waiting_message else ""
             return Finding(
                 reason=fit_reason(pod.waiting_reason or ""),
-                message=f"{count}; pod {pod.name} is waiting: {pod.waiting_reason}{detail}",
+                message=(
+                    f"{count}; pod {pod.name} is waiting: {pod.waiting_reason}{detail}; see "
+                    f"kubectl describe pod -n {workload.target.namespace} {pod.name}"
+                ),
             )
     if workload.unready_nodes:
         nodes = ", ".join(sorted(workload.unready_nodes))
         return Finding(
-            reason=Reason.NODE_NOT_READY, message=f"{count}; nodes that are not ready: {nodes}"
+            reason=Reason.NODE_NOT_READY,
+            message=f"{count}; nodes that are not Ready: {nodes}; see kubectl describe nodes",
         )
     if workload.overdue is not None:
         return Finding(
             reason=Reason.PROGRESS_DEADLINE_EXCEEDED,
-            message=f"{count}; the rollout makes no progress: {workload.overdue}",
+            message=f"{count}; the rollout exceeded its progress deadline: "
+            f"{workload.overdue.rstrip('.')}; see "
+            f"kubectl get pods -n {workload.target.namespace} -o wide",
         )
     return Finding(
         reason=Reason.WORKERS_NOT_READY,

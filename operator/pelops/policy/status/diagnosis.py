@@ -68,13 +68,13 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         PermissionDenied,
         Reason.PERMISSION_DENIED,
-        "{error}. Pelops continues as soon as it has these permissions",
+        "{error}. Pelops retries automatically",
     ),
     _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
     _Diagnosis(
         DeadLetterStreamInUse,
         Reason.DEAD_LETTER_STREAM_IN_USE,
-        "{error}. Nothing was changed. Name another key in spec.deadLetter.stream, or leave it out",
+        "{error}. Nothing was changed. Set spec.deadLetter.stream to another key, or remove it",
     ),
     _Diagnosis(
         StreamInUse,
@@ -85,9 +85,14 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         CrossSlot,
         Reason.CROSS_SLOT,
-        "{error}. Give spec.deadLetter.stream the stream's hash tag, or leave it out",
+        "{error}. Use the hash tag of spec.stream in spec.deadLetter.stream, or remove the field",
     ),
-    _Diagnosis(UnsupportedServer, Reason.UNSUPPORTED_SERVER, "{error}"),
+    _Diagnosis(
+        UnsupportedServer,
+        Reason.UNSUPPORTED_SERVER,
+        "{error}. Use Redis 7.0 or later, or Valkey 7.2 or later, on which the command is not "
+        "renamed",
+    ),
     _Diagnosis(
         SlotMigrating,
         Reason.SLOT_MIGRATING,
@@ -118,7 +123,7 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         AddressNotAllowed,
         Reason.ADDRESS_NOT_ALLOWED,
-        "{error}. Correct spec.redis, or ask the administrator of Pelops to allow it with "
+        "{error}. Correct spec.redis, or ask the administrator of Pelops to allow the address with "
         "PELOPS_ALLOWED_NETWORKS or PELOPS_ALLOWED_HOSTS",
     ),
     _Diagnosis(
@@ -130,8 +135,8 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         InvalidReply,
         Reason.INVALID_REDIS_REPLY,
-        "{error}. Check that spec.redis names a Redis or Valkey server, and which proxies are in "
-        "between; Pelops retries automatically",
+        "{error}. Check that spec.redis names a Redis or Valkey server, and which proxies are "
+        "between Pelops and it; Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(
@@ -158,12 +163,22 @@ _DIAGNOSES: Final = (
         "Kubernetes forbids the request: {error}. Check the RBAC rules of the operator, quotas and "
         "admission policies",
     ),
-    _Diagnosis(Rejected, Reason.REJECTED, "The API server rejects the object as invalid: {error}"),
-    _Diagnosis(NotFound, Reason.NOT_FOUND, "Not found: {error}", is_terminal=False),
+    _Diagnosis(
+        Rejected,
+        Reason.REJECTED,
+        "The API server rejects the object as invalid: {error}. Correct the field of the spec",
+    ),
+    _Diagnosis(
+        NotFound,
+        Reason.NOT_FOUND,
+        "Not found: {error}. Create the object, or correct the reference to it; Pelops retries "
+        "automatically",
+        is_terminal=False,
+    ),
     _Diagnosis(
         NoSuchGroup,
         Reason.GROUP_NOT_FOUND,
-        "{error}. Pelops creates it again",
+        "{error}. Pelops creates it again; find out what deleted it (XGROUP DESTROY, DEL, EXPIRE)",
         is_terminal=False,
     ),
     _Diagnosis(
@@ -175,13 +190,20 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         PositionAhead,
         Reason.POSITION_AHEAD,
-        "{error}. New entries would not be delivered either: set the position back with XGROUP "
-        "SETID, or delete the group if the stream was replaced",
+        "{error}. Redis does not deliver new entries with lower IDs either: set the position back "
+        "with XGROUP SETID, or delete the group if the stream was replaced",
     ),
-    _Diagnosis(NotOurs, Reason.CONFLICT, "{error}"),
-    _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis returned an error: {error}"),
+    _Diagnosis(NotOurs, Reason.CONFLICT, "{error}. Pelops changes nothing for this resource"),
     _Diagnosis(
-        KubernetesError, Reason.KUBERNETES_ERROR, "The API server returned an error: {error}"
+        RedisError,
+        Reason.REDIS_ERROR,
+        "Redis returned an error: {error}. Pelops retries automatically",
+    ),
+    _Diagnosis(
+        KubernetesError,
+        Reason.KUBERNETES_ERROR,
+        "The API server returned an error: {error}. See the log of the operator; Pelops retries "
+        "automatically",
     ),
     _Diagnosis(
         DeadlineExceeded,
@@ -193,10 +215,15 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         InternalError,
         Reason.UNEXPECTED_ERROR,
-        "{error}. Other resources are not affected; Pelops retries automatically. Please report it",
+        "{error}. Other resources are not affected; Pelops retries automatically. Report this as "
+        "a bug",
         is_terminal=False,
     ),
-    _Diagnosis(PelopsError, Reason.UNEXPECTED_ERROR, "{error}"),
+    _Diagnosis(
+        PelopsError,
+        Reason.UNEXPECTED_ERROR,
+        "{error}. See the log of the operator, and report this as a bug",
+    ),
 )
 
 

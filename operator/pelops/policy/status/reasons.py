@@ -13,49 +13,52 @@ from enum import StrEnum
 class ConditionType(StrEnum):
     """What a condition states."""
 
-    # Everything that was asked for works; the first problem of the others is informed here as well.
+    # Everything that the resource asks for works. If False, the reason and message are those of the
+    # first other condition that is False.
     READY = "Ready"
-    # Not ready yet, and Pelops works on it or tries again; absent otherwise.
+    # Ready is False, and Pelops works on it or retries; absent otherwise.
     RECONCILING = "Reconciling"
-    # Not ready, and waiting does not help; absent otherwise.
+    # Ready is False, and a person must change something; absent otherwise.
     STALLED = "Stalled"
-    # The group, its dead letters and its ledger exist in Redis, and are this resource's to act on.
+    # The group, its dead-letter stream and its ledger exist in Redis, and this resource manages
+    # them.
     GROUP_READY = "GroupReady"
-    # The workers run, as many as wanted.
+    # As many workers are ready as are wanted.
     WORKLOAD_READY = "WorkloadReady"
-    # Somebody decides the number of workers; the reason says who.
+    # Something decides the number of workers; the reason says what.
     SCALING_ACTIVE = "ScalingActive"
-    # Stuck entries recover again; present when spec.recovery asks for it.
+    # Stuck entries are recovered; absent if spec.recovery.strategy is Disabled.
     RECOVERY_HEALTHY = "RecoveryHealthy"
-    # The stream is trimmed; present when spec.retention asks for it.
+    # The stream is trimmed; absent without spec.retention.
     RETENTION_ACTIVE = "RetentionActive"
-    # Nothing is changed, since spec.suspend is true; absent otherwise.
+    # spec.suspend is true; absent otherwise.
     SUSPENDED = "Suspended"
-    # Entries were trimmed before the group was given them; stays until acknowledged.
+    # Entries were lost before the group had finished them; stays until acknowledged.
     DATA_LOSS = "DataLoss"
-    # The group was found behind where it had been; stays until acknowledged.
+    # The position of the group went back, so entries are delivered again; stays until acknowledged.
     POSITION_WENT_BACK = "PositionWentBack"
-    # Somebody deleted consumers that had entries pending; stays until acknowledged.
+    # Consumers with pending entries were deleted by another client; stays until acknowledged.
     PENDING_ENTRIES_DROPPED = "PendingEntriesDropped"
-    # Pending entries that no script can move.
+    # Recovery cannot move some stuck entries; absent otherwise.
     UNMOVABLE_ENTRIES = "UnmovableEntries"
-    # The server may drop any key when memory runs short: stream, group and dead letters.
+    # Redis may delete any key when memory runs out; absent otherwise.
     EVICTION_POSSIBLE = "EvictionPossible"
-    # A consumer group reads the dead-letter stream, so dead letters do not expire.
+    # A consumer group reads the dead-letter stream, so dead letters do not expire; absent
+    # otherwise.
     DEAD_LETTER_STREAM_IN_USE = "DeadLetterStreamInUse"
-    # Consumers with pending entries that no pod matches.
+    # Consumers with pending entries match no pod; absent otherwise.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
-    # Copies wait in the retry stream, and no worker reads it.
+    # Copies wait in the retry stream, and no worker reads it; absent otherwise.
     RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
-    # The retry stream is no longer asked for and holds copies that nothing moves.
+    # The retry stream is not used any more, but contains copies; absent otherwise.
     RETRY_STREAM_NOT_EMPTY = "RetryStreamNotEmpty"
-    # Stuck entries are on offer to workers that claim, and none takes them.
+    # Stuck entries are offered to claiming workers, and no worker takes them; absent otherwise.
     OFFERS_NOT_TAKEN = "OffersNotTaken"
-    # An audit proves entries lost that nobody has acknowledged.
+    # An audit proves that entries were lost; stays until acknowledged.
     LOSS_DETECTED = "LossDetected"
-    # The stream is trimmed close to what an audit has not archived yet, or beyond.
+    # The stream is trimmed before, or shortly after, an audit archives it; absent otherwise.
     ARCHIVE_BEHIND_RETENTION = "ArchiveBehindRetention"
-    # An audit does not run, or cannot account for every entry.
+    # An audit does not run, or cannot account for every entry; absent otherwise.
     AUDIT_FAILING = "AuditFailing"
 
 
@@ -83,257 +86,245 @@ AUDIT_ALARMS = (
 class Reason(StrEnum):
     """Why a condition is as it is, or why an Event was written."""
 
-    # --- what is well
+    # --- healthy
 
-    # Everything that was asked for works.
+    # Everything that the resource asks for works.
     READY = "Ready"
-    # The group is complete in Redis.
+    # The group and everything that belongs to it exist in Redis.
     GROUP_EXISTS = "GroupExists"
     # As many workers are ready as are wanted.
     WORKERS_READY = "WorkersReady"
     # No worker is wanted, and none runs.
     SCALED_TO_ZERO = "ScaledToZero"
-    # Stuck entries are looked for and recover again.
+    # Stuck entries are found and recovered.
     SCANNING = "Scanning"
-    # The stream is trimmed below what every group has finished.
+    # The stream is trimmed at the limits of spec.retention.
     TRIMMING = "Trimming"
-    # No workers are declared: whoever consumes, such as a Spark job, is left alone.
+    # The resource has no workers: another program, such as a Spark job, consumes the group.
     NO_WORKLOAD = "NoWorkload"
-    # The audit runs at the times that it names.
+    # The audit runs on its schedule.
     SCHEDULED = "Scheduled"
 
     # --- who decides the number of workers
 
-    # spec.replicas says the number.
+    # spec.replicas sets the number of workers.
     MANUAL = "Manual"
-    # Another resource with the same workload decides, and counts the demand of this group.
+    # Another resource with the same workload decides the number of workers.
     FOLLOWING = "Following"
-    # scaling.mode is Follow, and no other resource decides for the workload: the replicas stay.
+    # scaling.mode is Follow, and no other resource counts the demand of this group.
     LEADER_MISSING = "LeaderMissing"
-    # Nobody here decides it: the workload keeps its own.
+    # Pelops does not change the number of workers.
     SCALING_DISABLED = "ScalingDisabled"
-    # A HorizontalPodAutoscaler has the same target, and is left to it.
+    # A HorizontalPodAutoscaler has the same target, so Pelops does not scale it.
     SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
-    # The number follows the backlog of the group.
+    # The number of workers follows the backlog.
     SCALED = "Scaled"
-    # The backlog is empty, and no worker is wanted.
+    # There is no backlog, and no worker is wanted.
     IDLE = "Idle"
-    # maxReplicas or behavior allows fewer workers than are wanted.
+    # maxReplicas or behavior allows fewer workers than the backlog calls for.
     LIMITED = "Limited"
-    # The backlog cannot be seen: the number stays as it is.
+    # The backlog cannot be observed, so the number of workers is held.
     BACKLOG_UNKNOWN = "BacklogUnknown"
-    # How much is undelivered is not known: never fewer workers, and never zero.
+    # The number of undelivered entries is unknown, so no worker is removed.
     LAG_UNKNOWN = "LagUnknown"
-    # Somebody else moves the replicas again and again, and is left to it for a while.
+    # Another controller or user keeps changing the replicas, so Pelops pauses its scaling.
     SCALED_BY_OTHERS = "ScaledByOthers"
-    # More workers would not help: they do not become ready, or entries end as dead letters.
+    # More workers would not help: they do not become ready, or entries become dead letters.
     SCALING_INEFFECTIVE = "ScalingIneffective"
 
-    # --- what is under way, or asked for
+    # --- in progress, or as requested
 
-    # The group or the Deployment is being created.
+    # The group, the Deployment or the CronJob is being created.
     CREATING = "Creating"
-    # The group exists, and something that belongs to it is being added.
-    COMPLETING = "Completing"
-    # Nothing is lacking in Redis.
-    COMPLETE = "Complete"
-    # spec.suspend is true: Pelops looks and changes nothing.
+    # spec.suspend is true: Pelops observes and changes nothing.
     SUSPENDED = "Suspended"
     # spec.recovery.dryRun is true: Pelops decides and writes nothing.
     DRY_RUN = "DryRun"
-    # The workers start when the group exists.
+    # The group is not ready, and this depends on it.
     WAITING_FOR_GROUP = "WaitingForGroup"
 
-    # --- what is wrong with the resource
+    # --- problems of the resource
 
-    # A field of the resource, or of its Secret, cannot be used.
+    # A field of the resource, or of a Secret that it refers to, is invalid.
     INVALID_SPEC = "InvalidSpec"
-    # An older resource acts on the same group, or decides for the same workload.
+    # Another resource manages the same group or dead-letter stream, or scales the same workload.
     CONFLICT = "Conflict"
-    # A StreamAudit names a StreamConsumerGroup that does not exist, or a dry run a group in Redis.
+    # A StreamAudit refers to a StreamConsumerGroup that does not exist, or a dry run to a group or
+    # stream that does not exist in Redis.
     GROUP_MISSING = "GroupMissing"
-    # The Spark operator that a StreamAudit asks for is not installed, or may not be used.
+    # The Spark operator of a StreamAudit is not installed, or the operator may not use its kinds.
     BACKEND_MISSING = "BackendMissing"
-    # The dead-letter stream of the user's choice lies in another slot than the stream.
+    # The dead-letter stream is not in the hash slot of the stream, on a Redis Cluster.
     DEAD_LETTER_IN_ANOTHER_SLOT = "DeadLetterInAnotherSlot"
-    # The dead-letter stream holds something else, or a consumer group reads it.
+    # The key of the dead-letter stream has other contents, or a consumer group reads it.
     DEAD_LETTER_STREAM_IN_USE = "DeadLetterStreamInUse"
-    # A key that Pelops keeps for the group holds something else.
+    # A key that Pelops needs for the group has other contents.
     STREAM_IN_USE = "StreamInUse"
 
-    # --- what keeps entries from being recovered
+    # --- problems of recovery
 
-    # Other groups of the stream would be given every copy as well.
+    # Other groups of the stream would receive the copies of stuck entries as well.
     REQUEUE_WOULD_DUPLICATE = "RequeueWouldDuplicate"
-    # The group's position lies ahead of the stream: a copy would never be delivered.
+    # The position of the group is ahead of the stream: copies would never be delivered.
     POSITION_AHEAD = "PositionAhead"
-    # Whether a lock exists cannot be told: its key lies in another slot.
+    # The locks are not in the hash slot of the stream, so they cannot be checked.
     LOCK_IN_ANOTHER_SLOT = "LockInAnotherSlot"
-    # The stream's slot is on its way to another node; scripts are refused until it is there.
+    # The hash slot of the stream is being migrated; scripts are refused meanwhile.
     SLOT_MIGRATING = "SlotMigrating"
-    # The expiry of locks is asked for and cannot be heard; recovery works without it.
+    # keyspaceNotifications is true, but Redis sends no notifications; scans work without them.
     KEYSPACE_NOTIFICATIONS_UNAVAILABLE = "KeyspaceNotificationsUnavailable"
 
-    # --- what somebody should look at, though all works
+    # --- alarms
 
-    # Entries were trimmed before the group was given them.
+    # Entries were lost before the group had finished them.
     DATA_LOSS = "DataLoss"
-    # The group was found behind where it had been: a failover, or a restored backup.
+    # The position of the group went back, after a failover or a restored backup.
     POSITION_WENT_BACK = "PositionWentBack"
-    # Somebody deleted consumers that had entries pending: these are not delivered again.
+    # Another client deleted consumers with pending entries, which are not delivered again.
     PENDING_ENTRIES_DROPPED = "PendingEntriesDropped"
-    # Pending entries that no script can move.
+    # Recovery cannot move some stuck entries.
     UNMOVABLE_ENTRIES = "UnmovableEntries"
-    # maxmemory-policy allkeys-* lets the server drop stream, group and dead letters.
+    # With maxmemory-policy allkeys-*, Redis can delete the stream, the group and the dead letters.
     EVICTION_POSSIBLE = "EvictionPossible"
-    # Consumers with pending entries that no pod matches: their entries wait for the processing
-    # timeout.
+    # Consumers with pending entries match no pod: only the processing timeout applies to them.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
     # Copies wait in the retry stream, and no worker reads it.
     RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
-    # The retry stream is no longer asked for and holds copies that nothing moves.
+    # The retry stream is not used any more, but contains copies.
     RETRY_STREAM_NOT_EMPTY = "RetryStreamNotEmpty"
-    # Stuck entries are on offer to workers that claim, and none takes them: they stay pending.
+    # Stuck entries are offered to claiming workers, and no worker takes them.
     OFFERS_NOT_TAKEN = "OffersNotTaken"
-    # An audit proves entries lost that nobody has acknowledged.
+    # An audit proves that entries were lost.
     LOSS_DETECTED = "LossDetected"
-    # The stream is trimmed close to what an audit has not archived yet, or beyond.
+    # The stream is trimmed before, or shortly after, an audit archives it.
     ARCHIVE_BEHIND_RETENTION = "ArchiveBehindRetention"
-    # The last run of an audit ended in failure, or was ended.
+    # The last run of an audit failed.
     RUN_FAILED = "RunFailed"
-    # A run of an audit ended well, and entries that it should have seen are not accounted for.
+    # The last run of an audit succeeded without accounting for all entries.
     RUN_INCOMPLETE = "RunIncomplete"
-    # An audit could not see what it needs to account for every entry.
+    # An audit lacks the data to account for every entry.
     AUDIT_INCONCLUSIVE = "AuditInconclusive"
-    # What an audit recorded cannot be read.
+    # The results that an audit recorded in Redis cannot be read.
     SUMMARY_UNREADABLE = "SummaryUnreadable"
 
-    # --- what is wrong with Redis
+    # --- problems of Redis
 
-    # A Secret that spec.redis names does not exist.
+    # A Secret that the resource refers to does not exist.
     SECRET_MISSING = "SecretMissing"
-    # The credentials of the Secret may not go to the host that the resource, or a Sentinel, names.
+    # The Secret does not list the host to which its credentials would be sent.
     CREDENTIALS_NOT_ALLOWED = "CredentialsNotAllowed"
-    # The address of Redis is one that this installation of Pelops does not connect to.
+    # This installation of Pelops does not allow the address of Redis.
     ADDRESS_NOT_ALLOWED = "AddressNotAllowed"
     # Redis does not answer.
     REDIS_UNREACHABLE = "RedisUnreachable"
-    # Redis answers with what is no valid reply: too large, too slow, or of another shape.
+    # A reply of Redis is invalid: too large, incomplete, or of another shape.
     INVALID_REDIS_REPLY = "InvalidRedisReply"
-    # Redis has no memory left and refuses writes.
+    # Redis is out of memory and refuses writes.
     REDIS_OUT_OF_MEMORY = "RedisOutOfMemory"
-    # Redis takes no writes: a replica, or a server that cannot save or replicate its data.
+    # Redis refuses writes: it is a replica, or cannot save or replicate its data.
     REDIS_REFUSES_WRITES = "RedisRefusesWrites"
-    # Redis answers and serves nothing for now: it loads its data, or is busy with a script.
+    # Redis answers, but does not serve requests now: it loads its data, or is busy.
     REDIS_NOT_READY = "RedisNotReady"
-    # Redis does not accept the username or password.
+    # Redis rejects the username or password.
     AUTHENTICATION_FAILED = "AuthenticationFailed"
-    # The ACL of the operator's Redis user forbids a command or a key.
+    # The ACL of the Redis user forbids a command or a key.
     PERMISSION_DENIED = "PermissionDenied"
-    # One of the group's keys holds another type than a stream.
+    # A key of the group has another type than Pelops needs.
     WRONG_TYPE = "WrongType"
-    # Keys that belong together lie in different slots of the cluster.
+    # Keys of the group are in different hash slots of a Redis Cluster.
     CROSS_SLOT = "CrossSlot"
-    # The server lacks a command that is needed.
+    # Redis does not support a command that Pelops needs.
     UNSUPPORTED_SERVER = "UnsupportedServer"
-    # The group or its stream was removed between two looks.
+    # The group or its stream was deleted while Pelops worked on it.
     GROUP_NOT_FOUND = "GroupNotFound"
-    # Redis answered with an error that Pelops does not know.
+    # Redis returned an error that Pelops does not know.
     REDIS_ERROR = "RedisError"
 
-    # --- what is wrong with the workload
+    # --- problems of the workload
 
-    # The object that spec.targetRef names does not exist.
+    # The workload of spec.targetRef does not exist.
     TARGET_MISSING = "TargetMissing"
-    # The operator's role does not allow it to scale the target.
+    # The operator's role does not allow it to scale the workload.
     TARGET_FORBIDDEN = "TargetForbidden"
-    # An object of somebody else has the name of the Deployment that would be made.
+    # An object with the name that Pelops needs exists, and Pelops did not create it.
     NAME_TAKEN = "NameTaken"
-    # Pods cannot be created: a quota, a policy or an admission webhook refuses them.
+    # Kubernetes refuses to create pods: a quota, a policy or an admission webhook.
     PODS_REFUSED = "PodsRefused"
-    # A worker ends again and again.
+    # A worker crashes repeatedly.
     CRASH_LOOPING = "CrashLooping"
-    # A worker waits for a reason that is no word fit to be shown as one.
+    # A worker waits for a reason that is not a valid identifier.
     CONTAINER_WAITING = "ContainerWaiting"
-    # A worker waits for its image.
+    # The image of a worker could not be pulled repeatedly.
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
-    # The image could not be pulled just now.
+    # The image of a worker could not be pulled.
     ERR_IMAGE_PULL = "ErrImagePull"
-    # The name of the image cannot be read.
+    # The name of the image of a worker is invalid.
     INVALID_IMAGE_NAME = "InvalidImageName"
-    # A ConfigMap or Secret that the container's environment needs is missing.
+    # A ConfigMap or Secret of a worker is missing.
     CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
-    # The container could not be made.
+    # The container of a worker could not be created.
     CREATE_CONTAINER_ERROR = "CreateContainerError"
-    # The container could not be started: the command is missing, for example.
+    # The container of a worker could not be started, for example for want of its command.
     RUN_CONTAINER_ERROR = "RunContainerError"
-    # A node that workers run on is not ready.
+    # A node of the workers is not Ready.
     NODE_NOT_READY = "NodeNotReady"
-    # Fewer workers are ready than are wanted, and nothing says why.
+    # Fewer workers are ready than are wanted; Kubernetes gives no reason.
     WORKERS_NOT_READY = "WorkersNotReady"
-    # The rollout of the Deployment has made no progress for its progressDeadlineSeconds.
+    # The rollout of the Deployment exceeded its progressDeadlineSeconds.
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
-    # --- what is wrong with Kubernetes
+    # --- problems of Kubernetes and Pelops
 
     # The API server does not answer.
     KUBERNETES_UNAVAILABLE = "KubernetesUnavailable"
-    # Another writer was faster; the next turn looks again.
+    # Another client changed the object at the same time.
     WRITE_CONFLICT = "WriteConflict"
     # RBAC, a quota or an admission rule refuses a request of the operator.
     FORBIDDEN = "Forbidden"
-    # The API server finds an object invalid that the resource asks for.
+    # The API server rejects an object that the resource asks for as invalid.
     REJECTED = "Rejected"
-    # Something that the resource refers to is not there.
+    # An object that the resource refers to does not exist.
     NOT_FOUND = "NotFound"
-    # The API server answered with an error that Pelops does not know.
+    # The API server returned an error that Pelops does not know.
     KUBERNETES_ERROR = "KubernetesError"
-    # The work on the resource took longer than its deadline and was cancelled.
+    # The work on the resource took too long and was cancelled.
     DEADLINE_EXCEEDED = "DeadlineExceeded"
-    # An error without a diagnosis: a gap in Pelops.
+    # An unexpected error: a bug of Pelops.
     UNEXPECTED_ERROR = "UnexpectedError"
 
-    # --- told by Events alone
+    # --- Events only
 
-    # More workers are wanted than before.
+    # The number of workers was increased.
     SCALED_UP = "ScaledUp"
-    # Fewer workers are wanted than before.
+    # The number of workers was decreased.
     SCALED_DOWN = "ScaledDown"
-    # Somebody else's PodDisruptionBudget selects the workers, so the operator's own is removed.
+    # Another PodDisruptionBudget selects the workers, so the operator's own was deleted.
     POD_DISRUPTION_BUDGET_CONFLICT = "PodDisruptionBudgetConflict"
-    # The workers' PodDisruptionBudget may not be made; they run without one.
+    # Kubernetes refuses the PodDisruptionBudget of the workers.
     POD_DISRUPTION_BUDGET_REFUSED = "PodDisruptionBudgetRefused"
-    # The group was created for the first time.
+    # The group was created.
     GROUP_CREATED = "GroupCreated"
-    # The group had existed and was gone; it was created anew where nothing is skipped.
+    # The group had been deleted from Redis, and was created again at a position that skips nothing.
     GROUP_RECREATED = "GroupRecreated"
-    # The group's position is another one than before, by an act of the operator.
-    POSITION_CHANGED = "PositionChanged"
-    # Stuck entries were copied to the end and acknowledged.
+    # Stuck entries were copied to the end of the stream, and acknowledged.
     REQUEUED = "Requeued"
-    # Stuck entries were offered to other workers under their own IDs.
+    # Stuck entries were offered to claiming workers.
     RELEASED = "Released"
-    # Entries were given up: they are in the dead-letter stream.
+    # Entries were moved to the dead-letter stream.
     DEAD_LETTERED = "DeadLettered"
-    # Pending entries whose body was deleted were acknowledged, and told to the dead letters.
+    # Pending entries whose body had been deleted were acknowledged.
     PAYLOAD_GONE = "PayloadGone"
-    # The body of a pending entry was deleted while its worker holds it: nothing was done yet.
+    # The body of a pending entry was deleted while a worker processes it.
     PENDING_ENTRY_DELETED = "PendingEntryDeleted"
-    # A consumer without a pod and without pending entries was removed.
+    # Consumers without a pod and without pending entries were removed.
     CONSUMER_REMOVED = "ConsumerRemoved"
-    # Entries that no group needs any more were trimmed.
-    TRIMMED = "Trimmed"
-    # An audit has accounted for further windows.
+    # An audit has closed further windows.
     WINDOW_AUDITED = "WindowAudited"
-    # Dead letters went because of their age.
+    # Dead letters were deleted after their retention.
     DEAD_LETTERS_EXPIRED = "DeadLettersExpired"
-    # The group stays in Redis, as the resource asks.
-    RETAINED = "Retained"
-    # The group and its own keys are being destroyed.
-    DESTROYING = "Destroying"
-    # The resource is gone as it asked to: with its group, or without.
+    # The resource was deleted, and its group as deletionPolicy says.
     GROUP_REMOVED = "GroupRemoved"
-    # The group could not be destroyed in time; the resource went without it.
+    # The group could not be destroyed in time, and the resource was deleted without it.
     GROUP_NOT_DESTROYED = "GroupNotDestroyed"
 
 

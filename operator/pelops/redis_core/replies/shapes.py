@@ -37,7 +37,7 @@ class BadShape(ValueError):
 
 def invalid(command: str, what: str) -> InvalidReply:
     """The error for a reply to this command."""
-    return InvalidReply(f"Redis answers {command} with an invalid reply: {what}")
+    return InvalidReply(f"Redis returned an invalid reply to {command}: {what}")
 
 
 @contextmanager
@@ -55,7 +55,9 @@ def reading(command: str) -> Iterator[None]:
 def _misread(command: str, error: Exception) -> InvalidReply:
     """Without the error's own words, and not with it as a cause: they quote the server."""
     is_ours = isinstance(error, BadShape)
-    return invalid(command, str(error) if is_ours else "a part of it is not what it has to be")
+    return invalid(
+        command, str(error) if is_ours else "a part of it has another type or value than expected"
+    )
 
 
 def text(part: Any) -> None:
@@ -121,7 +123,7 @@ def row_of(*checks: Check) -> Check:
 
     def checked(part: Any) -> None:
         if len(_list(part)) != len(checks):
-            raise BadShape("a list has not as many parts as it has to have")
+            raise BadShape("a list has an unexpected number of elements")
         for check, one in zip(checks, part, strict=True):
             check(one)
 
@@ -135,7 +137,7 @@ def map_of(needed: Mapping[bytes, Check], known: Mapping[bytes, Check] | None = 
     def checked(part: Any) -> None:
         names = _list(part)[::2]
         if len(part) % 2 or set(map(type, names)) - {bytes} or not all(map(bytes.isascii, names)):
-            raise BadShape("names and values do not come in turn")
+            raise BadShape("names and values do not alternate")
         found = dict(zip(names, part[1::2], strict=True))
         if not found.keys() >= needed.keys():
             raise BadShape("a value is missing")
@@ -167,9 +169,9 @@ def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = froz
     if not page:
         return
     if most is not None and len(page) > most:
-        raise BadShape("there are more entries than were asked for")
+        raise BadShape("there are more entries than requested")
     if set(map(type, page)) != {list} or len(page[0]) not in widths:
-        raise BadShape("an entry has another number of parts")
+        raise BadShape("an entry has an unexpected number of elements")
     ids, bodies, *others = zip(*page, strict=True)
     _check_ids(ids)
     _check_bodies(bodies)
@@ -202,7 +204,7 @@ def _check_bodies(bodies: Sequence[Any]) -> None:
         # The quickest look at each of them that copies none: no text begins behind the end of one.
         b"".startswith(tuple(parts), 1)
     except TypeError:
-        raise BadShape("a field of an entry is no text") from None
+        raise BadShape("a field of an entry is not a string") from None
 
 
 _IDLE: Final = {b"idle": milliseconds}
@@ -282,7 +284,7 @@ def check_reply(parts: _Parts, reply: Any) -> None:
     name = name_of(parts)
     if isinstance(reply, Exception):
         if isinstance(reply, NoScriptError) and name not in _SCRIPTS:
-            raise invalid(name, "it is no script that could be missing")
+            raise invalid(name, "NOSCRIPT for a command that is not a script")
         return
     try:
         if name in _SHAPES:
@@ -300,7 +302,7 @@ def _check_page(parts: _Parts, reply: Any) -> None:
 def _check_values(parts: _Parts, reply: Any) -> None:
     list_of(optional(text))(reply)
     if len(reply) != len(parts) - 2:
-        raise BadShape("there are not as many values as were asked for")
+        raise BadShape("there are not as many values as requested")
 
 
 def _check_pending(parts: _Parts, reply: Any) -> None:
@@ -309,7 +311,7 @@ def _check_pending(parts: _Parts, reply: Any) -> None:
         return
     _PENDING(reply)
     if len(reply) > int(parts[7 if parts[3] == "IDLE" else 5]):
-        raise BadShape("there are more entries than were asked for")
+        raise BadShape("there are more entries than requested")
 
 
 def _asked(parts: _Parts) -> int:
@@ -329,12 +331,12 @@ def _check_streams(parts: _Parts, reply: Any) -> None:
     named = parts[keys:]
     asked = named[: len(named) // 2]
     if len(_list(reply)) > len(asked):
-        raise BadShape("there are more streams than were asked for")
+        raise BadShape("there are more streams than requested")
     for pair in reply:
         if len(_list(pair)) != 2 or type(pair[0]) is not bytes:
             raise BadShape("a stream is missing")
         if pair[0] not in asked and pair[0].decode() not in asked:
-            raise BadShape("a stream was not asked for")
+            raise BadShape("there is a stream that was not requested")
         entries(pair[1], most=most, widths=_READ_WIDTHS)
 
 

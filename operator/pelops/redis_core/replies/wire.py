@@ -84,11 +84,11 @@ class ByteAccount:
         self._taken += count
         self._budget.held += count
         if self._taken > _TOGETHER:
-            raise UnboundedReply(f"its replies have more than {_TOGETHER} bytes together")
+            raise UnboundedReply(f"more than {_TOGETHER} bytes of replies in total")
         if self._taken > _FREE and self._budget.held > self._budget.most:
             raise UnboundedReply(
-                f"its replies are large, and {self._budget.most} bytes of replies are being read "
-                "by this process already"
+                f"a large reply, while this process already reads {self._budget.most} bytes of "
+                "replies"
             )
 
     def __enter__(self) -> ByteAccount:
@@ -158,7 +158,7 @@ class BoundedReader:
         if self._bytes > self.limit.bytes:
             self._take_whole()
             if self._bytes > self.limit.bytes:
-                raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
+                raise UnboundedReply(f"more than {self.limit.bytes} bytes")
 
     def _feed_counted(self, some: bytes) -> None:
         first, pattern = _LARGE_FIRST.match(some), _large_of(some)
@@ -197,11 +197,11 @@ class BoundedReader:
             reply = self._inner.gets()
         except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
             # A map whose keys are lists, or an array that fits into no memory.
-            raise UnboundedReply("its reply cannot be held") from error
+            raise UnboundedReply("it cannot be decoded") from error
         if reply is NOT_ENOUGH_DATA:
             return reply
         if type(reply) not in _KNOWN and not isinstance(reply, Exception):
-            raise UnboundedReply("its reply is none of RESP2")
+            raise UnboundedReply("it is not valid RESP2")
         self._elements = self._errors = 0
         self._bytes = 1 if self._inner.has_data() else 0  # of the next one some are there
         return reply
@@ -212,19 +212,19 @@ class BoundedReader:
             return  # it is inside of a text that is not there as a whole
         self._elements += int(digits) if len(digits) < 12 else 10**12
         if self._elements > self.limit.elements:
-            raise UnboundedReply(f"its reply has more than {self.limit.elements} elements")
+            raise UnboundedReply(f"more than {self.limit.elements} elements")
 
     def _read_error(self, text: str) -> Exception:
         self._errors += 1
         if self._errors > _ERRORS:
-            raise UnboundedReply("its reply holds too many errors")
+            raise UnboundedReply(f"more than {_ERRORS} errors in one reply")
         try:
             error = self._parse_error(text[:_LONGEST_ERROR])
         except Exception:
             # MOVED and ASK without a slot or an address, in redis-py's own reading.
-            raise UnboundedReply("its refusal cannot be understood") from None
+            raise UnboundedReply("a redirection without a hash slot or an address") from None
         if isinstance(error, exceptions.AskError) and not _is_redirect(error):
-            raise UnboundedReply("it sends to what is no slot or no address")
+            raise UnboundedReply("a redirection to an invalid hash slot or address")
         return error
 
 
@@ -255,7 +255,7 @@ def is_host_or_own(host: str) -> bool:
 
 def _no_resp(_: str) -> Exception:
     # Not what hiredis says of it, which quotes the server.
-    return UnboundedReply("it does not speak the Redis protocol")
+    return UnboundedReply("it does not speak Redis' protocol (RESP)")
 
 
 def check_depth(reply: Any) -> None:
@@ -268,11 +268,11 @@ def check_depth(reply: Any) -> None:
             if kind is list:
                 below += one
             elif kind not in _PLAIN and not isinstance(one, Exception):
-                raise UnboundedReply("its reply is none of RESP2")
+                raise UnboundedReply("it is not valid RESP2")
         if not below:
             return
         level = below
-    raise UnboundedReply(f"its reply has lists within lists, more than {DEPTH} deep")
+    raise UnboundedReply(f"lists nested more than {DEPTH} levels deep")
 
 
 class AsyncBoundedParser(_AsyncHiredisParser):
@@ -334,7 +334,7 @@ class BoundedParser(_HiredisParser):
         waited_s = time.monotonic() - self._began_s
         timeout_s = self._socket_timeout
         if timeout_s is not None and waited_s > timeout_s * (1 + self._received // PACE):
-            raise exceptions.TimeoutError("Timeout: a reply that does not come to its end")
+            raise exceptions.TimeoutError("Timeout: an incomplete reply")
         before = 0 if self._reader is None else self._reader.received
         found: bool = super().read_from_socket(*args, **settings)  # type: ignore[no-untyped-call]
         self._received += 0 if self._reader is None else self._reader.received - before

@@ -73,8 +73,8 @@ async def record_audit(
         raise InvalidSpec(f"the summary has more than {SUMMARY_LIMIT} bytes: shorten its sentences")
     if answer.verdict == "too-many":
         raise InvalidSpec(
-            f"{MOST_AUDITS} audits record on {keys.audit} already: forget one that is not used any "
-            f"more, with HDEL {keys.audit} NAME totals:NAME"
+            f"{MOST_AUDITS} audits already record their results in {keys.audit}: delete one that "
+            f"is not used anymore with HDEL {keys.audit} NAME totals:NAME"
         )
     with reading("record_audit.lua"):
         return int(answer["lost"]) if answer.verdict == "recorded" else None
@@ -118,7 +118,8 @@ async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, s
     pairs = sorted(set(groups))
     if len(pairs) > MOST_GROUPS:
         raise InvalidSpec(
-            f"the pattern finds {len(pairs)} groups, and an audit takes {MOST_GROUPS}: narrow it"
+            f"spec.streamPattern matches {len(pairs)} groups, more than the {MOST_GROUPS} of one "
+            "audit: narrow it"
         )
     key = audit_index_key(check_audit_name(name))
     text = json.dumps(pairs, ensure_ascii=False)
@@ -136,7 +137,7 @@ async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
         found = json.loads(text or b"[]")
         pairs = tuple((str(stream), str(group)) for stream, group in found)
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidSpec(f"the key {key} names no groups; remove it") from error
+        raise InvalidSpec(f"the key {key} does not contain a list of groups: delete it") from error
     return pairs[:MOST_GROUPS]
 
 

@@ -287,7 +287,8 @@ def wrong_type(key: str, found: str, wanted: str) -> WrongType:
     """The error for a key that holds another type than the one needed."""
     shown = f"a {found}" if found in _TYPES else "another type"
     return WrongType(
-        f"the key {key} holds {shown}, not a {wanted}; choose another name, or remove the key",
+        f"the key {key} contains {shown}, but Pelops needs a {wanted} there: choose another name "
+        "in the spec, or rename or delete the key",
         key=key,
         found=found,
     )

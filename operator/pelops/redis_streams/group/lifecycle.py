@@ -150,17 +150,17 @@ async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     return answer.verdict == "released"
 
 
-def _in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
+def key_in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
+    """The error for a key with contents that Pelops did not write."""
     key, why = answer["key"].decode("utf-8", "replace"), answer["why"]
     example = answer["example"].decode("utf-8", "replace")
     holds = {
         b"groups": f"consumer group {example} reads it",
-        b"fields": f"it has the field {example}, which Pelops does not write",
-    }.get(why, "it holds entries that Pelops has not written for this group")
+        b"fields": f"it has the field {example}, which Pelops did not write",
+    }.get(why, "it contains entries that Pelops did not write for this group")
     if key == keys.dead_letter:
         return DeadLetterStreamInUse(
-            f"the key {key} cannot hold the dead letters of group {keys.group}: {holds}, so dead "
-            "letters would be mixed with it"
+            f"the key {key} cannot be the dead-letter stream of group {keys.group}: {holds}"
         )
     return StreamInUse(
         f"the key {key}, which Pelops needs for group {keys.group} of {keys.stream}, is in use: "
@@ -199,14 +199,14 @@ def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
         key, found = text_of(answer["key"]), text_of(answer["type"])
         raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
     if answer.verdict == "stream-in-use":
-        raise _in_use(keys, answer)
+        raise key_in_use(keys, answer)
     if answer.verdict == "letters-conflict":
         texts = {name: text_of(text) for name, text in answer.fields.items()}
         place = f" of cluster {texts['cluster']}" if texts["cluster"] else ""
         raise NotOurs(
-            f"the dead-letter stream {texts['key']} is that of {texts['namespace']}/{texts['name']}"
-            f"{place} (group {texts['group']} of {texts['stream']}), which acts on it; name "
-            "another key in spec.deadLetter.stream, or leave it out"
+            f"StreamConsumerGroup {texts['namespace']}/{texts['name']}{place} (group "
+            f"{texts['group']} of {texts['stream']}) uses the dead-letter stream {texts['key']}: "
+            "set spec.deadLetter.stream to another key, or remove it"
         )
     if answer.verdict == "no-permission":
         raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))

@@ -73,7 +73,7 @@ async def list_pending_of(
             before, last = last, page[-1][0]
             start = f"({last}"
             if last <= before:
-                raise invalid("XPENDING", "a page does not go on where the one before it ended")
+                raise invalid("XPENDING", "a page does not continue where the page before it ended")
 
 
 async def count_consumers(server: Server, stream: str, group: str) -> int:
@@ -95,7 +95,7 @@ async def observe_progress(server: Server, stream: str, group: str, consumer: st
     call = _PROGRESS.call(None, {"stream": stream}, group=group, consumer=name, limit=LOOKED_AT)
     answer = _PROGRESS.read(await server.run(call))
     if answer.verdict == "no-group":
-        raise NoSuchGroup(f"the group {group} of {stream} does not exist")
+        raise NoSuchGroup(f"group {group} does not exist on stream {stream}")
     with reading("observe_progress.lua"):
         return Progress(
             asked=instant(answer["asked_ms"]),

@@ -210,7 +210,7 @@ class _Listener:
                 log.debug("cannot look for the masters: %s", error)
             except Exception:
                 # Whatever this server answers, whoever listens to it is not left without.
-                log.exception("looking for the masters broke")
+                log.exception("Unexpected error while looking for the masters")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._look_again.wait(), LOOK_S)
 
@@ -269,7 +269,7 @@ class _Listener:
                 is_asked = False
                 self._take(node, message)
             elif is_asked:
-                raise RedisUnavailable(f"Redis at {node} has fallen silent")
+                raise RedisUnavailable(f"Redis at {node} stopped answering")
             else:
                 # A dead network looks like silence. The subscription repeated needs no further
                 # right, changes nothing, and is confirmed by a server that is alive.
@@ -279,7 +279,7 @@ class _Listener:
     @reading("PSUBSCRIBE")
     def _take(self, node: Node, message: Reply) -> None:
         if type(message) is not list or not all(type(part) in _PARTS for part in message):
-            raise BadShape("it is no message")
+            raise BadShape("it is not a message")
         if message[0] == b"psubscribe":
             self._confirmed.add(node)
             self._denials.pop(node, None)
@@ -292,7 +292,7 @@ class _Listener:
                 subscription.report(key)
             except Exception:
                 # A mistake of ours in one listener must not end the connection of all.
-                log.exception("a listener to expired keys broke")
+                log.exception("Unexpected error while processing an expired key")
 
 
 async def _subscribe(connection: LocatedConnection) -> None:

@@ -187,13 +187,15 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     verdict = answer.verdict
     if verdict == "letters-not-ours":
         raise DeadLetterStreamInUse(
-            f"the dead-letter stream {keys.dead_letter} is not recorded as that of group "
-            f"{keys.group}, so nothing is recovered until it is"
+            f"the dead-letter stream {keys.dead_letter} is not registered for group {keys.group}, "
+            "so Pelops recovers nothing"
         )
     if verdict == "not-owner":
-        raise NotOurs(f"another resource acts on the group {keys.group} of {keys.stream}")
+        raise NotOurs(
+            f"another StreamConsumerGroup manages group {keys.group} of stream {keys.stream}"
+        )
     if verdict == "no-group":
-        raise NoSuchGroup(f"the group {keys.group} of {text_of(answer['key'])} does not exist")
+        raise NoSuchGroup(f"group {keys.group} does not exist on stream {text_of(answer['key'])}")
     if verdict == "wrong-type":
         key, found = text_of(answer["key"]), text_of(answer["type"])
         raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
@@ -205,13 +207,13 @@ def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why no copy may be added to a stream."""
     if answer.verdict == "would-duplicate":
         raise WouldDuplicate(
-            f"the stream {target} has {text_of(answer['groups'])} consumer groups, and each would "
-            "be given the copy of a stuck entry"
+            f"the stream {target} has {text_of(answer['groups'])} consumer groups, and each of "
+            "them would receive the copies of stuck entries"
         )
     if answer.verdict == "position-ahead":
         delivered = text_of(answer["delivered"])
         raise PositionAhead(
-            f"the position of group {group} is {delivered}, beyond the last ID of {target}"
+            f"the position of group {group} is {delivered}, ahead of the last ID of stream {target}"
         )
 
 
@@ -250,7 +252,7 @@ async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
     )
     answer = _FIND.read(await server.run(call))
     if answer.verdict == "no-group":
-        raise NoSuchGroup(f"the group {group} of {stream} does not exist")
+        raise NoSuchGroup(f"group {group} does not exist on stream {stream}")
     with reading("find_idle.lua"):
         return _read_page(answer, start, count)
 
@@ -259,10 +261,10 @@ def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[Pendi
     now, last = instant(answer["now_ms"]), text_of(answer["last"])
     found = [_read_pending(one, now) for one in answer["entries"]]
     if answer["visited"] > count or len(found) > count:
-        raise BadShape("there are more entries than were asked for")
+        raise BadShape("there are more entries than requested")
     # Whoever goes on behind the last one comes to an end.
     if last and start != "-" and parse_entry_id(last) <= parse_entry_id(start.removeprefix("(")):
-        raise BadShape("a page does not go on where the one before it ended")
+        raise BadShape("a page does not continue where the page before it ended")
     return found, answer["visited"], last
 
 

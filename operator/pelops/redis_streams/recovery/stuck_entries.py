@@ -62,7 +62,7 @@ def raise_act_refusal(act: ScanContext, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why nothing was moved."""
     raise_obstacle(act.keys.group, act.target, answer)
     if answer.verdict == "chunk-changed":
-        raise RetryBatchChanged("another replica has released suspects meanwhile")
+        raise RetryBatchChanged("another operator replica changed the retry batch at the same time")
     raise_refusal(act.keys, answer)
 
 
@@ -134,7 +134,7 @@ def _check_progress(start: str, following: str) -> None:
     """Whoever goes on where the script says comes to an end."""
     reached = EntryId.MIN if start == "-" else parse_entry_id(start.removeprefix("("))
     if parse_entry_id(following.removeprefix("(")) < reached:
-        raise BadShape("a page does not go on where the one before it ended")
+        raise BadShape("a page does not continue where the page before it ended")
 
 
 async def recover_entries(  # noqa: PLR0913 - what is moved, and what may keep it

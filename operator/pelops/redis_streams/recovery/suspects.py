@@ -234,7 +234,7 @@ def _go_on(start: str, answer: ScriptAnswer) -> tuple[str, str]:
     """Where the next call begins and ends; it comes to an end, whatever the server says."""
     following, end = text_of(answer["first"]), text_of(answer["last"])
     if following and not int(start or 0) < int(following) <= int(end):
-        raise BadShape("a page does not go on where the one before it ended")
+        raise BadShape("a page does not continue where the page before it ended")
     return following, end
 
 

@@ -122,7 +122,7 @@ class Wait:
             except PelopsError as error:
                 log.debug("%s is not waited on for entries now: %s", self._server.address, error)
             except Exception:
-                log.exception("waiting for entries broke")
+                log.exception("Unexpected error while waiting for new entries")
             was_listening, self.is_listening = self.is_listening, False
             if self.is_empty:
                 return
@@ -377,7 +377,7 @@ class Waker:
             self._wake(token)
         except Exception:
             # A mistake of ours for one group must not end the connection of all.
-            log.exception("waking %s broke", token)
+            log.exception("Unexpected error after a new entry for %s", token)
 
 
 class _Watch:
@@ -458,7 +458,10 @@ class _Watch:
         self._refused = known | dict.fromkeys(streams, self._refuses_until)
         if not self._has_complained:
             self._has_complained = True
-            log.warning("%s is looked at in intervals instead: %s", self._server.address, error)
+            log.warning(
+                "Polling idle groups of Redis at %s, because it does not allow blocking reads: %s",
+                *(self._server.address, error),
+            )
 
     def _forget_ended(self) -> None:
         self._waits = {each: slot for each, slot in self._waits.items() if not each.is_over}
