@@ -76,7 +76,7 @@ worker.run()
     (entry_id,) = workers.add(1)
     until(lambda: workers.ids("one", "begun"))
     workers.start("two", HOLDING, **limit)
-    until(lambda: "stands still" in workers.said("one"))
+    until(lambda: "is blocked" in workers.said("one"))
     assert ask(port, "livez") == 200
     assert workers.pending() == {entry_id: "one"}
     until(lambda: ask(port, "livez") == 503)
@@ -220,7 +220,7 @@ def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_h
         until(lambda: ask(port, "readyz") != 200)
     assert one.wait(60) == 0
     assert sorted(workers.ids("one", "ended")) == sorted(ids[:2])
-    assert "2 handlers are cancelled" in workers.said("one")
+    assert "canceling 2 running handlers" in workers.said("one")
     workers.start("two", QUICK)
     until(lambda: sorted(workers.ids("two")) == sorted(ids) and workers.pending() == {})
     assert workers.letters() == []

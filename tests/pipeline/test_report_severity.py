@@ -117,7 +117,7 @@ def test_entries_that_no_table_lists_are_counted_among_those_to_look_at() -> Non
     group = GroupReport(summary=reported, exceptions=Exceptions(count=0, first=()))
     page = render_page(report(group))
     assert "1\u202f876 entries are known by number alone" in page
-    assert "none found: entries to look at" not in page
+    assert "none found: entries to check" not in page
 
 
 def test_what_cannot_be_reported_is_unknown_and_has_no_tick() -> None:

@@ -134,7 +134,7 @@ def test_a_stream_that_was_filled_beyond_the_archived_one_is_another(
 
 def test_an_entry_that_nothing_can_have_removed_shows_another_stream() -> None:
     older = replace(TRIMMED, first=KNOWN.at_id.before())
-    assert "it was not deleted" in str(find_replacement(KNOWN, older, traces()).broken)
+    assert "although it was not deleted" in str(find_replacement(KNOWN, older, traces()).broken)
     deleted = replace(older, max_deleted=KNOWN.at_id)
     assert find_replacement(KNOWN, deleted, traces()) == Replacement()
     assert find_replacement(KNOWN, older, traces(was_there=False)) == Replacement()

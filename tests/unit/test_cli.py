@@ -78,12 +78,12 @@ def wrong(**changes: Any) -> bytes:
 
 FILES: dict[str, tuple[bytes | None, str]] = {
     "there is none": (None, "No such file"),
-    "it is no YAML": (b"a: [", "no YAML"),
+    "it is no YAML": (b"a: [", "not valid YAML"),
     "it is not a text": (b"\xff\xfe\x00", "not UTF-8 text"),
-    "it holds control characters": (b"a: \x01", "no YAML"),
-    "it holds a day that never was": (b"a: 2026-02-31", "no YAML"),
-    "it is empty": (b"", "no StreamConsumerGroup"),
-    "it holds something else": (b"kind: Deployment", "no StreamConsumerGroup"),
+    "it holds control characters": (b"a: \x01", "not valid YAML"),
+    "it holds a day that never was": (b"a: 2026-02-31", "not valid YAML"),
+    "it is empty": (b"", "not contain a StreamConsumerGroup"),
+    "it holds something else": (b"kind: Deployment", "not contain a StreamConsumerGroup"),
     "the spec is missing": (wrong(spec=None), "spec: "),
     "a field has a wrong type": (wrong(spec={"stream": 5}), "spec.stream: "),
     "the resource has no name": (wrong(metadata={}), "empty name"),
@@ -116,7 +116,7 @@ def test_a_producer_is_granted_its_stream_without_a_group(
     assert {"+xadd", "+cluster|slots"} <= set(line.split())
     refused(["acl", "--stream", "", "--role", "producer"], "the stream has an empty name", capsys)
     for role in ("operator", "worker", "sdk-worker"):
-        refused(["acl", "--stream", "orders", "--role", role], "needs --group", capsys)
+        refused(["acl", "--stream", "orders", "--role", role], "requires --group", capsys)
 
 
 def test_one_user_may_be_given_several_groups(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,8 +125,8 @@ def test_one_user_may_be_given_several_groups(capsys: pytest.CaptureFixture[str]
     assert line.count("resetkeys") == line.count("clearselectors") == 1
     assert '"(~refunds ~{refunds}:h:retry ~{refunds}:h:handover +hello' in line
     assert line.rstrip().endswith('"(~invoices +hello +auth +ping +client|setname +xadd)"')
-    refused([*group, "--also", "worker", "refunds"], "the role worker needs", capsys)
-    refused([*group, "--also", "chef", "refunds"], "there is no role chef", capsys)
+    refused([*group, "--also", "worker", "refunds"], "role worker requires", capsys)
+    refused([*group, "--also", "chef", "refunds"], "unknown role chef", capsys)
     refused([*group, "--also", "producer"], "--also takes ROLE STREAM", capsys)
 
 
