@@ -96,6 +96,6 @@ def test_several_entries_are_reported_in_the_plural() -> None:
     )
     assert [one.sentence for one in reported.findings] == [
         "2 entries are pending for longer than the limit",
-        "3 entries are lost: 3 were skipped without a delivery: the group's position was moved past "
-        "them, or they were deleted first",
+        "3 entries are lost: 3 were skipped without a delivery: the group's position was moved "
+        "past them, or they were deleted first",
     ]

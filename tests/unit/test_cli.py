@@ -127,7 +127,7 @@ def test_one_user_may_be_given_several_groups(capsys: pytest.CaptureFixture[str]
     assert line.rstrip().endswith('"(~invoices +hello +auth +ping +client|setname +xadd)"')
     refused([*group, "--also", "worker", "refunds"], "role worker requires", capsys)
     refused([*group, "--also", "chef", "refunds"], "unknown role chef", capsys)
-    refused([*group, "--also", "producer"], "--also takes ROLE STREAM", capsys)
+    refused([*group, "--also", "producer"], "--also requires ROLE STREAM", capsys)
 
 
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

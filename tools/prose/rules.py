@@ -64,7 +64,7 @@ PROSE: Final = {
     # Who is meant.
     r"nobody|somebody|anybody|whoever|whomever": "name the actor",
     r"whom": "use `who`, or name the actor",
-    r"we|our|ours|us": "name the actor; address the reader as `you`",
+    r"we|our|ours|(?-i:us)": "name the actor; address the reader as `you`",
     r"of (yours|theirs|ours)": "your; their",
     r"of your own": "your own ..., before the noun",
     # Objects do not feel, hope or know.

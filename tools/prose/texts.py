@@ -47,7 +47,7 @@ _CODE_SPAN: Final = re.compile(r"``[^`]*``|`[^`]*`")
 _METRIC_CLASSES: Final = re.compile(r"(Counter|Gauge|Histogram|Summary|Info)(MetricFamily)?$")
 _METRIC_TABLES: Final = re.compile(r"_(COUNTERS|GAUGES|HISTOGRAMS|METRICS)$")
 _SENTENCE: Final = re.compile(r"(?:[a-z]+[ ,;:.]+){2}[a-z]", re.IGNORECASE)
-_SQL: Final = re.compile(r"\b(SELECT|CASE WHEN|coalesce\()|\bOVER \(")
+_SQL: Final = re.compile(r"\b(SELECT|CASE WHEN|coalesce\()|\bOVER \(|\b(STRING|BIGINT)\b, ")
 
 
 def find_texts(file: str, source: str) -> Iterator[Text]:

@@ -1,8 +1,8 @@
 """The text of an error as dead letters carry it: of bounded length, and without the payload.
 
-Libraries quote in their errors what they were given: `invalid literal for int(): '4111'`. A dead
-letter is kept longer than its entry and read by more people, so what an error quotes of the entry
-is removed. The setting `redact` replaces this by a function that the user provides.
+Libraries quote their input in errors: `invalid literal for int(): '4111'`. A dead letter is kept
+longer than its entry and read by more people, so quotes of the entry are removed from the error.
+The setting `redact` replaces this by a function that the user provides.
 """
 
 from __future__ import annotations

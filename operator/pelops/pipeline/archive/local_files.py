@@ -191,8 +191,7 @@ def _hint(error: OSError, path: str) -> str:
     if error.errno == errno.EACCES:
         user = os.geteuid()
         return (
-            f": this process runs as user {user}; give that user the rights to read and write "
-            "the archive"
+            f": give user {user}, which runs this process, the rights to read and write the archive"
         )
     obstacle = _find_obstacle(plain_path(path).parent) if error.errno == errno.ENOTDIR else None
     return "" if obstacle is None else f": {obstacle}"

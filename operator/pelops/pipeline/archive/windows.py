@@ -67,7 +67,7 @@ def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
     if look.added < known.added or look.last_generated < known.at_id:
         return (
             f"the stream went back from {known.added} entries added (last ID {known.at_id}) to "
-            f"{look.added} (last ID {look.last_generated}): it was deleted or flushed and created "
+            f"{look.added} (last ID {look.last_generated}); it was deleted or flushed and created "
             "again, or a failover or a restored snapshot lost its end; which entries were added "
             "in between is unknown"
         )
