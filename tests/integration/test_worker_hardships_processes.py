@@ -47,7 +47,7 @@ worker.run()
     workers.start("two", HOLDING, **limit)
     until(lambda: set(workers.pending().values()) == {"two"})
     one.send_signal(signal.SIGCONT)
-    until(lambda: workers.said("one").count("another worker has it") == 5)
+    until(lambda: workers.said("one").count("now belongs to another consumer") == 5)
     assert workers.pending() == dict.fromkeys(ids, "two")
     assert workers.letters() == []
 
@@ -82,7 +82,7 @@ worker.run()
     until(lambda: ask(port, "livez") == 503)
     until(lambda: workers.pending() == {entry_id: "two"})
     going_on.touch()
-    until(lambda: "another worker has it" in workers.said("one"))
+    until(lambda: "now belongs to another consumer" in workers.said("one"))
     until(lambda: ask(port, "livez") == ask(port, "readyz") == 200)
     assert workers.pending() == {entry_id: "two"}
 

@@ -264,4 +264,4 @@ def test_a_window_that_was_archived_and_not_audited_yet_is_reported(audited: Aud
     (group,) = _document(audited)["groups"]
     assert group["summary"]["window"]["number"] == 0
     reported = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]
-    assert reported == ["Window 1 was not audited for this group yet: this report ends before."]
+    assert reported == ["Window 1 was not audited for this group yet: this report ends before it."]

@@ -289,11 +289,8 @@ def _of_removed(facts: GroupFacts) -> Iterator[AuditFinding]:
 
 def _removed_before(count: int) -> str:
     entries = "1 entry was" if count == 1 else f"{count} entries were"
-    them = "it" if count == 1 else "them"
-    return (
-        f"{entries} added and removed before the first archive; no record shows the outcome of "
-        f"{them}."
-    )
+    their = "its" if count == 1 else "their"
+    return f"{entries} added and removed before the first archive; {their} outcome is unknown."
 
 
 def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
