@@ -64,12 +64,12 @@ def test_what_is_stored_or_only_similar_may_stay(file: str, source: str) -> None
         ("The letters of this group are kept.", "letters"),
         ("The group is looked after again.", "looked after"),
         ("The entry waits for its turn.", "its turn"),
-        ("The metric says how many.", "says"),
+        ("The metric says how many.", "metric says"),
         ("When the pod is gone, entries are requeued.", "is gone"),
         ("The token lacks a right.", "lacks"),
         ("Nobody reads the stream.", "Nobody"),
         ("We recommend 30 s.", "We"),
-        ("A stream of your own.", "of your own"),
+        ("A stream of yours.", "of yours"),
         ("Redis forgets the script.", "Redis forgets"),
         ("The value is no number.", "is no number"),
         ("Checked now and then.", "now and then"),
@@ -101,6 +101,7 @@ def test_a_word_that_is_not_plain_is_found_in_prose_alone(sentence: str, word: s
         "See https://example.com/please-just-do for more.",
         "The operator requeues 3 entries of pod `a`.",
         "The pod was deleted at 10:02:11.",
+        "This page says which rights Redis clients need in the US.",
     ],
 )
 def test_plain_sentences_pass(sentence: str) -> None:
@@ -141,6 +142,8 @@ def test_markdown_is_read_by_blocks_without_code() -> None:
             "  that continues, please",
             "",
             "| a | just a cell |",
+            '!!! note "Just a title"',
+            "    The text below begins its own sentence.",
         ]
     )
     found = zip(_lines("docs/a.md", source), _words("docs/a.md", source), strict=True)
@@ -149,6 +152,7 @@ def test_markdown_is_read_by_blocks_without_code() -> None:
         (10, "just"),
         (11, "please"),
         (13, "just"),
+        (14, "Just"),
     ]
 
 

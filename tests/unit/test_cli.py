@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,17 @@ def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
     assert (ended.value.code, reported.out) == (1, "")
     assert reported.err.startswith("pelops: ")
     assert words in reported.err
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "group.yaml"
+    file.write_text("kind: StreamConsumerGroup", encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "pelops.cli.environment", raising=False)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    refused(
+        ["env", "--file", str(file)],
+        "the package yaml is not installed. Run `pip install 'pelops-operator[cli]'`",
+        capsys,
+    )

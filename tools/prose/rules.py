@@ -32,9 +32,8 @@ GLOSSARY: Final = {
 }
 
 _PROGRAM: Final = (
-    r"(audit|client|cluster|command|controller|data source|group|handler|job|operator|page"
-    r"|pelops|pipeline|pod|program|redis|replica|report|resource|scaler|scan|script|server|spark"
-    r"|stream|worker)s?"
+    r"(audit|client|cluster|command|controller|data source|group|handler|job|operator|pelops"
+    r"|pipeline|pod|program|redis|replica|resource|scaler|scan|script|server|spark|stream|worker)s?"
 )
 # Letters of an alphabet are no dead letters.
 _ALPHABET: Final = r"(?! and (digits|numbers)|, digits| or digits)"
@@ -46,7 +45,8 @@ PROSE: Final = {
     r"rob|robbed|robbing": "recover from a live worker",
     r"(look|looks|looked|looking) after": "manage; reconcile",
     r"tell|tells|told|telling": "report; show; log; return",
-    r"says|said": "reports; shows; states; means",
+    rf"({_PROGRAM}|condition|event|field|ledger|metric|status) (says|said)":
+        "reports; shows; returns; records",
     r"hands? off": "does not change",
     r"hand(s|ed|ing)? over|handover": "offer; transfer",
     r"mend(s|ed|ing)?": "fix",
@@ -66,9 +66,8 @@ PROSE: Final = {
     r"whom": "use `who`, or name the actor",
     r"we|our|ours|(?-i:us)": "name the actor; address the reader as `you`",
     r"of (yours|theirs|ours)": "your; their",
-    r"of your own": "your own ..., before the noun",
     # Objects do not feel, hope or know.
-    _PROGRAM + r" (believes?|forgets?|hopes?|knows?|likes?|minds?|remembers?|sees?|thinks?|wants?)":
+    _PROGRAM + r" (believes?|forgets?|hopes?|likes?|minds?|remembers?|sees?|thinks?|wants?)":
         "say what it does: detects, records, requires, has no information about",
     r"gives? way|giving way|gave way": "yields; conflicts with",
     # Riddles, litotes and old words.

@@ -75,7 +75,8 @@ def mask_code(text: str) -> str:
 
 
 _FENCE: Final = re.compile(r"\s*(```|~~~)")
-_BLOCK_START: Final = re.compile(r"\s*([-*+]|\d+[.)])\s+|\s*#+\s+|\s*>\s?|\s*[!?]{3}\+?\s+\w+ ?")
+_BLOCK_START: Final = re.compile(r"\s*([-*+]|\d+[.)])\s+|\s*#+\s+|\s*>\s?")
+_ADMONITION: Final = re.compile(r"\s*[!?]{3}\+?\s+\w+")
 _LINK: Final = re.compile(r"!?\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])")
 _ADDRESS: Final = re.compile(r"<?https?://\S+")
 _TAG: Final = re.compile(r"<!--.*?-->|</?[a-zA-Z][^>]*>|\{[:#.][^}]*\}", re.DOTALL)
@@ -89,12 +90,15 @@ def find_markdown_texts(source: str) -> Iterator[Text]:
     for number, line in enumerate([*lines, ""], 1):
         is_row = line.lstrip().startswith("|")
         begins = _BLOCK_START.match(line)
-        if block and (is_row or begins or not line.strip()):
+        titled = _ADMONITION.match(line)
+        if block and (is_row or begins or titled or not line.strip()):
             yield from _to_texts(start, "\n".join(block))
             block = []
         if is_row:
             for cell in re.split(r"(?<!\\)\|", _CODE_SPAN.sub(_CODE, line)):
                 yield from _to_texts(number, cell)
+        elif titled:
+            yield from _to_texts(number, line[titled.end() :])
         elif line.strip():
             start = start if block else number
             block.append(line[begins.end() :] if begins else line)

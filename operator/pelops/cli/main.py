@@ -141,7 +141,13 @@ def _read_access(
 
 
 def _run_env(arguments: argparse.Namespace) -> str:
-    from pelops.cli.environment import render_environment
+    try:
+        from pelops.cli.environment import render_environment
+    except ModuleNotFoundError as error:
+        raise InvalidSpec(
+            f"`pelops env`: the package {error.name} is not installed. Run "
+            "`pip install 'pelops-operator[cli]'`"
+        ) from error
 
     try:
         text = arguments.file.read_text(encoding="utf-8")

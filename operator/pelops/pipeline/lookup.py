@@ -1,4 +1,4 @@
-"""All that the archive knows of one entry: from its arrival to its end, over all windows.
+"""The history of one entry in the archive: from its arrival to its end, over all windows.
 
 A copy that the operator made of an entry belongs to it: what is asked for by the ID of a copy is
 answered for the whole chain, from the entry that a user added to its last copy.

@@ -1,4 +1,4 @@
-"""What a person may have misspelt, found before anything is written.
+"""Streams and groups that do not exist, reported before anything is written.
 
 A window is planned once, with the groups that it was planned for: a name that was wrong then could
 not be put right by a second try.

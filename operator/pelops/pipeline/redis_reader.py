@@ -1,4 +1,4 @@
-"""The driver's own looks at Redis: short, few, and the same for every topology."""
+"""Reads of the driver from Redis: short, few, and the same for every topology."""
 
 from __future__ import annotations
 

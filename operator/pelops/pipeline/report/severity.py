@@ -1,4 +1,4 @@
-"""What needs a look, decided once: every list, colour, badge and tick of a report comes from here.
+"""Decides once what needs attention: every list, color, badge and tick of a report uses it.
 
 Findings come from all tables of an audit: the summary, the entries that were kept one by one (of
 this window, of earlier ones, of the retry stream, archived or not), the dead letters that are there

@@ -1,4 +1,4 @@
-"""Words for people: names and meanings of statuses and verdicts, numbers, times, and foreign texts.
+"""Texts of the report: names and meanings of statuses and verdicts, numbers, times, payloads.
 
 Foreign texts come from payloads, names and errors. Characters that are invisible or change the
 direction of the text (control characters, bidirectional marks, half of a surrogate pair) are

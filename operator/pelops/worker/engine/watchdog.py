@@ -1,4 +1,4 @@
-"""A thread that speaks for an event loop which a handler keeps from running.
+"""A thread that refreshes entries while a handler blocks the event loop.
 
 The entries of a blocked loop are refreshed over a connection of the thread's own, for a bounded
 time: what has stood still for longer is no better than dead, and others may have its entries.

@@ -1,4 +1,4 @@
-"""Whose a consumer's name is: of several processes, that of the one which began last.
+"""Fencing of consumer names: of several processes with one name, the latest one has it.
 
     A begins, works         B begins under A's name       A says what it marks, and looks
     boot record: A's   ->   boot record: B's         ->   it is B's: A stands by for an processing
