@@ -50,12 +50,12 @@ test-full: test-servers ## Run the rest: other versions of Redis and PySpark, lo
 	@$(PYTEST) -m full $(PYTEST_ARGS)
 
 .PHONY: check
-check: $(VENV) ## Lint, types, layers, words, generated files
+check: $(VENV) ## Lint; check types, layers, prose and generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p pelops -p pyspark_redis_streams -p local_cluster -p demo -p tests -p benchmarks -p tools
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python tools/check_words.py
+	$(BIN)/python -m tools.check_prose
 	$(BIN)/python -m pelops.api.crd --check
 	$(BIN)/python -m pelops.pipeline.report.schema --check
 	$(BIN)/python -m pelops.redis_streams.reference --check

@@ -54,7 +54,7 @@ def check_moves(outcome: AuditOutcome) -> Check:
     """What was moved is known as such."""
     requeued, dead = (outcome.count(status) for status in MOVED)
     return Check(
-        claim="every copy and every dead letter is counted as such",
+        claim="every copy and every dead letter has its status",
         holds=(requeued, dead) == (outcome.copies, outcome.letters),
         found=f"{requeued:,} requeued for {outcome.copies:,} copies,"
         f" {dead:,} dead-lettered for {outcome.letters:,} letters",
@@ -66,7 +66,7 @@ def check_losses(outcome: AuditOutcome) -> Check:
     lost = outcome.count(EntryStatus.LOST)
     others = outcome.summary.produced - outcome.count(*ACKNOWLEDGED, *MOVED)
     return Check(
-        claim="nothing is lost: everything else was acknowledged",
+        claim="no entry is lost: all others were acknowledged",
         holds=lost == 0 and others == 0,
         found=f"{outcome.count(*ACKNOWLEDGED):,} acknowledged, {lost:,} lost, {others:,} others",
     )
@@ -80,7 +80,7 @@ def check_reported(outcome: AuditOutcome) -> Check:
     known = [summary.produced, outcome.count(dead), outcome.count(stuck), summary.lost]
     words = (reported.get("verdict"), reported.get("message"))
     return Check(
-        claim="the status of the StreamAudit says so",
+        claim="the status of the StreamAudit shows the same",
         holds=shown == known and words == (summary.verdict.value.capitalize(), summary.sentence),
         found=f"{reported.get('verdict', 'nothing')}: {reported.get('produced', 0):,} produced,"
         f" {reported.get('lost', 0):,} lost",
@@ -92,7 +92,7 @@ def check_page(outcome: AuditOutcome) -> Check:
     has_sentence = escape(outcome.summary.sentence) in outcome.page
     loads = sum(outcome.page.count(word) for word in ('src="http', 'href="http', "@import"))
     return Check(
-        claim="the report says so too, and loads nothing",
+        claim="the report shows the same and loads no external resource",
         holds=has_sentence and not loads,
         found=f"{len(outcome.page):,} characters, {loads} to load"
         + ", the sentence is missing" * (not has_sentence),

@@ -88,14 +88,14 @@ def start_audit(stage: Stage) -> Audit:
         what=f"the CronJob {cron_job}",
         every_s=LOOK_S,
     )
-    report(f"running it: kubectl create job {JOB} --from=cronjob/{cron_job}")
+    report(f"starting the audit: kubectl create job {JOB} --from=cronjob/{cron_job}")
     stage.cluster.kubectl("create", "job", JOB, f"--from=cronjob/{cron_job}", "-n", stage.namespace)
     return Audit(stage=stage, name=name, archive=archive)
 
 
 def await_audit(audit: Audit, found: Sequence[Findings]) -> Audited:
     """What it found, once its Job has ended and the operator has told. Raises AuditFailed."""
-    with step("waiting for Spark to say what became of every entry"):
+    with step("waiting for Spark to audit every entry"):
         _await(lambda: _has_ended(audit), RUN_S, f"the Job {JOB}", audit)
     status = audit.stage.get("job", JOB)["status"]
     summaries = {one.team.label: _read(audit, one.team) for one in found}

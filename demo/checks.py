@@ -70,7 +70,7 @@ def check_completeness(outcome: Outcome) -> Check:
     surplus = outcome.results.keys() - outcome.wanted.keys()
     which = "every file" if outcome.keeps_errors else "every file that parses"
     return Check(
-        claim=f"{which} has a result, and nothing else has",
+        claim=f"{which} has a result, and no other file has",
         holds=not missing and not surplus,
         found=f"{len(outcome.results):,} results, {len(missing)} missing, {len(surplus)} surplus"
         + show_example(missing | surplus),
@@ -85,7 +85,7 @@ def check_digests(outcome: Outcome) -> Check:
         if path in outcome.results and outcome.results[path].digest != counts.digest
     }
     return Check(
-        claim="the workers read what is on the disk (SHA-256 of each file)",
+        claim="the workers read the files on the disk (SHA-256 of each)",
         holds=not wrong and bool(outcome.results),
         found=f"{len(wrong)} files differ{show_example(wrong)}",
     )
@@ -115,7 +115,7 @@ def check_totals(outcome: Outcome) -> Check:
 def check_redis(outcome: Outcome) -> Check:
     """Redis itself says that the backlog is empty."""
     return Check(
-        claim="Redis says that the backlog is empty",
+        claim="the backlog in Redis is empty",
         holds=outcome.pending == 0 and outcome.lag == 0,
         found=f"pending {outcome.pending}, lag {_shown(outcome.lag)}",
     )
@@ -126,7 +126,7 @@ def check_status(outcome: Outcome) -> Check:
     group = outcome.status.get("group") or {}
     pending, lag = group.get("pending"), group.get("lag")
     return Check(
-        claim="the resource's status says so too",
+        claim="the status of the resource shows an empty backlog",
         holds=is_settled(outcome.status),
         found=f"pending {_shown(pending)}, lag {_shown(lag)}",
     )

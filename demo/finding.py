@@ -89,7 +89,7 @@ def find_scaling(stage: Stage, team: Team, deeds: Deeds, found: Findings) -> Sca
 def check_found(found: Sequence[Findings], scaling: ScalingOutcome) -> Mapping[str, list[Check]]:
     """Every claim, by the words that stand above it."""
     claims = {f"Checked, {one.team.label}:": one.check() for one in found}
-    return claims | {"Checked, number of workers with the SDK:": check_scaling(scaling)}
+    return claims | {"Checks of scaling, workers with the SDK:": check_scaling(scaling)}
 
 
 def find_crashes(history: History, victims: Sequence[Victim]) -> list[End]:
@@ -115,5 +115,7 @@ def _find_work(team: Team, own: Counts, status: Mapping[str, Any], traces: Trace
 def _find_rescue(victim: Victim, traces: Traces, history: History) -> Rescue:
     rescue = assess_rescue(victim, traces, history)
     if rescue is None:
-        raise EndUnseen(f"nobody reported the end of {victim.consumer}, {victim.process}")
+        raise EndUnseen(
+            f"the API server did not report the end of {victim.consumer}, {victim.process}"
+        )
     return rescue

@@ -50,7 +50,9 @@ class Catcher:
         until = time.monotonic() + PATIENCE_S
         while len(caught) < count:
             if time.monotonic() > until or self.store.is_drained():
-                raise NobodyAtWork("the work was done too soon to kill anybody: use more --files")
+                raise NobodyAtWork(
+                    "the work finished before a worker could be killed: increase --files"
+                )
             time.sleep(LOOK_S)
             free = [one for one in self._find_at_work() if one.consumer not in caught]
             one = next(filter(None, map(self._stop, free)), None)

@@ -52,7 +52,7 @@ def open_playground(*, keep: bool) -> Iterator[Playground]:
 
 def print_access(cluster: Playground) -> None:
     """Say how to use a cluster that was left up; the last line is for a shell."""
-    report("It is still up: kubectl get scg -A -w; take it down with `make cluster-down`.")
+    report("The cluster is still running: kubectl get scg -A -w. Stop it with `make cluster-down`.")
     print(f"REDIS_URL={shlex.quote(cluster.redis_url)}")
     print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}", flush=True)
 
@@ -69,7 +69,7 @@ def _temporary() -> Iterator[Playground]:
             directory.remove()
             raise
         except Exception:
-            report(f"the logs stay in {directory.path} until the next demo")
+            report(f"logs are kept in {directory.path} until the next demo")
             raise
         directory.remove()
 
@@ -84,7 +84,7 @@ def _up(state: Path) -> Iterator[Playground]:
             state=state,
         )
     finally:
-        with step("taking everything down"):
+        with step("stopping the cluster"):
             cluster.down()
 
 
@@ -102,7 +102,7 @@ def _kept() -> Iterator[Playground]:
     directory = StateDirectory(cache_directory() / "clusters" / "default")
     if any(one.is_alive() for one in Records(directory.path / "processes.json").read()):
         raise LocalClusterError(
-            f"a cluster is up in {directory.path}; take it down first: make cluster-down"
+            f"a cluster is running in {directory.path}; stop it first: make cluster-down"
         )
     try:
         with redirect_stdout(io.StringIO()):  # how to reach it is said at the very end
@@ -127,6 +127,6 @@ def _explain_cold_start() -> None:
     ):
         cold.append("builds the Kubernetes control plane from source (minutes)")
     if not (cache / "redis").exists():
-        cold.append("fetches Redis, unless this machine has it")
+        cold.append("fetches Redis, unless it is installed")
     if cold:
-        report(f"The first run takes longer: it {' and '.join(cold)}. Later runs find it all.")
+        report(f"The first run takes longer: it {' and '.join(cold)}. Later runs reuse both.")

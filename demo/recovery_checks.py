@@ -54,7 +54,7 @@ def check_rescues(rescues: Sequence[Rescue]) -> Check:
     when = f" (within {slowest:,} ms of the kill)" if resumed else ""
     lost = sum(rescue.lost for rescue in rescues)
     return Check(
-        claim="all that the killed workers held was done after their end",
+        claim="every pending entry of the killed workers was processed after their end",
         holds=lost == 0 and bool(held) and all(held),
         found=f"{' and '.join(map(str, held))} entries held: {moved} moved, {resumed} resumed"
         f"{when}, {lost} lost",
@@ -65,9 +65,9 @@ def check_speed(rescues: Sequence[Rescue]) -> Check:
     """What was moved was moved long before the processing timeout, as far as that is promised."""
     late = sum(rescue.late for rescue in rescues)
     slowest = [rescue.reported_to_deliverable_ms for rescue in rescues if rescue.at_once]
-    words = f", {late} more later: given out in the second of the restart" * bool(late)
+    words = f", {late} more later: delivered in the second of the restart" * bool(late)
     return Check(
-        claim="deliverable again within five seconds of the news of their death",
+        claim="deliverable again within 5 s of the report of the worker's end",
         # A container that was started again may find all of it in its own history.
         holds=all(rescue.at_once or rescue.victim.counts for rescue in rescues)
         and 0 <= max(slowest, default=-1) <= AT_ONCE_MS,
@@ -80,7 +80,8 @@ def check_attempts(rescues: Sequence[Rescue]) -> Check:
     wrong = {entry_id for rescue in rescues for entry_id in rescue.wrongly_counted}
     counted_attempts = " and ".join(str(rescue.counted_attempts) for rescue in rescues)
     return Check(
-        claim="a deleted pod is held against no entry, a killed process once against what it began",
+        claim="a deleted pod counts as no failed attempt; a killed process as one for entries "
+        "that it started",
         holds=not wrong,
         found=f"{counted_attempts} charged, {len(wrong)} wrongly{show_example(wrong)}",
     )
@@ -91,9 +92,9 @@ def check_robberies(outcome: RecoveryOutcome) -> Check:
     robbed = {move.entry_id for move in outcome.robberies}
     moves = [move for move in outcome.traces.moves if not move.is_own]
     return Check(
-        claim="no entry was taken from a worker that lived",
+        claim="no entry was recovered from a running worker",
         holds=not robbed,
-        found=f"{len(moves)} moves, {len(robbed)} from the living{show_example(robbed)}",
+        found=f"{len(moves)} recoveries, {len(robbed)} from running workers{show_example(robbed)}",
     )
 
 
@@ -102,7 +103,7 @@ def check_effects(outcome: RecoveryOutcome) -> Check:
     added, settled = set(outcome.ids.values()), outcome.traces.settled_since(0)
     missing, strange = added - settled, settled - added
     return Check(
-        claim="no entry was acknowledged without its effect, none is lost",
+        claim="no entry was acknowledged without its effect; no entry was lost",
         holds=not missing and not strange and bool(added),
         found=f"{len(added):,} entries, {len(missing)} without, {len(strange)} of nobody's"
         + show_example(missing | strange),
@@ -114,9 +115,9 @@ def check_repeats(outcome: RecoveryOutcome) -> Check:
     repeated = find_repeated(outcome.traces.effects)
     wrong = repeated - outcome.traces.orphans(rescue.victim for rescue in outcome.rescues)
     return Check(
-        claim="nothing was done twice but what a dead worker had held",
+        claim="only entries of killed workers were processed twice",
         holds=not wrong,
-        found=f"{len(repeated)} twice, {len(wrong)} of them wrongly{show_example(wrong)}",
+        found=f"{len(repeated)} twice, {len(wrong)} of them of other workers{show_example(wrong)}",
     )
 
 
@@ -124,7 +125,7 @@ def check_crashes(outcome: RecoveryOutcome) -> Check:
     """Nothing but the demo killed a worker, bad files least of all."""
     crashed = {end.consumer for end in outcome.crashes}
     return Check(
-        claim="no worker ended by itself",
+        claim="no worker ended unexpectedly",
         holds=not crashed,
         found=f"{len(outcome.rescues)} killed, {len(outcome.crashes)} others"
         + show_example(crashed),
@@ -153,7 +154,7 @@ def check_reasons(outcome: RecoveryOutcome) -> Check:
         or letter.original_id != outcome.ids.get(letter.path)
     }
     return Check(
-        claim="each says why, and which entry it was",
+        claim="each has a reason and the ID of its entry",
         holds=not wrong and bool(letters),
         found=f"{len(letters) - len(wrong)} of {len(letters)}{show_example(wrong)}",
     )
@@ -169,7 +170,7 @@ def check_counts(outcome: RecoveryOutcome) -> Check:
     shown = (recovery.get("requeued"), recovery.get("deadLettered"))
     length = (outcome.status.get("deadLetter") or {}).get("length")
     return Check(
-        claim="the resource's status counts what the ledger tells",
+        claim="the counts in the status equal those of the ledger",
         holds=shown == (requeued, given_up) and length == dead == len(traces.letters),
         found=f"requeued {shown[0]} and {requeued}, dead letters {length} and {dead}",
     )

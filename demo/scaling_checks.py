@@ -43,7 +43,7 @@ def check_beginning(course: Course) -> Check:
     wanted = max((count.wanted for count in before), default=0)
     ready = max((count.ready for count in before), default=0)
     return Check(
-        claim="it began with no worker",
+        claim="it started with no worker",
         holds=bool(before) and not wanted and not ready,
         found=f"{wanted} wanted and {ready} ready when the first entry was added"
         + " (nobody looked)" * (not before),
@@ -54,7 +54,7 @@ def check_waking(course: Course) -> Check:
     """Work brought the first one."""
     wanted, ready = course.wanted_after_ms, course.ready_after_ms
     return Check(
-        claim="the first entry brought the first worker",
+        claim="the first entry started the first worker",
         holds=wanted is not None and ready is not None and 0 <= wanted <= LATEST_WAKE_MS,
         found=f"wanted after {_shown(wanted)}, ready after {_shown(ready)}",
     )
@@ -64,7 +64,7 @@ def check_growth(outcome: ScalingOutcome) -> Check:
     """Much work brought more of them."""
     ready, wanted = outcome.course.most_ready, outcome.course.most_wanted
     return Check(
-        claim="more came while the backlog was larger, never more than maxReplicas",
+        claim="workers were added with the backlog, up to maxReplicas",
         holds=1 < ready <= wanted <= outcome.most,
         found=f"{ready} ready at once, {wanted} wanted at most, maxReplicas {outcome.most}",
     )
@@ -76,9 +76,9 @@ def check_departures(outcome: ScalingOutcome) -> Check:
     causes = [find_cause(move, outcome.history) for move in outcome.moves]
     left = sum(cause is not None and cause.exit_code == 0 for cause in causes)
     return Check(
-        claim="workers that were sent home left nothing behind",
+        claim="workers that were scaled in left no pending entries",
         holds=not left,
-        found=f"{len(gone)} ended in order, {left} entries left",
+        found=f"{len(gone)} shut down cleanly, {left} entries left",
     )
 
 
@@ -88,7 +88,7 @@ def check_last(course: Course) -> Check:
     early = course.zeros_with_backlog
     pause = f"{(zeros[-1] - settled) / 1000:.1f} s after that" if settled and zeros else "never"
     return Check(
-        claim="the last one went only when the backlog was empty",
+        claim="the last worker ended only after the backlog was empty",
         holds=bool(zeros) and settled is not None and not early,
         found=f"{pause}, {len(early)} times too early",
     )
@@ -100,7 +100,7 @@ def check_zero(outcome: ScalingOutcome) -> Check:
     wanted = counts[-1].wanted if counts else None
     reported = (status.get("desiredReplicas"), status.get("readyReplicas"))
     return Check(
-        claim="it ended with no worker, and says so",
+        claim="it ended with no worker, as its status shows",
         holds=reported == (0, 0) and outcome.pods == 0 and wanted == 0,
         found=f"{outcome.pods} pods, {wanted} asked for; by status {reported[0]} wanted,"
         f" {reported[1]} ready",

@@ -112,7 +112,7 @@ class Store:
         """What an audit of this name recorded of the group. Raises LookupError without a record."""
         text = self._server.hget(self._keys.audit, name)
         if text is None:
-            raise LookupError(f"{name} recorded nothing of {self._names.group}")
+            raise LookupError(f"{name} has no record of {self._names.group}")
         return parse_summary(text)
 
     def read_effects(self) -> list[Effect]:

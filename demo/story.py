@@ -67,24 +67,24 @@ def install_operator(cluster: Playground) -> None:
     """Act one: the operator, by the manifests that users apply; it runs as pods of this cluster."""
     with step("installing the operator: kubectl apply -k manifests/overlays/local --server-side"):
         cluster.kubectl("apply", "-k", str(OVERLAY), "--server-side")
-    with step("waiting until the operator is available"):
+    with step("waiting for the operator to be available"):
         wait = ["--watch", f"--timeout={ROLLOUT_TIMEOUT_S}s", "-n", OPERATOR_NAMESPACE]
         cluster.kubectl("rollout", "status", "deployment/pelops-operator", *wait)
 
 
 def declare_groups(stage: Stage) -> None:
-    """Act two: two resources; the operator makes the groups. The backlog is empty, so nobody
-    works."""
+    """Act two: two resources; the operator makes the groups. The backlog is empty, so no
+    worker runs."""
     sdk, plain = (team.declaration for team in stage.teams)
     report(
         f"applying StreamConsumerGroup {sdk.namespace}/{sdk.name} with {sdk.least} to {sdk.most}"
-        f" workers that use the SDK, and {plain.namespace}/{plain.name} with {plain.most} that are"
-        " a plain loop of redis-py: kubectl apply -f demo/indexers.yaml"
+        f" workers that use the SDK, and {plain.namespace}/{plain.name} with {plain.most} workers"
+        " that run a plain redis-py loop: kubectl apply -f demo/indexers.yaml"
     )
     stage.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=stage.manifest)
     stage.watch.until(
         lambda: is_asleep(stage, stage.sdk) and is_complete(stage, stage.plain),
-        "the resources Ready, one without workers, the other with all",
+        "both resources to be Ready, one with no worker, the other with all",
     )
 
 
@@ -106,10 +106,10 @@ def kill_workers(stage: Stage) -> list[Victim]:
     first, second = zip(*caught, strict=True)
     victims = delete_pods(stage.cluster, stage.namespace, first) + kill_processes(second)
     for victim in victims:
-        report(f"killed {victim.pod} with {len(victim.held)} entries in its hands: {victim.how}")
+        report(f"killed {victim.pod} with {len(victim.held)} pending entries: {victim.how}")
     stage.watch.until(
         lambda: all(is_rescued(team, victims) for team in stage.teams),
-        "all that they held moved or done",
+        "their pending entries to be recovered or processed",
     )
     return victims
 
@@ -131,19 +131,19 @@ def await_work(stage: Stage, began: float, files: int) -> None:
     """
     stage.watch.until(
         lambda: all(team.store.is_drained() for team in stage.teams),
-        "every entry acknowledged or dead-lettered",
+        "every entry to be acknowledged or dead-lettered",
     )
     seconds = time.monotonic() - began
-    report(f"nothing is left after {seconds:.0f} s, {files / seconds:,.0f} files per second")
+    report(f"the backlog is empty after {seconds:.0f} s, {files / seconds:,.0f} files per second")
 
 
 def await_sleep(stage: Stage) -> None:
     """Act six: the workers that came with the work go."""
     seconds = stage.watch.until(
         lambda: is_asleep(stage, stage.sdk) and all(is_all_told(stage, one) for one in stage.teams),
-        "no workers where they are scaled, statuses that tell it all",
+        "scaling to zero workers, and final statuses",
     )
-    report(f"no worker of {stage.sdk.declaration.name} is left {seconds:.0f} s later")
+    report(f"{stage.sdk.declaration.name} is scaled to zero workers {seconds:.0f} s later")
 
 
 def check_claims(
@@ -178,7 +178,7 @@ def check_claims(
 def check_audits(audited: Audited) -> Mapping[str, Sequence[Check]]:
     """What the audit found, by the words that stand above it."""
     return {
-        f"Checked, audit of {label}:": check_audit(outcome)
+        f"Checks of the audit of {label}:": check_audit(outcome)
         for label, outcome in audited.outcomes.items()
     }
 
@@ -203,10 +203,10 @@ def print_results(sources: Sequence[Source], found: Sequence[Findings], expected
 
 def print_audit(audited: Audited) -> None:
     """What became of every entry, for people, and where more is written."""
-    print(f"Audited by Spark, in the Job of a StreamAudit, in {audited.took_s} s:")
+    print(f"Audit by Spark, in the Job of a StreamAudit, in {audited.took_s} s:")
     print(render_audits(audited.summaries), "", sep="\n")
     print("kubectl get streamaudit:", audited.table, sep="\n")
-    print(f"The audit's report: {audited.page}\n", flush=True)
+    print(f"Report of the audit: {audited.page}\n", flush=True)
 
 
 def print_deaths(found: Findings) -> None:

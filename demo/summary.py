@@ -20,7 +20,7 @@ def render_summary(sources: Sequence[Source], results: Mapping[str, FileCounts])
         _row(source.label, add_up(results[str(p)] for p in source.paths if str(p) in results))
         for source in sources
     ]
-    rows.append(_row("together", add_up(results.values())))
+    rows.append(_row("total", add_up(results.values())))
     return "\n".join(_align([header, *rows], lefts=1))
 
 
@@ -29,12 +29,12 @@ def render_rescues(rescues: Sequence[Rescue]) -> str:
     header = [
         "worker",
         "how",
-        "held",
-        "begun",
-        "moved",
-        "after the news",
-        "after the kill",
-        "charged",
+        "pending",
+        "started",
+        "recovered",
+        "after report",
+        "after kill",
+        "failed attempts",
         "resumed",
     ]
     rows = [
@@ -59,14 +59,14 @@ def render_moves(moves: Sequence[Move], delays: Sequence[int]) -> str:
     copies = sum(move.kind == LedgerKind.REQUEUED for move in moves)
     middle, slowest = (delays[len(delays) // 2], delays[-1]) if delays else (0, 0)
     return (
-        f"  {copies} entries of workers that had ended were copied: half of them within"
-        f" {middle:,} ms of the first news, all within {slowest:,} ms"
+        f"  {copies} entries of workers that had ended were requeued: half of them within"
+        f" {middle:,} ms of the first report of the end, all within {slowest:,} ms"
     )
 
 
 def render_dead_letters(letters: Sequence[Letter], expected: Mapping[str, FileCounts]) -> str:
     """Each dead letter, with what Python says of the file."""
-    header = ["file", "charged", "reason", "what is wrong with it"]
+    header = ["file", "failed attempts", "reason", "error"]
     rows = [
         [
             "/".join(PurePath(letter.path).parts[-2:]),

@@ -40,7 +40,7 @@ class Watch:
             if condition():
                 break
             if time.monotonic() - moved > STALLED_S:
-                raise Stalled(f"nothing has changed for {STALLED_S:.0f} s; waited for: {what}")
+                raise Stalled(f"no change for {STALLED_S:.0f} s while waiting for: {what}")
             time.sleep(EVERY_S)
         took = time.monotonic() - began
         self.show()

@@ -50,13 +50,13 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser(
         "up",
-        help="start one; prints REDIS_URL=... and `export KUBECONFIG=...`",
+        help="start a cluster; print REDIS_URL=... and `export KUBECONFIG=...`",
         # What was not named is absent: a cluster that is up need not match a default.
         argument_default=argparse.SUPPRESS,
     )
     _add_options(up)
     down = commands.add_parser("down", help="stop it and remove its state")
-    status = commands.add_parser("status", help="what runs; exit code 1 unless all of it does")
+    status = commands.add_parser("status", help="print the processes; exit code 1 unless all run")
     build = commands.add_parser("build", help="build or fetch what `up` needs, and start nothing")
     build.add_argument("--redis", choices=tuple(VERSIONS), action="append", help="default: all")
     build.add_argument("--redis-only", action="store_true", help="leave out the control plane")
@@ -72,12 +72,14 @@ def _add_options(up: argparse.ArgumentParser) -> None:
     up.add_argument("--redis", choices=tuple(VERSIONS), help="default: 8.6")
     up.add_argument("--topology", choices=tuple(TOPOLOGIES), help="default: standalone")
     up.add_argument("--nodes", type=_parse_count, help="nodes that run pods (default: 1)")
-    up.add_argument("--light", action="store_true", help="pods only turn Ready, for thousands")
+    up.add_argument(
+        "--light",
+        action="store_true",
+        help="pods become Ready without processes, for thousands of pods",
+    )
     where = up.add_mutually_exclusive_group()
     where.add_argument("--kind", action="store_true", help="use kind, which needs Docker")
-    where.add_argument(
-        "--kubeconfig", type=Path, help="use this cluster; only Redis is started beside it"
-    )
+    where.add_argument("--kubeconfig", type=Path, help="use this cluster, and start only Redis")
 
 
 def _parse_count(text: str) -> int:

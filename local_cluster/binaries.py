@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_name("control_plane")
 SOURCE_FILES = ("go.mod", "go.sum", "main.go")
 PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BUILD_TIMEOUT_S = 3600.0
-NO_GO = """no Go toolchain, which building the Kubernetes control plane needs. What helps, any one:
+NO_GO = """no Go toolchain, which the Kubernetes control plane is built with. Do one of these:
   - install Go {minimum} or newer (https://go.dev/doc/install) and run this again;
   - name a directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl
     in KUBEBUILDER_ASSETS;

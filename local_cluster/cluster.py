@@ -49,7 +49,7 @@ class Cluster:
             with cluster.records.recording():
                 cluster._start()
         except BaseException:
-            with uninterrupted(), step("stopping what was started"):
+            with uninterrupted(), step("stopping all started processes"):
                 cluster.down()
             raise
         return cluster

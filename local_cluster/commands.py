@@ -27,7 +27,7 @@ def bring_up(state: Path, options: ClusterOptions, asked: Mapping[str, object]) 
         summary = directory.read_summary()
         if summary is not None and _is_whole(directory):
             _insist_on_options(summary, asked)
-            report(f"the cluster in {directory.path} is up already")
+            report(f"the cluster in {directory.path} is already running")
             _print_access(summary)
             return
         _clear(directory)
@@ -49,7 +49,7 @@ def build_all(redis: Sequence[str], *, redis_only: bool = False) -> None:
         find_redis(version)
     if redis_only:
         return
-    report(f"the control plane is there, {find_binaries().origin}")
+    report(f"the control plane is installed, {find_binaries().origin}")
 
 
 def print_status(state: Path) -> bool:
@@ -57,7 +57,7 @@ def print_status(state: Path) -> bool:
     directory = StateDirectory(state)
     summary = directory.read_summary()
     if summary is None:
-        print(f"no cluster is up in {directory.path}")
+        print(f"no cluster is running in {directory.path}")
     else:
         print(f"control plane  {summary['control_plane']}")
     processes = _records(directory).read()
@@ -76,10 +76,10 @@ def bring_down(state: Path) -> None:
     """
     directory = StateDirectory(state)
     if not directory.path.exists():
-        report(f"no cluster is up in {directory.path}")
+        report(f"no cluster is running in {directory.path}")
         return
     if not directory.is_ours():
-        raise LocalClusterError(f"{directory.path} is no state directory of a local cluster")
+        raise LocalClusterError(f"{directory.path} is not a state directory of a local cluster")
     with directory.claimed():
         with step(f"stopping the cluster in {directory.path}"):
             _stop(directory)
@@ -115,7 +115,7 @@ def _insist_on_options(summary: Mapping[str, object], asked: Mapping[str, object
 def _clear(directory: StateDirectory) -> None:
     left = [one for one in _records(directory).read() if one.is_alive()]
     if left:
-        with step("stopping what an unfinished start left behind"):
+        with step("stopping processes of an unfinished start"):
             _stop(directory)
     directory.empty()
 

@@ -19,7 +19,7 @@ OLDEST = 17  # that Spark 4 runs on
 # Debian and Ubuntu have one or another of them, by their release.
 PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 ASKING_S = 30.0
-NO_JAVA = f"""no Java {OLDEST} or newer, which Spark needs. What helps, any one:
+NO_JAVA = f"""no Java {OLDEST} or newer, which Spark requires. Do one of these:
   - install one (Debian and Ubuntu: apt-get install default-jre-headless; as root this happens by
     itself) and run this again;
   - name the home of one in JAVA_HOME."""

@@ -32,13 +32,14 @@ class StateDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.is_ours() and any(self.path.iterdir()):
             raise LocalClusterError(
-                f"{self.path} is no state directory of a local cluster, and not empty; name another"
+                f"{self.path} is not empty and not a state directory of a local cluster; use "
+                "another one"
             )
         with (self.path / MARKER).open("a") as marker:
             try:
                 fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise LocalClusterError(f"another command is at work on {self.path}") from None
+                raise LocalClusterError(f"another command is using {self.path}") from None
             yield
 
     def read_summary(self) -> dict[str, object] | None:
@@ -70,4 +71,4 @@ class StateDirectory:
 
     def _insist_on_marker(self) -> None:
         if not self.is_ours():
-            raise LocalClusterError(f"{self.path} is no state directory of a local cluster")
+            raise LocalClusterError(f"{self.path} is not a state directory of a local cluster")

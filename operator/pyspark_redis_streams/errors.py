@@ -1,13 +1,13 @@
 """Every error that this data source raises.
 
-Spark shows a Python error as the last line of a traceback, so each message stands alone: it names
-the option or the Redis command, says what was found, and what to do::
+Spark shows a Python error as the last line of a traceback, so each message is complete. It names
+the option or the Redis command, what was found, and what to do::
 
     RedisStreamsError
     ├── OptionError           an option is unknown, misspelt, of a wrong type, or does not fit
     ├── SchemaError           the schema asks for something that cannot be read or written
     ├── BadValue              an entry does not fit the schema (mode FAILFAST)
-    ├── DataLoss              entries of the asked range are gone (failOnDataLoss)
+    ├── DataLoss              entries of the requested range are missing (failOnDataLoss)
     └── ServerError           Redis refused, or could not be asked
         ├── StreamMissing
         ├── GroupMissing
@@ -43,7 +43,7 @@ class BadValue(RedisStreamsError):
 
 
 class DataLoss(RedisStreamsError):
-    """Entries that were to be read are gone, or cannot be shown to be there."""
+    """Requested entries were lost before they were read, or their presence is unproven."""
 
 
 class ServerError(RedisStreamsError):

@@ -1,8 +1,8 @@
 """Makes Spark find the data source, however its Python was started.
 
-Spark looks for data sources in a Python process of its own and reads in others. It starts them as
-PYSPARK_PYTHON says, else as `python3` of PATH. In a program that runs as `venv/bin/python` without
-the environment being activated, that is another Python, which lacks this package.
+Spark looks for data sources in a Python process of its own and reads in others. It starts them
+with PYSPARK_PYTHON, else with `python3` of PATH. In a program that runs as `venv/bin/python` in an
+environment that is not activated, that is another Python, without this package.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def register(spark: SparkSession) -> None:
 def prefer_this_python() -> None:
     """Set PYSPARK_PYTHON to this interpreter where Spark would start another one.
 
-    Spark reads the variable when a session begins: if one runs already, a warning says what to do.
+    Spark reads the variable when a session begins: if one runs already, a warning names the remedy.
     """
     if any(name in os.environ for name in (*_CHOICES, _SUBMITTED)) or not _is_another(_default()):
         return

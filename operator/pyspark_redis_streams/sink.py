@@ -5,8 +5,8 @@ chunk's token beside the stream; a repeated task finds the tokens of what its fo
 appended. It must then bring the same rows in the same order, which the token's digest checks.
 
 What a server has confirmed it may still lose: in a failover, or when it restarts without its data.
-Token and entries go together, so that each call sees whether the one before it is still there, and
-the end of the write whether all are: what is run again then appends what is missing.
+Token and entries are lost together. Each call therefore detects whether the call before it is still
+stored, and the end of the write checks all. A repeated write appends the missing rows.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ class Appender:
         )  # fmt: skip
         if verdict == b"changed":
             raise RowsChanged(
-                f"a repeated task brought other rows for stream '{stream}' than before, so they"
-                " cannot be appended exactly once: make the query give the same rows in the same"
-                " order, for instance by a sort within partitions"
+                f"a repeated task wrote other rows to stream '{stream}' than its first run, so they"
+                " cannot be appended exactly once. The query must return the same rows in the same"
+                " order: for example, sort within partitions"
             )
         if verdict == b"forgotten":
             raise DataLoss(_forgotten(stream))

@@ -1,8 +1,8 @@
-"""The data source as Spark sees it: `spark.read.format("redis_streams")` and its siblings.
+"""The data source that Spark calls: `spark.read.format("redis_streams")` and its siblings.
 
 Also tables of Spark's catalog: `CREATE TABLE orders USING redis_streams OPTIONS (stream 'orders')`.
-When a table is created, Spark hands over its options together with all its properties. When it is
-read or written, Spark hands over its columns, and no option but those that the statement gives:
+When a table is created, Spark passes its options together with all its properties. When it is read
+or written, Spark passes its columns, and only those options that the statement gives:
 `SELECT ... FROM orders WITH (startingId = '5-0')`. The options are therefore kept in the comment of
 the first column, which the catalog keeps.
 """
@@ -150,14 +150,14 @@ def with_kept_options(given: Mapping[str, str], schema: StructType, use: Use) ->
 def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOptions:
     """The options of a write, which may be to a table. Raises OptionError.
 
-    The columns that a query takes from another table keep that table's comment. So that no row
-    goes astray, a row for a table has null in all columns that are no fields.
+    The columns that a query takes from another table keep that table's comment. A row
+    for a table must therefore have null in all columns that do not hold fields.
     """
     kept = _kept_options(schema)
     if kept is None:
         if not given:
             raise OptionError(
-                "no option says where the rows go. Spark hands on the options of a table to"
+                "no option names the stream of the rows. Spark passes the options of a table to"
                 f" INSERT INTO alone, and only if {_EMPTY}: name the columns in INSERT INTO, or"
                 " write with format('redis_streams') and options"
             )
@@ -165,7 +165,7 @@ def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOp
     read = parse_read_options(OPTIONS.given_for(kept, Use.READ), None)
     if read.view is not View.ENTRIES or len(read.streams) != 1:
         raise OptionError(
-            f"the table is no single stream ({_shown(kept)}): write with format('redis_streams')"
+            f"the table is not a single stream ({_shown(kept)}): write with format('redis_streams')"
             " and option 'stream'"
         )
     options = parse_write_options(with_kept_options(given, schema, Use.WRITE))

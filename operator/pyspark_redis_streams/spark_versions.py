@@ -2,8 +2,8 @@
 
 4.0: batch reads and writes, streaming reads, streaming writes of rows. 4.1: streaming writes of
 Arrow batches, filters that Spark hands to a batch read. 4.2: a streaming read learns where a
-micro-batch begins and how much it may hold. What a version lacks is defined here in its place, so
-that the other modules import it from here.
+micro-batch begins and how much it may hold. Names that a version does not have are defined
+here, and the other modules import them from here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ def refuse_what_spark_lacks(options: ReadOptions) -> None:
     for name, value in given.items():
         if value is not None:
             raise OptionError(
-                f"option '{name}' needs PySpark 4.2 or later, and this is {pyspark.__version__},"
-                " which does not tell a Python source where a micro-batch begins: leave the option"
-                " out, so that a micro-batch takes all there is, or upgrade PySpark"
+                f"option '{name}' requires PySpark 4.2 or later, and this is {pyspark.__version__}."
+                " Upgrade PySpark, or remove the option: a micro-batch then takes all entries"
             )

@@ -53,8 +53,8 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     assert "to keep this short" in said, "what is left out is said"
     for workers in ("indexers-workers-", "plain-workers-"):
         assert said.count(f"\nkilled {workers}") == 2, "both kinds are killed alike"
-    assert said.count(" entries in its hands: kubectl delete pod --now\n") == 2
-    assert said.count(" entries in its hands: SIGKILL of process ") == 2
+    assert said.count(" pending entries: kubectl delete pod --now\n") == 2
+    assert said.count(" pending entries: SIGKILL of process ") == 2
     assert " HandlerFailed " in said, "dead letters are reported"
     assert " Requeued " in said, "the Events are shown as they come"
     assert " ScaledUp " in said

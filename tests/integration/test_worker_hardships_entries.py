@@ -46,7 +46,7 @@ async def test_what_is_deleted_or_trimmed_while_it_is_held_is_recorded_once_and_
         handling.gate.set()
         (after,) = await redis.add(1, n="after")
         await until(lambda: after.decode() in heard.done)
-        await until(lambda: worker.describe() == "0 running, 0 held")
+        await until(lambda: worker.describe() == "handlers running: 0; entries in flight: 0")
         assert await redis.pending() == []
     assert len(await redis.letters()) == 4
 

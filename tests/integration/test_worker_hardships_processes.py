@@ -47,7 +47,7 @@ worker.run()
     workers.start("two", HOLDING, **limit)
     until(lambda: set(workers.pending().values()) == {"two"})
     one.send_signal(signal.SIGCONT)
-    until(lambda: workers.said("one").count("another worker has it") == 5)
+    until(lambda: workers.said("one").count("now belongs to another consumer") == 5)
     assert workers.pending() == dict.fromkeys(ids, "two")
     assert workers.letters() == []
 
@@ -76,13 +76,13 @@ worker.run()
     (entry_id,) = workers.add(1)
     until(lambda: workers.ids("one", "begun"))
     workers.start("two", HOLDING, **limit)
-    until(lambda: "stands still" in workers.said("one"))
+    until(lambda: "is blocked" in workers.said("one"))
     assert ask(port, "livez") == 200
     assert workers.pending() == {entry_id: "one"}
     until(lambda: ask(port, "livez") == 503)
     until(lambda: workers.pending() == {entry_id: "two"})
     going_on.touch()
-    until(lambda: "another worker has it" in workers.said("one"))
+    until(lambda: "now belongs to another consumer" in workers.said("one"))
     until(lambda: ask(port, "livez") == ask(port, "readyz") == 200)
     assert workers.pending() == {entry_id: "two"}
 
@@ -220,7 +220,7 @@ def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_h
         until(lambda: ask(port, "readyz") != 200)
     assert one.wait(60) == 0
     assert sorted(workers.ids("one", "ended")) == sorted(ids[:2])
-    assert "2 handlers are cancelled" in workers.said("one")
+    assert "canceling 2 running handlers" in workers.said("one")
     workers.start("two", QUICK)
     until(lambda: sorted(workers.ids("two")) == sorted(ids) and workers.pending() == {})
     assert workers.letters() == []

@@ -34,7 +34,7 @@ async def handle(entry):
     say("handled", entry.id, os.getpid())
 worker.run()
 """
-STANDS_BY = "another process has begun as the consumer one; this one stands by"
+STANDS_BY = "another process started as consumer one; this process waits"
 
 
 def test_of_two_processes_of_one_name_nothing_is_lost_and_all_that_is_acknowledged_was_handled(
@@ -102,7 +102,7 @@ def test_who_stands_by_works_again_when_the_other_is_gone(workers: WorkerProcess
     ids = workers.add(20)
     until(lambda: not _owed(workers))
     assert set(ids) <= set(workers.ids("one"))
-    assert "works under the name one again" in workers.said("one")
+    assert "resuming as consumer one" in workers.said("one")
 
 
 def _owed(workers: WorkerProcesses) -> int:
@@ -113,7 +113,7 @@ def _owed(workers: WorkerProcesses) -> int:
 
 def _turns(workers: WorkerProcesses) -> int:
     said = workers.said("one")
-    return said.count(STANDS_BY) + said.count("works under the name")
+    return said.count(STANDS_BY) + said.count("resuming as consumer")
 
 
 # The adapter.

@@ -121,7 +121,7 @@ def test_a_worker_serves_within_the_life_of_an_application(page: Page) -> None:
     page.add({"number": 1})
     process = page.run("Within an application", APPLICATION)
     assert process.wait(60) == 0, page.output()
-    assert page.noted()[-2:] == ["True True", "not serving"]
+    assert page.noted()[-2:] == ["True True", "not running"]
     page.await_the_end()
     assert page.server.xinfo_consumers(KEYS.stream, KEYS.group) == []
 

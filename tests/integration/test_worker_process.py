@@ -112,7 +112,7 @@ worker.run()
     )
     until(lambda: set(workers.pending().values()) == {"two"} and len(workers.pending()) == 2)
     first.send_signal(signal.SIGCONT)
-    until(lambda: any("another worker" in line for line in workers.said("one").splitlines()))
+    until(lambda: any("another consumer" in line for line in workers.said("one").splitlines()))
     assert set(workers.pending().values()) == {"two"}
     gate.touch()
     until(lambda: workers.pending() == {})

@@ -155,7 +155,7 @@ async def test_without_keys_on_the_server_entries_are_added_and_that_is_said_onc
             assert producer.is_idempotent is False
     assert len(set(ids)) == 3
     assert [entry_id for entry_id, _ in (await _entries(servers))][:3] == sorted(ids)
-    assert caplog.text.count("remembers no keys") == 1
+    assert caplog.text.count("does not support idempotent XADD") == 1
 
 
 async def test_an_entry_without_a_key_whose_answer_was_lost_may_be_there(

@@ -137,7 +137,7 @@ def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case:
     case.store.start()
     assert code == 1, said[-3000:]
     assert f"{case.archive}/" in errors(said)[-1]
-    assert "the store cannot be reached" in errors(said)[-1]
+    assert "the object store cannot be reached" in errors(said)[-1]
     assert "Traceback" not in said
 
     together = [case.audit("one"), case.audit("other")]
@@ -181,7 +181,7 @@ def test_one_run_makes_a_file_and_any_run_finishes_what_was_half_put_in_place(
     # Whose answer was lost sees its own file, and has made it.
     assert found["created"] == {"made": [made], "found": {"by": made}, "same": True}
     assert found["put"] == ["audit.json", "rows", *(f"part-{n:05d}.parquet" for n in range(6))]
-    assert "gone was removed while it was made" in found["nothing"]
+    assert "gone was removed while it was being written" in found["nothing"]
     # What waits to be sent does so where temporary files may be.
     assert list(tmp_path.glob("hadoop-*/s3a"))
 

@@ -127,7 +127,7 @@ def test_an_archive_that_may_not_be_written_says_whose_right_is_missing(
         assert run("audit", audited, closed / "archive") == 1
     assert said(caplog) == [
         f"cannot write {closed}/archive/_pelops/layout.json: Permission denied: give user {user}, "
-        "as which this runs, the rights to read and write the archive"
+        "which runs this process, the rights to read and write the archive"
     ]
     assert list(closed.iterdir()) == []
     files = LocalFiles()

@@ -125,7 +125,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
     sent.write_text("key\no-1\n")
     audited.audit(business_key="number", sent=UserTable(path=str(sent), format="csv", key="key"))
     limits = audited.json("audit.json")["limits"]
-    assert [one for one in limits if "planned without a business key" in one]
+    assert [one for one in limits if "planned the window without a business key" in one]
     assert not [one for one in audited.json("audit.json", 1)["limits"] if "business key," in one]
 
 

@@ -95,7 +95,7 @@ def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
     assert run_report(audited.spark, audited.settings) == 0
     page = (audited.archive / "report" / "audit.html").read_bytes()
     wrong = replace(audited.settings, targets=(audited.target("wrokers"),))
-    with pytest.raises(WrongPipelineSettings, match="nothing of this was audited into"):
+    with pytest.raises(WrongPipelineSettings, match="has no audit of this stream and group"):
         run_report(audited.spark, wrong)
     with pytest.raises(WrongPipelineSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
         run_triage(audited.spark, wrong)
@@ -119,9 +119,7 @@ def test_what_is_wrong_with_the_server_is_reported_before_spark_starts(
         assert main(["audit", *target]) == 1
     finally:
         audited.client.execute_command("ACL", "DELUSER", "weak")
-    assert caplog.messages[-1].endswith(
-        "`pelops acl --role auditor` prints the rights that are needed"
-    )
+    assert caplog.messages[-1].endswith("`pelops acl --role auditor` prints the required rights")
     assert audited.session.range(1).count() == 1, "the session of others is still there"
 
 
@@ -157,7 +155,7 @@ def test_a_group_that_comes_later_is_told_what_it_has_missed(
     with running(audited) as run:
         check_names(run)
     [reported] = caplog.messages
-    assert reported.startswith("group 'mail' is in none of the windows that the archive has")
+    assert reported.startswith("group 'mail' is in no archived window of")
 
 
 def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) -> None:
@@ -167,8 +165,8 @@ def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) ->
     audited.let_idle(read, 90_000)
     audited.audit_one()
     reported = render_table(audited.audit_one())
-    [line] = [line for line in reported.splitlines() if "open, of all windows" in line]
-    assert line.split()[4:] == ["3,", "the", "oldest", "stuck", "one", "for", line.split()[10], "s"]
+    [line] = [line for line in reported.splitlines() if "open, all windows" in line]
+    assert line.split()[3:] == ["3,", "the", "oldest", "stuck", "one", "for", line.split()[9], "s"]
 
 
 def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
@@ -196,7 +194,7 @@ def test_a_database_without_its_driver_says_where_drivers_go(spark: SparkSession
         read_table(spark, table)
     reported = str(refused.value)
     assert reported.startswith("the table sent of jdbc:nosuch://db/shop cannot be read: ")
-    assert "No suitable driver; the jar of its JDBC driver must be on Java's class path" in reported
+    assert "No suitable driver; add the jar of its JDBC driver to Java's class path" in reported
     assert "hunter2" not in reported
 
 
@@ -220,7 +218,7 @@ def test_progress_is_reported_while_a_step_lasts_and_not_after(
     with progress_reported(as_lazy(spark), every_s=0.05):
         job = threading.Thread(target=count_behind, args=(spark.sparkContext, gate))
         job.start()
-        while "working: 0 of 2 tasks of this step done" not in caplog.text:
+        while "running: 0 of 2 tasks of this step done" not in caplog.text:
             assert job.is_alive()
             time.sleep(0.05)
         gate.touch()
@@ -261,7 +259,7 @@ def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
     assert (
         reported.rstrip()
         .splitlines()[-1]
-        .endswith("interrupted: what is finished stays, and the same command goes on from there")
+        .endswith("interrupted: finished steps are kept, and the same command continues from there")
     )
     assert not list(window.glob("*.unfinished"))
     assert audited.audit()[0].produced == 500

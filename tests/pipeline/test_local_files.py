@@ -48,7 +48,7 @@ def test_a_directory_is_put_in_place_once(tmp_path: Path) -> None:
     for name in ("one", "two"):
         FILES.write(f"{tmp_path}/{name}/rows", name.encode())
     FILES.rename(f"{tmp_path}/one", f"{tmp_path}/stage")
-    with pytest.raises(RunOvertaken, match="another run works there"):
+    with pytest.raises(RunOvertaken, match="another run works in this archive"):
         FILES.rename(f"{tmp_path}/two", f"{tmp_path}/stage")
     assert FILES.read(f"{tmp_path}/stage/rows") == b"one"
     FILES.remove(f"{tmp_path}/stage")

@@ -95,7 +95,7 @@ def test_that_an_entry_is_not_there_is_not_said_of_a_damaged_archive(
             main(words)
         assert ended.value.code == 1
         message = capsys.readouterr().err
-        assert "cannot be told whether" in message
+        assert "whether it was archived is unknown" in message
         assert f"the archive is damaged: {file} " in message
         assert "Restore" in message
 

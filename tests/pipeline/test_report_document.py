@@ -150,7 +150,7 @@ def test_several_groups_share_the_worst_verdict_and_one_sentence() -> None:
     reported = report(full_group(), quiet_group())
     assert verdict_of_all(reported) is AuditVerdict.FINDINGS
     assert sentence_of_all(reported).startswith(
-        "2 groups, 250\u202f067 entries. 1 group needs a look: 2 lost, 3 without payload, "
+        "2 groups, 250\u202f067 entries. 1 group needs attention: 2 lost, 3 without payload, "
     )
     quiet = report(quiet_group(), replace_name(quiet_group(), "other"))
     assert sentence_of_all(quiet) == "2 groups, 10 entries: all balanced, proven."

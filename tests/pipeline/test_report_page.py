@@ -180,17 +180,14 @@ def test_every_table_can_be_copied_as_text_with_plain_numbers() -> None:
 def test_what_is_empty_is_said_to_be_empty() -> None:
     text = "".join(_page(quiet_group()).text)
     assert (
-        "Looked for, and none found: entries to look at, dead letters, stuck entries, "
+        "Checked, and none found: entries to check, dead letters, stuck entries, "
         "duplicates, statements without proof." in text
     )
 
 
 def test_what_was_not_looked_at_is_not_said_to_be_well() -> None:
     text = "".join(_page(GroupReport(summary=summary({EntryStatus.LOST: 1}))).text)
-    assert (
-        "Not looked for: entries to look at, dead letters, stuck entries, duplicates, "
-        "times." in text
-    )
+    assert "Not checked: entries to check, dead letters, stuck entries, duplicates, times." in text
     assert "none found: statements without proof." in text
 
 
@@ -375,13 +372,13 @@ def test_how_far_the_archive_is_ahead_of_trimming_is_reported_in_words(
         ({EntryStatus.ACKNOWLEDGED_INFERRED: 2}, "All 2 entries were acknowledged."),
         (
             {EntryStatus.ACKNOWLEDGED_PROVEN: 905, EntryStatus.REQUEUED: 95},
-            f"905 of 1{THIN}000 entries (90.50{THIN}%) were acknowledged; 95 are on the way "
+            f"905 of 1{THIN}000 entries (90.50{THIN}%) were acknowledged; 95 are in progress "
             "(95 requeued as copies).",
         ),
         (
             {EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.IN_FLIGHT: 1, EntryStatus.LOST: 1},
-            f"1 of 3 entries (33.33{THIN}%) was acknowledged; 1 is on the way (1 in flight); "
-            "1 needs a look.",
+            f"1 of 3 entries (33.33{THIN}%) was acknowledged; 1 is in progress (1 in flight); "
+            "1 needs attention.",
         ),
     ],
 )
@@ -395,7 +392,7 @@ def test_what_users_added_is_followed_to_its_last_copy() -> None:
     counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 1_009, EntryStatus.REQUEUED: 100}
     roots = {EntryStatus.ACKNOWLEDGED_PROVEN: 1_009}
     text = render_page(report(GroupReport(summary=summary(counts), roots=roots)))
-    assert f"All 1{THIN}009 entries that users added were acknowledged." in text
+    assert f"All 1{THIN}009 entries that producers added were acknowledged." in text
     assert "The stream holds 100 copies of requeued entries beside them." in text
 
 

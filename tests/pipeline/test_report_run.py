@@ -207,7 +207,7 @@ def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
     assert group["exceptions"]["counts"]["window"] == {"payload_gone": 4}
     assert [one["id"] for one in group["exceptions"]["first"]] == more[:4]
     page = (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
-    assert "✓" not in page and "none found: entries to look at" not in page
+    assert "✓" not in page and "none found: entries to check" not in page
 
 
 def test_what_is_pending_again_after_a_group_was_set_back_is_among_what_to_look_at(
@@ -264,4 +264,4 @@ def test_a_window_that_was_archived_and_not_audited_yet_is_reported(audited: Aud
     (group,) = _document(audited)["groups"]
     assert group["summary"]["window"]["number"] == 0
     reported = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]
-    assert reported == ["Window 1 was not audited for this group yet: this report ends before."]
+    assert reported == ["Window 1 was not audited for this group yet: this report ends before it."]

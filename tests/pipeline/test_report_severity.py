@@ -116,8 +116,8 @@ def test_entries_that_no_table_lists_are_counted_among_those_to_look_at() -> Non
     reported = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.LOST: 1_876})
     group = GroupReport(summary=reported, exceptions=Exceptions(count=0, first=()))
     page = render_page(report(group))
-    assert "1\u202f876 entries are known by number alone" in page
-    assert "none found: entries to look at" not in page
+    assert "1\u202f876 entries are counted without their IDs" in page
+    assert "none found: entries to check" not in page
 
 
 def test_what_cannot_be_reported_is_unknown_and_has_no_tick() -> None:
@@ -178,7 +178,7 @@ def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:
     reported = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.LOST: 1}, findings=())
     (one,) = list_findings(GroupReport(summary=reported))
     assert (one.kind, one.count) == ("lost", 1)
-    assert one.sentence.startswith("Gone, and proven")
+    assert one.sentence.startswith("Deleted or trimmed, and proven")
 
 
 def test_a_failure_is_worse_than_all_that_was_found() -> None:

@@ -153,7 +153,7 @@ def test_small_windows_and_unchanged_streams_need_neither_java_nor_pyspark(
             text=True,
         )
         assert done.returncode == code, done.stderr
-        assert "all together" in done.stdout
+        assert "  total " in done.stdout
         last = done.stdout.splitlines()[-1]
         assert last == f"pyspark was {'imported' if has_pyspark else 'not imported'}"
         if not has_pyspark:

@@ -84,7 +84,7 @@ def test_a_stream_with_more_entries_than_were_added_was_made_anew() -> None:
     first, last = EntryId(known.at_id.ms + 1), EntryId(known.at_id.ms + 9)
     assert find_break(known, seen(last, 9, first=first, length=4)) is None
     assert find_break(known, seen(last, 9, first=known.at_id, length=5)) is None
-    assert "made anew" in str(find_break(known, seen(last, 9, first=first, length=5)))
+    assert "created again" in str(find_break(known, seen(last, 9, first=first, length=5)))
 
 
 def test_an_archive_begins_before_the_first_entry_that_is_left() -> None:
@@ -121,7 +121,7 @@ def test_a_stream_that_was_only_trimmed_is_the_same_one() -> None:
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (traces(is_same=False), "another one than was archived"),
+        (traces(is_same=False), "differs from the archived one"),
         (traces(max_deleted=EntryId(1)), "max-deleted-entry-id went back"),
         (traces(restarted=True, began_empty=True), "restarted without its data"),
     ],
@@ -134,7 +134,7 @@ def test_a_stream_that_was_filled_beyond_the_archived_one_is_another(
 
 def test_an_entry_that_nothing_can_have_removed_shows_another_stream() -> None:
     older = replace(TRIMMED, first=KNOWN.at_id.before())
-    assert "it was not deleted" in str(find_replacement(KNOWN, older, traces()).broken)
+    assert "although it was not deleted" in str(find_replacement(KNOWN, older, traces()).broken)
     deleted = replace(older, max_deleted=KNOWN.at_id)
     assert find_replacement(KNOWN, deleted, traces()) == Replacement()
     assert find_replacement(KNOWN, older, traces(was_there=False)) == Replacement()

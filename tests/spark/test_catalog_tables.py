@@ -73,14 +73,14 @@ def test_options_of_a_table_are_taken_from_nowhere_else() -> None:
     columns = created(stream="orders").add("fields", MapType(StringType(), BinaryType()))
     source().writer(columns, False)
     bare = StructType([StructField(field.name, field.dataType) for field in columns.fields])
-    with pytest.raises(OptionError, match="no option says where the rows go"):
+    with pytest.raises(OptionError, match="no option names the stream of the rows"):
         source().writer(bare, False)
     with pytest.raises(OptionError, match="take the comment off the column"):
         source(stream="x").reader(columns)
     with pytest.raises(OptionError, match="take the comment off the column"):
         source(path="x").writer(columns, False)
     several = created(streams="a,b")
-    with pytest.raises(OptionError, match="the table is no single stream"):
+    with pytest.raises(OptionError, match="the table is not a single stream"):
         source().writer(several, False)
 
 

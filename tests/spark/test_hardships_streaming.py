@@ -129,7 +129,9 @@ def test_entries_that_go_before_the_first_micro_batch_is_run_again_are_reported(
         running.processAllAvailable()
     streams.client.xtrim(streams.name(), maxlen=6, approximate=False)
     again = begin_and_fail(spark, streams, tmp_path, startingId="earliest")
-    with pytest.raises(StreamingQueryException, match="45 entries were lost unread"):
+    with pytest.raises(
+        StreamingQueryException, match="45 entries were trimmed before they were read"
+    ):
         again.processAllAvailable()
 
 
@@ -175,7 +177,9 @@ def test_a_stream_made_anew_with_more_than_it_had_ends_the_query(
     streams.client.delete(streams.name())
     # By its counters alone it has gone on: 90 entries, the last one later than any before.
     streams.fill(90, first_ms=FIRST_MS + 1000)
-    with pytest.raises(StreamingQueryException, match=r"was made anew: 90 entries .* only 40"):
+    with pytest.raises(
+        StreamingQueryException, match=r"created again: it has 90 entries .* only 40"
+    ):
         query.run()
     assert query.run(failOnDataLoss="false") == [90]
     assert query.run() == []

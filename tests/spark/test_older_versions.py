@@ -79,7 +79,7 @@ def test_before_4_2_what_needs_the_beginning_of_a_micro_batch_is_refused(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, option: str, value: str
 ) -> None:
     monkeypatch.setattr(spark_versions, "HAS_LIMITS", False)
-    with pytest.raises(OptionError, match=f"option '{option}' needs PySpark 4.2 or later"):
+    with pytest.raises(OptionError, match=f"option '{option}' requires PySpark 4.2 or later"):
         open_reader(streams, **{option: value}).latestOffset()
 
 

@@ -131,7 +131,7 @@ def test_a_deleted_stream_is_data_loss(
     pages = read(connections, streams)
     next(pages)
     streams.run(*command, streams.name())
-    with pytest.raises(DataLoss, match="is gone: it was deleted or flushed"):
+    with pytest.raises(DataLoss, match="no longer exists: it was deleted or flushed"):
         flat(pages)
 
 

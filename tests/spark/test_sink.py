@@ -136,7 +136,7 @@ def test_a_named_write_is_done_once(spark: SparkSession, streams: Streams) -> No
 def test_other_rows_under_the_same_name_are_refused(spark: SparkSession, streams: Streams) -> None:
     write(spark.range(500, numPartitions=1).selectExpr("id AS number"), streams, writeId="tuesday")
     other = spark.range(1, 501, numPartitions=1).selectExpr("id AS number")
-    with pytest.raises(PySparkException, match="a repeated task brought other rows"):
+    with pytest.raises(PySparkException, match="a repeated task wrote other rows"):
         write(other, streams, writeId="tuesday")
     assert numbers(streams) == list(range(500))
 

@@ -117,7 +117,7 @@ def test_no_row_goes_to_the_stream_of_another_table(
                 tables.sql(statement)
         rows = spark.createDataFrame([(None, None, None, None, None, 2)], spark.table(TABLE).schema)
         rows = rows.select(*(rows[name].alias(name, metadata={}) for name in rows.columns))
-        with pytest.raises(PySparkException, match="no option says where the rows go"):
+        with pytest.raises(PySparkException, match="no option names the stream of the rows"):
             rows.writeTo("copy_of_a_test").append()
         assert streams.entries("copy") == []
         assert len(streams.entries()) == 1

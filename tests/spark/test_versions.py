@@ -126,7 +126,9 @@ def check(version: str, answers: dict[str, Any]) -> None:
     wanted = dict(ANSWERS)
     if version in WITHOUT_LIMITS:
         refusal = answers.pop("stream_with_a_limit")
-        assert refusal.startswith("option 'maxEntriesPerTrigger' needs PySpark 4.2 or later, and")
+        assert refusal.startswith(
+            "option 'maxEntriesPerTrigger' requires PySpark 4.2 or later, and"
+        )
         assert f"this is {VERSIONS[version]}" in refusal
         del wanted["stream_with_a_limit"]
         # Spark shows where the micro-batch ends, which is then the end of the stream: without lag.

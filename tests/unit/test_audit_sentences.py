@@ -40,11 +40,11 @@ def test_entries_that_were_delivered_and_dropped_are_not_said_to_have_been_gone_
     (finding,) = summary(counts, lost=lost).findings
     assert finding.count == 60
     # Those of which only a count is known were counted in a gap before the position.
-    assert "10 were gone before they were delivered" in finding.sentence
-    assert "30 were delivered, and dropped without an acknowledgement" in finding.sentence
-    assert "20 were passed without a delivery" in finding.sentence
+    assert "10 were trimmed or deleted before they were delivered" in finding.sentence
+    assert "30 were delivered, and removed without an acknowledgement" in finding.sentence
+    assert "20 were skipped without a delivery" in finding.sentence
     (finding,) = summary(counts, lost={Why.DROPPED: 60}).findings
-    assert "gone before they were delivered" not in finding.sentence
+    assert "deleted before they were delivered" not in finding.sentence
 
 
 def test_what_may_have_gone_with_a_consumer_is_never_balanced() -> None:
@@ -96,6 +96,6 @@ def test_several_entries_are_reported_in_the_plural() -> None:
     )
     assert [one.sentence for one in reported.findings] == [
         "2 entries are pending for longer than the limit",
-        "3 entries are lost: 3 were passed without a delivery: the group's position was moved, or "
-        "they were gone by then",
+        "3 entries are lost: 3 were skipped without a delivery: the group's position was moved "
+        "past them, or they were deleted first",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,12 @@ def wrong(**changes: Any) -> bytes:
 
 FILES: dict[str, tuple[bytes | None, str]] = {
     "there is none": (None, "No such file"),
-    "it is no YAML": (b"a: [", "no YAML"),
+    "it is no YAML": (b"a: [", "not valid YAML"),
     "it is not a text": (b"\xff\xfe\x00", "not UTF-8 text"),
-    "it holds control characters": (b"a: \x01", "no YAML"),
-    "it holds a day that never was": (b"a: 2026-02-31", "no YAML"),
-    "it is empty": (b"", "no StreamConsumerGroup"),
-    "it holds something else": (b"kind: Deployment", "no StreamConsumerGroup"),
+    "it holds control characters": (b"a: \x01", "not valid YAML"),
+    "it holds a day that never was": (b"a: 2026-02-31", "not valid YAML"),
+    "it is empty": (b"", "not contain a StreamConsumerGroup"),
+    "it holds something else": (b"kind: Deployment", "not contain a StreamConsumerGroup"),
     "the spec is missing": (wrong(spec=None), "spec: "),
     "a field has a wrong type": (wrong(spec={"stream": 5}), "spec.stream: "),
     "the resource has no name": (wrong(metadata={}), "the name of the group is empty"),
@@ -118,7 +119,7 @@ def test_a_producer_is_granted_its_stream_without_a_group(
         ["acl", "--stream", "", "--role", "producer"], "the name of the stream is empty", capsys
     )
     for role in ("operator", "worker", "sdk-worker"):
-        refused(["acl", "--stream", "orders", "--role", role], "needs --group", capsys)
+        refused(["acl", "--stream", "orders", "--role", role], "requires --group", capsys)
 
 
 def test_one_user_may_be_given_several_groups(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,9 +128,9 @@ def test_one_user_may_be_given_several_groups(capsys: pytest.CaptureFixture[str]
     assert line.count("resetkeys") == line.count("clearselectors") == 1
     assert '"(~refunds ~{refunds}:h:retry ~{refunds}:h:handover +hello' in line
     assert line.rstrip().endswith('"(~invoices +hello +auth +ping +client|setname +xadd)"')
-    refused([*group, "--also", "worker", "refunds"], "the role worker needs", capsys)
-    refused([*group, "--also", "chef", "refunds"], "there is no role chef", capsys)
-    refused([*group, "--also", "producer"], "--also takes ROLE STREAM", capsys)
+    refused([*group, "--also", "worker", "refunds"], "role worker requires", capsys)
+    refused([*group, "--also", "chef", "refunds"], "unknown role chef", capsys)
+    refused([*group, "--also", "producer"], "--also requires ROLE STREAM", capsys)
 
 
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,3 +140,17 @@ def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
     assert (ended.value.code, reported.out) == (1, "")
     assert reported.err.startswith("pelops: ")
     assert words in reported.err
+
+
+def test_a_missing_package_is_named_with_the_extra_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "group.yaml"
+    file.write_text("kind: StreamConsumerGroup", encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "pelops.cli.environment", raising=False)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    refused(
+        ["env", "--file", str(file)],
+        "the package yaml is not installed. Run `pip install 'pelops-operator[cli]'`",
+        capsys,
+    )

@@ -87,18 +87,18 @@ def test_the_summary_has_a_row_for_each_source_and_one_for_all() -> None:
         for label, path in zip(("one", "two"), paths, strict=True)
     ]
     results = {"/a.py": count_source(b"def f(): ...\n" * 1200), "/b.py": count_source(b"x = 1\n")}
-    header, one, two, together = render_summary(sources, results).splitlines()
+    header, one, two, total = render_summary(sources, results).splitlines()
     assert header.split()[:3] == ["files", "lines", "functions"]
     assert one.split() == ["one", "1", "1,200", "1,200", "0", "0", "0"]
     assert two.split() == ["two", "1", "1", "0", "0", "0", "0"]
-    assert together.split() == ["together", "2", "1,201", "1,200", "0", "0", "0"]
+    assert total.split() == ["total", "2", "1,201", "1,200", "0", "0", "0"]
 
 
 def test_each_dead_letter_is_reported_with_what_python_says_of_the_file() -> None:
     letter = Letter(path="/lib/b/x.py", original_id="", reason="Why", error="", retry_count=3)
     expected = {"/lib/b/x.py": FileCounts(error="SyntaxError: " + "no " * 50)}
     header, row = render_dead_letters([letter], expected).splitlines()
-    assert header.split()[:3] == ["file", "charged", "reason"]
+    assert header.split()[:3] == ["file", "failed", "attempts"]
     assert row.split()[:4] == ["b/x.py", "3", "Why", "SyntaxError:"]
     assert row.endswith("...")
     assert render_dead_letters([letter], {}).splitlines()[1].split() == ["b/x.py", "3", "Why"]

@@ -23,8 +23,8 @@ def test_what_goes_on_being_refused_is_said_from_time_to_time(
         now[0] = at_s
         complaints.hear("read", RedisUnavailable(f"no answer, try {at_s:g}"))
     assert [record.message for record in caplog.records] == [
-        "read: RedisUnavailable: no answer, try 0; trying on",
-        "read: RedisUnavailable: no answer, try 31; trying on",
+        "read: RedisUnavailable: no answer, try 0; retrying",
+        "read: RedisUnavailable: no answer, try 31; retrying",
     ]
     assert complaints.current == ["read: RedisUnavailable: no answer, try 32"]
 
@@ -34,8 +34,8 @@ def test_another_key_or_command_is_said_at_once(caplog: pytest.LogCaptureFixture
     for key in ("a", "a", "b"):
         complaints.hear("read", PermissionDenied(f"xack on {key}", command="xack", key=key))
     assert [record.message for record in caplog.records] == [
-        "read: PermissionDenied: xack on a; trying on",
-        "read: PermissionDenied: xack on b; trying on",
+        "read: PermissionDenied: xack on a; retrying",
+        "read: PermissionDenied: xack on b; retrying",
     ]
     complaints.end("read")
     assert complaints.current == []
@@ -51,4 +51,4 @@ def test_a_name_that_is_taken_no_more_is_no_complaint(caplog: pytest.LogCaptureF
     assert complaints.current == ["name: NameTaken: another process has it"]
     now[0] = 10.0
     assert complaints.current == []
-    assert caplog.records[-1].message == "name: works again"
+    assert caplog.records[-1].message == "name: succeeded after an error"

@@ -47,7 +47,7 @@ def test_an_entry_that_ends_process_after_process_becomes_a_dead_letter_and_its_
     (letter,) = group.dead_letters
     assert letter[b"n"] == b"7"
     assert letter[b"_reason"] == b"MaxRetriesExceeded"
-    assert letter[b"_error"] == b"2 processes ended while it ran alone"
+    assert letter[b"_error"] == b"2 worker processes ended while they ran this entry in isolation"
     assert {*handled} == {*ids} - {ids[7]}
     assert not group.pending
 

@@ -28,7 +28,7 @@ class Patient:
     is_ready: bool = True
 
     def describe(self) -> str:
-        return "3 running, 5 held"
+        return "handlers running: 3; entries in flight: 5"
 
 
 @pytest.fixture
@@ -60,8 +60,11 @@ def _say(port: int, text: bytes) -> bytes:
 
 
 def test_a_worker_that_is_well_is_green_and_says_what_it_does(health: HealthServer) -> None:
-    assert _ask(health.port, "/livez") == (200, b"3 running, 5 held\n")
-    assert _ask(health.port, "/readyz?verbose") == (200, b"3 running, 5 held\n")
+    assert _ask(health.port, "/livez") == (200, b"handlers running: 3; entries in flight: 5\n")
+    assert _ask(health.port, "/readyz?verbose") == (
+        200,
+        b"handlers running: 3; entries in flight: 5\n",
+    )
 
 
 def test_a_worker_that_is_not_ready_is_not_to_be_restarted(
@@ -142,7 +145,7 @@ async def test_a_blocked_event_loop_is_reported_while_it_is_blocked() -> None:
     with health:
         assert await worker.serve() == 0
     assert reported[0][0] == 200
-    assert b"stands still" in reported[-1][1]
+    assert b"is blocked" in reported[-1][1]
 
 
 async def test_a_worker_is_ready_from_its_first_read_until_it_is_told_to_stop() -> None:

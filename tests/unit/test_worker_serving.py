@@ -408,7 +408,9 @@ def test_a_handler_that_hangs_is_cancelled_and_its_entry_has_failed() -> None:
 
     policy = RetryPolicy(max_retries=1)
     _serve(adapter, handle, lambda: adapter.rejected, timeout_s=5, retry=policy)
-    assert adapter.rejected == [(b"1-0", "HandlerFailed", "TimeoutError: it took longer than 5 s")]
+    assert adapter.rejected == [
+        (b"1-0", "HandlerFailed", "TimeoutError: the handler took longer than 5 s")
+    ]
     assert sorted(adapter.acked) == [b"2-0", b"3-0"]
 
 
@@ -543,7 +545,7 @@ def test_a_worker_that_stops_finishes_what_runs_and_hands_back_the_rest() -> Non
             ended.append(entry.raw_id)
 
         serving = asyncio.create_task(worker.serve())
-        await until(lambda: worker.describe().startswith("2 running"))
+        await until(lambda: worker.describe().startswith("handlers running: 2;"))
         worker.stop()
         return await serving
 
@@ -610,7 +612,7 @@ def test_a_second_stop_does_not_wait_for_handlers() -> None:
             await asyncio.sleep(10_000)
 
         serving = asyncio.create_task(worker.serve())
-        await until(lambda: worker.describe().startswith("1 running"))
+        await until(lambda: worker.describe().startswith("handlers running: 1;"))
         worker.stop()
         await asyncio.sleep(5)
         worker.stop()
@@ -645,7 +647,7 @@ def test_an_application_that_cancels_a_worker_finds_it_wound_down() -> None:
             await asyncio.sleep(3)
 
         serving = asyncio.create_task(worker.serve())
-        await until(lambda: worker.describe().startswith("1 running"))
+        await until(lambda: worker.describe().startswith("handlers running: 1;"))
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving

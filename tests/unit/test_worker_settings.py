@@ -122,7 +122,7 @@ def describe(error: BaseException) -> str:
         (ValueError("x"), 2, Again(wait_s=4.0, counts=True)),
         (ValueError("x"), 3, GivenUp(reason="HandlerFailed", error="ValueError: x")),
         (Retry(after=7), 1, Again(wait_s=7, counts=True)),
-        (Retry(), 3, GivenUp(reason="HandlerFailed", error="Retry: again")),
+        (Retry(), 3, GivenUp(reason="HandlerFailed", error="Retry: retry")),
         (Retry(after=7, counts=False), 99, Again(wait_s=7, counts=False)),
         (Reject("Fraud", "x"), 0, GivenUp(reason="Fraud", error="x")),
         (SystemExit(1), 0, Again(wait_s=1.0, counts=True)),

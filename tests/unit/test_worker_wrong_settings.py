@@ -56,18 +56,21 @@ def test_a_missing_variable_ends_the_process_with_a_line_that_names_it(
 ) -> None:
     ended = _run(tmp_path, WORKER, *arguments, PELOPS_STREAM="")
     assert ended.returncode == 2
-    message = "pelops.worker: PELOPS_STREAM is not set; `pelops env` prints what a worker needs\n"
+    message = (
+        "pelops.worker: PELOPS_STREAM is not set; `pelops env` prints the variables that a worker "
+        "requires\n"
+    )
     assert ended.stderr == message
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "remedy"),
     [
-        ("PELOPS_CONCURRENCY", "many", "is no number: set one, or unset it"),
-        ("PELOPS_CONCURRENCY", "0", "must be at least 1"),
-        ("PELOPS_HEALTH_PORT", "65536", "at most 65535"),
-        ("PELOPS_HEALTH_PORT", "-1", "at least 0"),
-        ("PELOPS_DELETE_ACKNOWLEDGED", "perhaps", "neither true nor false"),
+        ("PELOPS_CONCURRENCY", "many", "is not a number: set a number, or unset the variable"),
+        ("PELOPS_CONCURRENCY", "0", "must be greater than or equal to 1"),
+        ("PELOPS_HEALTH_PORT", "65536", "less than or equal to 65535"),
+        ("PELOPS_HEALTH_PORT", "-1", "greater than or equal to 0"),
+        ("PELOPS_DELETE_ACKNOWLEDGED", "perhaps", "must be true or false"),
         ("PELOPS_REDIS_URL", "http://nowhere", "PELOPS_REDIS_URL"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The `env` block that a team copies into the Deployment that its resource names as target."""
+"""The `env` block for the container of a Deployment that is the target of a resource."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pelops.kube.container_environment import build_environment, name_secrets
 
 
 def render_environment(text: str) -> str:
-    """YAML of the variables for the first StreamConsumerGroup in the text. Raises InvalidSpec."""
+    """Return the variables for the first StreamConsumerGroup as YAML. Raises InvalidSpec."""
     try:
         documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
     except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February, for example
-        raise InvalidSpec(f"the file is no YAML: {error}") from error
+        raise InvalidSpec(f"the file is not valid YAML: {error}") from error
     found = next((d for d in documents if d.get("kind") == "StreamConsumerGroup"), None)
     if found is None:
-        raise InvalidSpec("the file holds no StreamConsumerGroup")
+        raise InvalidSpec("the file does not contain a StreamConsumerGroup")
     resource = StreamConsumerGroup.parse(found)
     spec = resource.spec
     keys = derive_keys(spec.stream, resource.group_name, dead_letter=spec.dead_letter.stream)

@@ -1,4 +1,4 @@
-"""The `pelops` command: answers that need no cluster, only a name or a file."""
+"""Commands for Pelops that need no cluster: key names, ACL rules, environment, audits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; exits 1 with a sentence when the input cannot be used."""
+    """Run one command. When the input is invalid, print why and exit with 1."""
     arguments = _parser().parse_args(argv)
     try:
         print(arguments.run(arguments))
@@ -33,13 +33,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pelops {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    keys = commands.add_parser("keys", help="the keys that Pelops uses for a group, as JSON")
+    keys = commands.add_parser("keys", help="print the Redis keys of a group as JSON")
     _add_names(keys)
     keys.set_defaults(run=_run_keys)
 
-    acl = commands.add_parser("acl", help="the least ACL of a Redis user, as an ACL SETUSER line")
+    acl = commands.add_parser(
+        "acl", help="print an ACL SETUSER line with the rights that a role requires"
+    )
     acl.add_argument("--stream", required=True)
-    acl.add_argument("--group", help="needed for every role but producer")
+    acl.add_argument("--group", help="required for every role except producer")
     acl.add_argument("--role", choices=[role.value for role in Role], default="operator")
     features = [feature.value for feature in Feature]
     acl.add_argument("--feature", action="append", choices=features, default=[])
@@ -50,15 +52,20 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar=("ROLE", "STREAM"),
-        help="ROLE STREAM [GROUP]: the same user for another group or stream, by selectors",
+        help="ROLE STREAM [GROUP]: also grant the rights for another stream or group, as a "
+        "selector",
     )
     acl.set_defaults(run=_run_acl)
 
-    env = commands.add_parser("env", help="the environment that workers of a resource need")
-    env.add_argument("--file", "-f", type=Path, required=True, help="a StreamConsumerGroup")
+    env = commands.add_parser(
+        "env", help="print the environment variables that workers of a resource require"
+    )
+    env.add_argument(
+        "--file", "-f", type=Path, required=True, help="YAML file with a StreamConsumerGroup"
+    )
     env.set_defaults(run=_run_env)
 
-    audit = commands.add_parser("audit", help="answers from the archive of an audit")
+    audit = commands.add_parser("audit", help="read the archive of an audit")
     _add_lookup(audit.add_subparsers(required=True, metavar="COMMAND"))
     return parser
 
@@ -66,21 +73,23 @@ def _parser() -> argparse.ArgumentParser:
 def _add_lookup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     lookup = commands.add_parser(
         "lookup",
-        help="everything that happened to one entry",
-        description="Everything that happened to one entry and its copies, over all windows.",
+        help="print the history of one entry",
+        description="Print the history of one entry and its copies, over all windows.",
     )
     add = lookup.add_argument
     add("--archive", required=True, metavar="PATH", help="a directory, or s3a://BUCKET/PREFIX")
     asked = lookup.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--id", metavar="ID", help="ID of the entry, of a copy or its dead letter")
+    asked.add_argument(
+        "--id", metavar="ID", help="ID of the entry, of a copy, or of its dead letter"
+    )
     asked.add_argument("--root", metavar="ID", help="ID of the entry that a producer added")
     asked.add_argument(
         "--field",
         metavar="KEY=VALUE",
-        help="value of a field: of the business key, or of any where payloads are archived in full",
+        help="value of the business key, or of any field if payloads are archived in full",
     )
-    add("--stream", help="default: every stream of the archive")
-    add("--group", help="default: every group")
+    add("--stream", help="stream; default: every stream of the archive")
+    add("--group", help="group; default: every group")
     add("--json", action="store_true", help="print JSON")
     lookup.set_defaults(run=_run_lookup)
 
@@ -110,7 +119,9 @@ def _rules(arguments: argparse.Namespace) -> Sequence[str]:
     asked = [(arguments.role, arguments.stream, arguments.group)]
     for words in arguments.also:
         if len(words) not in {2, 3}:
-            raise InvalidSpec("--also takes ROLE STREAM [GROUP], such as: --also producer invoices")
+            raise InvalidSpec(
+                "--also requires ROLE STREAM [GROUP], for example: --also producer invoices"
+            )
         asked.append((words[0], words[1], words[2] if len(words) == 3 else None))
     return combined_rules(_read_access(arguments, *one) for one in asked)
 
@@ -122,15 +133,21 @@ def _read_access(
     from pelops.redis_streams.access import Access, Feature, Role
 
     if role not in set(Role):
-        raise InvalidSpec(f"there is no role {role}; there are {', '.join(Role)}")
+        raise InvalidSpec(f"unknown role {role}: must be one of {', '.join(Role)}")
     if group is None and role != Role.PRODUCER:
-        raise InvalidSpec(f"the role {role} needs --group, or GROUP behind --also")
+        raise InvalidSpec(f"role {role} requires --group, or GROUP after --also")
     keys = derive_keys(stream, "any" if group is None else group)
     return Access(keys, Role(role), [Feature(name) for name in arguments.feature])
 
 
 def _run_env(arguments: argparse.Namespace) -> str:
-    from pelops.cli.environment import render_environment
+    try:
+        from pelops.cli.environment import render_environment
+    except ModuleNotFoundError as error:
+        raise InvalidSpec(
+            f"`pelops env`: the package {error.name} is not installed. Run "
+            "`pip install 'pelops-operator[cli]'`"
+        ) from error
 
     try:
         text = arguments.file.read_text(encoding="utf-8")
@@ -151,8 +168,8 @@ def _run_lookup(arguments: argparse.Namespace) -> str:
         )
     except ModuleNotFoundError as error:
         raise InvalidSpec(
-            f"the archive cannot be read without {error.name}: "
-            "pip install 'pelops-operator[spark]', or pyarrow alone"
+            f"the archive cannot be read: the package {error.name} is not installed. Run "
+            "`pip install 'pelops-operator[spark]'`, or install pyarrow"
         ) from error
     from pelops.domain.entry_id import parse_entry_id
 
@@ -169,14 +186,14 @@ def _run_lookup(arguments: argparse.Namespace) -> str:
     if not found:
         what = arguments.id or arguments.root or arguments.field
         raise InvalidSpec(
-            f"{arguments.archive} holds no entry {what}: it may have been added after the last "
-            "audit, removed before the first one, or lie in a window that retention has removed"
+            f"entry {what} is not in {arguments.archive}: it was added after the last audit, "
+            "removed before the first one, or its window was removed by retention"
         )
     return render_histories(found)
 
 
 def _quote(word: str) -> str:
-    """The word as redis-cli reads it back: quoted only when it has to be."""
+    """Return the word as redis-cli parses it, quoted only if necessary."""
     if word and word.isprintable() and not any(character in " \"'" for character in word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,1 +1,1 @@
-"""Archive, snapshot, reconcile, report: what became of every entry, on Spark."""
+"""Archive, snapshot, reconcile, report: audits of the outcome of every entry, on Spark."""

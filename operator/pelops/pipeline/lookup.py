@@ -1,4 +1,4 @@
-"""All that the archive knows of one entry: from its arrival to its end, over all windows.
+"""The history of one entry in the archive: from its arrival to its end, over all windows.
 
 A copy that the operator made of an entry belongs to it: what is asked for by the ID of a copy is
 answered for the whole chain, from the entry that a user added to its last copy.
@@ -178,8 +178,9 @@ def _refusal(archive: ArchiveFiles, problem: str, lost: Sequence[Damage]) -> Pel
     if not lost:
         return InvalidSpec(problem)
     return ArchiveUnusable(
-        f"{problem}, and it cannot be told whether it was archived: the archive is damaged: "
-        f"{_first(_reported(archive, lost))}. Restore the files from a backup, and ask again"
+        f"{problem}, and whether it was archived is unknown: the archive is damaged: "
+        f"{_first(_reported(archive, lost))}. Restore the files from a backup, and repeat the "
+        "lookup"
     )
 
 
@@ -300,7 +301,7 @@ def _arrivals(
                 window=None,
                 entry=str(entry),
                 what="added",
-                details="gone before it was archived",
+                details="deleted or trimmed before it was archived",
             )
 
 
@@ -359,7 +360,7 @@ _ACT_WORDS: Final = {
     LedgerKind.DEAD_LETTERED: "dead-lettered as {new}",
     LedgerKind.PAYLOAD_GONE: "dead-lettered as {new}: the entry had been deleted or trimmed",
     LedgerKind.RELEASED: "released to the next worker that claims it",
-    LedgerKind.PENDING_DROPPED: "pending record dropped with its consumer",
+    LedgerKind.PENDING_DROPPED: "removed from the PEL with its consumer",
 }
 
 
@@ -410,7 +411,7 @@ def _status_events(rows: Sequence[Row]) -> Iterator[Event]:
                 window=row["as_of"],
                 entry=str(entry),
                 what=f"delivered to {row['consumer']}",
-                details=_joined([count, "pending when the audit looked"]),
+                details=_joined([count, "pending at the time of the audit"]),
             )
         yield Event(
             at=row["audited_at"],

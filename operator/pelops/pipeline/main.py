@@ -43,9 +43,9 @@ from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreams
 
 log: Final = logging.getLogger(__name__)
 _COMMANDS: Final = {
-    "archive": "archive the entries of every window that can be closed",
-    "audit": "archive, and say what became of every entry",
-    "report": "make the page for people from what was audited",
+    "archive": "archive the entries of every complete window",
+    "audit": "archive, and report the outcome of every entry",
+    "report": "write the HTML report from the results of audits",
     "triage": "cluster dead letters, and write a plan to redrive them",
 }
 
@@ -76,13 +76,13 @@ def _run(command: str, settings: PipelineSettings) -> int:
     try:
         return _run_command(command, settings)
     except KeyboardInterrupt:
-        log.error("interrupted: what is finished stays, and the same command goes on from there")
+        log.error("interrupted: finished steps are kept, and the same command continues from there")
         return INTERRUPTED
     except (WrongPipelineSettings, OptionError) as error:
         log.error("%s", error)
         return UNUSABLE
     except NotPermitted as error:
-        log.error("%s; `pelops acl --role auditor` prints the rights that are needed", error)
+        log.error("%s; `pelops acl --role auditor` prints the required rights", error)
         return BROKEN
     except (PelopsError, RedisStreamsError) as error:
         log.error("%s", error)
@@ -91,7 +91,7 @@ def _run(command: str, settings: PipelineSettings) -> int:
         if not is_of_spark(error):
             raise
         log.error("Spark failed: %s", _first_line(error))
-        log.debug("all of it", exc_info=True)
+        log.debug("the whole error", exc_info=True)
         return BROKEN
 
 
@@ -162,7 +162,7 @@ def render_table(summary: AuditSummary) -> str:
             if summary.counts[status]
         ),
         f"  {'-' * 35}",
-        f"  {'all together':<22} {total:>12} of {summary.produced} produced",
+        f"  {'total':<22} {total:>12} of {summary.produced} produced",
         *_open(summary),
         f"  {_verdict(summary)}: {summary.sentence}",
         *(f"  - {one.sentence}" for one in summary.findings),
@@ -183,13 +183,14 @@ def _open(summary: AuditSummary) -> list[str]:
         return []
     stuck = summary.oldest_stuck
     message = "" if stuck is None else f", the oldest stuck one for {int(stuck.total_seconds())} s"
-    return [f"  {'open, of all windows':<22} {summary.open:>12}{message}"]
+    return [f"  {'open, all windows':<22} {summary.open:>12}{message}"]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pelops.pipeline",
-        description="What became of every entry of a stream. COMMAND --help names the arguments.",
+        description="Audit the outcome of every entry of a stream. COMMAND --help lists the "
+        "arguments.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, sentence in _COMMANDS.items():
@@ -212,22 +213,27 @@ variables without an argument:
   PELOPS_REDIS_USERNAME, PELOPS_REDIS_PASSWORD, PELOPS_REDIS_SENTINEL_MASTER,
   PELOPS_REDIS_SENTINEL_NODES (host:port,...), PELOPS_REDIS_SENTINEL_USERNAME,
   PELOPS_REDIS_SENTINEL_PASSWORD, PELOPS_REDIS_CA_FILE, PELOPS_REDIS_CERT_FILE,
-  PELOPS_REDIS_KEY_FILE, PELOPS_REDIS_TLS_SERVER_NAME (what certificates must name),
-  PELOPS_REDIS_TLS (true: speak TLS to Sentinels without a URL)
-  PELOPS_ALLOWED_NETWORKS, PELOPS_ALLOWED_HOSTS, PELOPS_REDIS_HOSTS (where a job may
-  connect to, and take its password; set by the operator)
-  PELOPS_AUDIT_GROUPS            groups as JSON: [{"stream": ..., "group": ...}, ...]
-  PELOPS_AUDIT_RETENTION_SECONDS how long windows stay in the archive; default: for ever
-  PELOPS_AUDIT_DEADLINE_SECONDS  when to stop, with what is finished
-  PELOPS_AUDIT_MEMORY_MIB        memory of the machine; three quarters are for Java
-  PELOPS_AUDIT_SPARK_FROM        entries from which on a window is worked with Spark;
-                                 default 100000, 0: every window
-  PELOPS_AUDIT_S3_ENDPOINT, PELOPS_AUDIT_S3_REGION
-  PELOPS_AUDIT_FINDINGS_EXIT     the exit code of an audit that is not balanced, in place of 3 and 4
+  PELOPS_REDIS_KEY_FILE, PELOPS_REDIS_TLS_SERVER_NAME (name in the server certificate),
+  PELOPS_REDIS_TLS (true: use TLS to Sentinels without a URL).
+  PELOPS_ALLOWED_NETWORKS, PELOPS_ALLOWED_HOSTS, PELOPS_REDIS_HOSTS (hosts that a job may
+  connect to and send its password to; set by the operator).
+  PELOPS_AUDIT_GROUPS            Groups as JSON: [{"stream": ..., "group": ...}, ...].
+  PELOPS_AUDIT_RETENTION_SECONDS Age in seconds at which windows leave the archive.
+                                 Default: never.
+  PELOPS_AUDIT_DEADLINE_SECONDS  Seconds after which the run stops. Finished steps are kept.
+  PELOPS_AUDIT_MEMORY_MIB        Memory of the machine; Java uses three quarters of it.
+  PELOPS_AUDIT_SPARK_FROM        Number of entries from which Spark processes a window.
+                                 Default: 100000; 0: Spark processes every window.
+  PELOPS_AUDIT_S3_ENDPOINT, PELOPS_AUDIT_S3_REGION: the object store.
+  PELOPS_AUDIT_FINDINGS_EXIT     Exit code of an audit that is not balanced, instead of 3 and 4.
 
-exit codes: 0 done, and every audited group is balanced; 3 an audit with findings;
-4 no findings, but the end of some entries cannot be told, or is less certain than --require asks;
-2 wrong settings; 1 the run broke: repeat it; 130 interrupted
+exit codes:
+  0    every audited group is balanced
+  1    the run failed; repeat it
+  2    a setting is invalid
+  3    an audit has findings
+  4    no findings, but the outcome of some entries is unknown, or less certain than --require
+  130  interrupted
 """
 
 
@@ -235,10 +241,10 @@ _Group = argparse._ArgumentGroup  # argparse gives the type no public name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that all commands take; each wins over its variable."""
-    _add_what_to_audit(parser.add_argument_group("what and where"))
-    _add_how_to_audit(parser.add_argument_group("how"))
-    _add_tables(parser.add_argument_group("your own tables, joined by a business key"))
+    """Add the arguments of all commands; each overrides its variable."""
+    _add_what_to_audit(parser.add_argument_group("stream and archive"))
+    _add_how_to_audit(parser.add_argument_group("audit"))
+    _add_tables(parser.add_argument_group("your tables, joined by a business key"))
 
 
 def _add_what_to_audit(parser: _Group) -> None:
@@ -247,7 +253,8 @@ def _add_what_to_audit(parser: _Group) -> None:
     address.add_argument(
         "--redis-url",
         metavar="URL",
-        help="redis://host:port/db without a password, which others could read in the list of "
+        help="redis://host:port/db without a password, because other users can read it in the "
+        "list of "
         "processes (PELOPS_REDIS_URL)",
     )
     address.add_argument(
@@ -258,9 +265,13 @@ def _add_what_to_audit(parser: _Group) -> None:
     add(
         "--stream-pattern",
         metavar="GLOB",
-        help="every group of every stream that fits (PELOPS_AUDIT_STREAM_PATTERN)",
+        help="every group of every stream that matches (PELOPS_AUDIT_STREAM_PATTERN)",
     )
-    add("--archive", metavar="PATH", help="where the archive begins (PELOPS_AUDIT_ARCHIVE)")
+    add(
+        "--archive",
+        metavar="PATH",
+        help="root directory or address of the archive (PELOPS_AUDIT_ARCHIVE)",
+    )
     add("--name", help="record the summaries in Redis under this name (PELOPS_AUDIT_NAME)")
 
 
@@ -269,17 +280,19 @@ def _add_how_to_audit(parser: _Group) -> None:
     add(
         "--window-seconds",
         metavar="S",
-        help="length of a window; default: one up to now (PELOPS_AUDIT_WINDOW_SECONDS)",
+        help="length of a window in seconds; default: one window up to now "
+        "(PELOPS_AUDIT_WINDOW_SECONDS)",
     )
     add(
         "--stuck-after-seconds",
         metavar="S",
-        help="when a pending entry counts as stuck; default 300 (PELOPS_AUDIT_STUCK_AFTER_MS)",
+        help="seconds after which a pending entry counts as stuck; default 300 "
+        "(PELOPS_AUDIT_STUCK_AFTER_MS)",
     )
     add(
         "--payload",
         choices=[one.value for one in ArchivedPayload],
-        help="what of the fields is archived; default hash (PELOPS_AUDIT_PAYLOAD)",
+        help="form in which fields are archived; default hash (PELOPS_AUDIT_PAYLOAD)",
     )
     add(
         "--aof-path",
@@ -289,41 +302,47 @@ def _add_how_to_audit(parser: _Group) -> None:
     add(
         "--statuses-format",
         choices=["parquet", *(one.value for one in TableFormat)],
-        help="write the statuses to a table of this format as well; default parquet: to the "
-        "archive alone (PELOPS_AUDIT_STATUSES_FORMAT)",
+        help="also write the statuses to a table of this format; default parquet: only to the "
+        "archive (PELOPS_AUDIT_STATUSES_FORMAT)",
     )
     add(
         "--statuses-table",
         metavar="TABLE",
-        help="that table: a path, or a table of Spark's catalog (PELOPS_AUDIT_STATUSES_TABLE)",
+        help="path of that table, or its name in Spark's catalog (PELOPS_AUDIT_STATUSES_TABLE)",
     )
     add(
         "--require",
         choices=[Certainty.INFERRED.value, Certainty.PROVEN.value],
         default=Certainty.INFERRED.value,
-        help="what acknowledgements must rest on for exit code 0; default inferred: delivered and "
-        "no longer pending",
+        help="certainty of acknowledgements that exit code 0 requires; default inferred: delivered "
+        "and no longer pending",
     )
-    add("--master", metavar="URL", help="where Spark runs; default local[*]")
+    add(
+        "--master",
+        metavar="URL",
+        help="address of the Spark cluster; default local[*], this machine",
+    )
 
 
 def _add_tables(parser: _Group) -> None:
     add = parser.add_argument
     add("--business-key", metavar="FIELD", help="field that identifies an entry to the business")
-    add("--sent", metavar="TABLE", help="what was sent: finds what never arrived")
+    add("--sent", metavar="TABLE", help="table of sent entries: finds entries that never arrived")
     add(
         "--sent-ms",
         metavar="COLUMN",
-        help="its column with the time of sending, in milliseconds since 1970",
+        help="its column with the time of sending, in milliseconds since 1970-01-01 UTC",
     )
     add(
-        "--effects", metavar="TABLE", help="what had an effect: finds what was acknowledged without"
+        "--effects",
+        metavar="TABLE",
+        help="table of effects: finds entries that were acknowledged without an effect",
     )
     add(
         "--table-format",
         choices=TABLE_FORMATS,
         default="parquet",
-        help="of these; a TABLE is a path, of jdbc URL#NAME",
+        help="format of both tables; TABLE is a path, for jdbc URL#NAME",
     )
     add(
         "--table-key",

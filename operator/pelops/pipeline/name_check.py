@@ -1,4 +1,4 @@
-"""What a person may have misspelt, found before anything is written.
+"""Streams and groups that do not exist, reported before anything is written.
 
 A window is planned once, with the groups that it was planned for: a name that was wrong then could
 not be put right by a second try.
@@ -61,8 +61,8 @@ def _check_groups(run: PipelineRun, stream: str, targets: Sequence[AuditTarget])
             raise WrongPipelineSettings(_missing(run, target, sorted(there)))
         if numbers:
             log.warning(
-                "group %r is in none of the windows that the archive has of %r: what was added"
-                " before they ended is audited for it only into an archive of its own",
+                "group %r is in no archived window of %r: entries added before those windows ended"
+                " are not audited for it. To audit them, use a separate archive",
                 target.group, stream,
             )  # fmt: skip
 

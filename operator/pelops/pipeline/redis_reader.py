@@ -1,4 +1,4 @@
-"""The driver's own looks at Redis: short, few, and the same for every topology."""
+"""Reads of the driver from Redis: short, few, and the same for every topology."""
 
 from __future__ import annotations
 
@@ -150,7 +150,9 @@ class RedisReader:
             group.decode()
         except UnicodeDecodeError:
             if (stream, group) not in self._unnamed:
-                log.warning("group %r of %s is not audited: its name is no UTF-8", group, stream)
+                log.warning(
+                    "group %r of %s is not audited: its name is not valid UTF-8", group, stream
+                )
                 self._unnamed.add((stream, group))
             return False
         return True

@@ -147,7 +147,7 @@ class _Recorder:
         try:
             action()
         except PelopsError as error:
-            log.error("not recorded in %s: %s; the archive goes on", where, error)
+            log.error("not recorded in %s: %s; archiving continues", where, error)
             self._problems[where] = error
 
 
@@ -207,7 +207,7 @@ def engine_of(work: WindowWork) -> AbstractContextManager[None]:
 
 
 def _as_reported(run: PipelineRun, plan: Plan) -> list[AuditSummary]:
-    log.info("window %d of %s is the last: nothing new", plan.window.number, plan.stream)
+    log.info("window %d of %s is the last: no new entries", plan.window.number, plan.stream)
     if run.settings.window is not None:
         return []
     place = WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)

@@ -256,7 +256,7 @@ def _load_list(name: str, text: str) -> list[Any]:
     except ValueError as error:
         raise WrongPipelineSettings(f"{name} holds no JSON") from error
     if not isinstance(found, list):
-        raise WrongPipelineSettings(f"{name} holds no JSON list")
+        raise WrongPipelineSettings(f"{name} is not a JSON list")
     return found
 
 
@@ -334,11 +334,11 @@ def _read_table(
         return None
     if not chosen.business_key:
         raise WrongPipelineSettings(
-            f"{path} needs --business-key: the field by which entries are known"
+            f"{path} requires --business-key: the field that identifies an entry"
         )
     if chosen.table_format == "jdbc" and not all(path.rpartition("#")[::2]):
         raise WrongPipelineSettings(
-            f"{path} is no table for --table-format jdbc: write jdbc:...#TABLE"
+            f"{path} is not a table for --table-format jdbc: write jdbc:...#TABLE"
         )
     key = chosen.table_key or chosen.business_key
     return UserTable(path=path, format=chosen.table_format, key=key, at_ms=at_ms)

@@ -61,7 +61,9 @@ class PipelineRun:
         """Raises DeadlineNear when nothing more should be begun, and KeyboardInterrupt."""
         self.storage.check_interrupt()
         if self.ends_at is not None and time.monotonic() > self.ends_at:
-            raise DeadlineNear("the deadline is near: what is finished stays, the next run goes on")
+            raise DeadlineNear(
+                "the deadline is near: finished steps are kept, and the next run continues"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +239,8 @@ def _finish(work: WindowWork, name: str, claim: Mapping[str, Any]) -> Content:
     storage, directory, content = work.run.storage, claim["directory"], claim["content"]
     if content is None:
         raise ArchiveUnusable(
-            f"{work.place.record(name)} was removed while it was made: let one run work at a time"
+            f"{work.place.record(name)} was removed while it was being written: run one audit at "
+            "a time"
         )
     if directory is not None:
         for part in claim["tables"]:

@@ -169,7 +169,7 @@ def _audited_after(
     history: GroupHistory,
     share: GroupShare,
 ) -> EntryId:
-    """Where the first window of the group's begins; of a stream that was made anew, this one."""
+    """Where the first window of the group begins; in a stream created again, this window."""
     work = previous.work
     reported = previous.marker(f"group={slug(target.group)}").get("audited_after")
     if reported is None or work.plan.breaks:
@@ -280,7 +280,7 @@ def _identities(case: Case, judged: JudgedEntries) -> Iterator[Identity]:
         name="produced",
         expected=judged.produced,
         found=sum(judged.counts.values()),
-        sentence="entries were produced, and {found} have a status",
+        sentence="entries were produced, but {found} have a status",
     )
     pending = 0
     if case.snapshot.pending:
@@ -291,15 +291,15 @@ def _identities(case: Case, judged: JudgedEntries) -> Iterator[Identity]:
         expected=pending,
         found=judged.found.pending + again.pending,
         sentence="entries are pending in Redis, and the archive has {found} of them open: the group"
-        " was made anew, its position went back, or a file of the archive is missing. The next"
-        " window looks at them",
+        " was created again, its position went back, or a file of the archive is missing. The next"
+        " window includes them",
     )
     before = case.previous.marker(case.group_part).get("open", again.looked_at)
     yield Identity(
         name="open",
         expected=before,
         found=again.looked_at,
-        sentence="entries were left open by the window before, and {found} were looked at again",
+        sentence="entries were left open by the previous window, but {found} were audited again",
     )
 
 
@@ -368,11 +368,11 @@ def _of_tables(compared: Mapping[str, Any]) -> Iterator[AuditFinding]:
     reported = {
         "duplicates-by-root": (
             _too_many(compared, "root"),
-            "{entries} {were} added although the same copy was there already",
+            "{entries} {were} added although the same copy existed already",
         ),
         "duplicates-by-key": (
             _too_many(compared, "key"),
-            "{entries} {have} a business key that came before",
+            "{entries} {have} a business key that an earlier entry has",
         ),
         "never-arrived": (
             compared.get("sent", {}).get("never_arrived", 0),
@@ -465,7 +465,7 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
                 kind="ids-beyond-range",
                 count=beyond,
                 sentence=f"{beyond} of {share.produced} entries have IDs with a number of 2^63 or"
-                " more, which the archive cannot hold: what became of them is not known",
+                " more, which the archive cannot hold: their outcome is unknown",
             )
         )
     missing = share.produced - share.archived - beyond

@@ -1,4 +1,4 @@
-"""Work a Redis stream without losing your place.
+"""Process the entries of a Redis stream as a consumer of one group.
 
 from pelops.worker import Worker
 

@@ -1,4 +1,4 @@
-"""One entry, as a handler sees it."""
+"""One entry, as a handler receives it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Arrival:
 class Entry:
     """One entry of the stream.
 
-    Fields and values are bytes in `fields`, `pairs` and `entry[name]`; `text`, `json` and `decode`
-    raise Undecodable, which makes a dead letter of an entry that holds something else.
+    Fields and values are bytes in `fields`, `pairs` and `entry[name]`. `text`, `json`, `decode` and
+    `entry[name]` raise Undecodable, which moves an entry with other content to the dead letters.
     """
 
     # Most entries never get values of their own for these.
@@ -88,26 +88,27 @@ class Entry:
 
     @property
     def idle_s(self) -> float:
-        """How long it had been pending without a heartbeat before it came here; 0 if new."""
+        """Seconds that it was pending without a heartbeat before this delivery; 0 if new."""
         return max(int(self._raw[2]), 0) / 1000
 
     @property
     def deliveries(self) -> int:
-        """How often it had been delivered before, polls of a history included; 0 if new."""
+        """Number of earlier deliveries, including reads of a consumer's history; 0 if new."""
         return int(self._raw[3])
 
     @property
     def is_reclaimed(self) -> bool:
-        """Whether another process had it before, or this worker's former one."""
+        """Whether it was delivered before, to any process."""
         return self.deliveries > 0 or self._arrival.source is not DeliverySource.NEW
 
     @property
     def source(self) -> DeliverySource:
+        """How it was delivered: new, claimed, or from the consumer's history."""
         return self._arrival.source
 
     @cached_property
     def retry_count(self) -> int:
-        """Failed attempts before it came here, by the last two pairs if they are Pelops' own."""
+        """Number of failed attempts before this delivery, as its last two fields record it."""
         return read_retry_count(self.raw_id, self._raw[1], self._arrival.terms.prefix)
 
     @property
@@ -117,7 +118,7 @@ class Entry:
 
     @cached_property
     def original_id(self) -> str:
-        """The first ID in the chain of copies: the key for making an effect only once."""
+        """ID that the producer was given. Copies keep it: use it as the key for idempotency."""
         return self._raw[1][-3].decode() if self._has_attempt_pairs else self.id
 
     @property
@@ -126,30 +127,30 @@ class Entry:
 
     @property
     def age_s(self) -> float:
-        """How long ago it was added first, by this machine's clock against the server's."""
+        """Seconds since a producer added it, by this machine's clock."""
         return max(time.time() - int(self.original_id.partition("-")[0]) / 1000, 0.0)
 
     @property
     def remaining(self) -> float:
-        """Seconds until it would be taken for stuck if no heartbeat came; negative: it may be."""
+        """Seconds until it counts as stuck without a heartbeat; negative: it may already."""
         terms = self._arrival.terms
         return terms.idle_s - (terms.clock() - self.refreshed_s)
 
     @property
     def carries_trace(self) -> bool:
-        """Whether a producer's trace context travels in its fields."""
+        """Whether its fields hold a producer's trace context."""
         return TRACE_FIELDS[0] in self._raw[1]
 
     @cached_property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Fields and values in their order, doubled names too, without what Pelops added."""
+        """Fields and values in order, repeated names included, without the fields of Pelops."""
         flat = self._raw[1]
         own = flat[:-4] if self._has_attempt_pairs else flat
         return list(zip(own[::2], own[1::2], strict=True))
 
     @cached_property
     def fields(self) -> Mapping[bytes, bytes]:
-        """Values by field; of a doubled name the last one."""
+        """Values by field; the last value of a repeated field."""
         return dict(self.pairs)
 
     def __getitem__(self, field: str | bytes) -> bytes:
@@ -157,7 +158,7 @@ class Entry:
         try:
             return self.fields[name]
         except KeyError:
-            raise Undecodable(f"there is no field {name.decode('utf-8', 'replace')!r}") from None
+            raise Undecodable(f"field {name.decode('utf-8', 'replace')!r} is missing") from None
 
     @cached_property
     def text(self) -> Mapping[str, str]:
@@ -165,20 +166,20 @@ class Entry:
         try:
             return {name.decode(): value.decode() for name, value in self.pairs}
         except UnicodeDecodeError as error:
-            raise Undecodable(f"it is not UTF-8: {error.reason}") from None
+            raise Undecodable(f"not valid UTF-8: {error.reason}") from None
 
     def json(self, field: str | None = None) -> Any:
-        """The value of `field`, or of the only field, read as JSON."""
+        """Parse the value of `field`, or of the only field, as JSON. Raises Undecodable."""
         try:
             return json.loads(self._value(field))
         except (ValueError, RecursionError) as error:
-            raise Undecodable(f"it is no JSON: {type(error).__name__}") from None
+            raise Undecodable(f"not valid JSON: {type(error).__name__}") from None
 
     def decode(self, model: Callable[..., T], field: str | None = None) -> T:
-        """What `model` makes of it.
+        """Return what `model` makes of the entry. Raises Undecodable when `model` raises.
 
-        A pydantic model validates the JSON of `field`, or without one all fields as text. Any other
-        callable is given the bytes of `field`, or all fields as text.
+        A pydantic model validates the JSON of `field`, or all fields as text without `field`. Any
+        other callable receives the bytes of `field`, or all fields as text.
         """
         try:
             return self._build(model, field)
@@ -206,15 +207,15 @@ class Entry:
         if self.carries_trace:
             pairs = [pair for pair in pairs if pair[0] not in TRACE_FIELDS]
         if len(pairs) != 1:
-            raise Undecodable(f"it has {len(pairs)} fields, and none was named")
+            raise Undecodable(f"the entry has {len(pairs)} fields: name the field to read")
         return pairs[0][1]
 
 
 def has_attempt_pairs(entry_id: bytes, flat: list[bytes], prefix: bytes) -> bool:
-    """Whether the last two pairs are Pelops' own: only in that place and order are they.
+    """Whether the last two pairs are those of Pelops, which have a fixed place and order.
 
-    A copy is younger than its original, so an `original_id` that is not smaller than the entry's
-    own ID was made up by a producer: the pairs are then fields like any other, as in the scripts.
+    A copy has a larger ID than its original. Pairs whose `original_id` is not smaller than the
+    entry's own ID come from a producer, and are fields like any other.
     """
     return (
         len(flat) >= 4
@@ -227,7 +228,7 @@ def has_attempt_pairs(entry_id: bytes, flat: list[bytes], prefix: bytes) -> bool
 
 
 def read_retry_count(entry_id: bytes, flat: list[bytes], prefix: bytes) -> int:
-    """Failed attempts, at most MOST_RETRIES; 0 when the entry carries none, or others' fields."""
+    """Number of failed attempts, at most MOST_RETRIES; 0 when the entry records none."""
     if not has_attempt_pairs(entry_id, flat, prefix):
         return 0
     return min(int(flat[-1]), MOST_RETRIES)

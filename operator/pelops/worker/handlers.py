@@ -1,7 +1,7 @@
 """Handlers as users give them, made into one shape: a coroutine function.
 
-Handlers that are not async run in `Threads`, not in those of concurrent.futures: there a handler
-that hangs would keep the process from ending, and its place would be lost to the others.
+Handlers that are not async run in `Threads`, not in a pool of concurrent.futures. There, a handler
+that hangs would keep the process from ending and occupy a thread of the pool.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Threads:
     async def run(self, function: Callable[[Any], Any], argument: Any) -> Any:
         """What `function` answers.
 
-        A thread cannot be cancelled: a cancellation is raised when the call has ended. A second one
-        is raised at once, and the call runs on with nobody to hear of it.
+        A thread cannot be canceled: a cancellation is raised when the call has ended. A second one
+        is raised at once; the call then runs to its end, and its result is dropped.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -126,8 +126,8 @@ def adapt_handler(target: Any, threads: Threads) -> Handler:
     if hasattr(target, "handle"):
         return Handler(one=_as_async(target.handle, threads))
     if not callable(target):
-        message = "give a function, or an object with handle_batch"
-        raise TypeError(f"{target!r} is no handler: {message}")
+        message = "use a function, or an object with handle or handle_batch"
+        raise TypeError(f"{target!r} is not a handler: {message}")
     return Handler(one=_as_async(target, threads))
 
 
@@ -148,7 +148,7 @@ def _as_async(function: Any, threads: Threads) -> Callable[[Any], Awaitable[Any]
 def decode_first(given: Any, decode: Callable[..., Any], field: str | None) -> Any:
     """A handler of what `decode` makes of an entry, as a handler of entries."""
     if not callable(given) or inspect.isclass(given):
-        raise TypeError("decode= goes with a function: within a class call entry.decode")
+        raise TypeError("decode= requires a function; in a class, call entry.decode")
     if inspect.iscoroutinefunction(given):
 
         async def decoded(entry: Entry) -> Any:
@@ -166,5 +166,7 @@ def outcomes_of_batch(answer: Any, entries: Sequence[Entry]) -> list[Outcome]:
         return [answer] * len(entries)
     if isinstance(answer, list | tuple) and len(answer) == len(entries):
         return [one if isinstance(one, BaseException) else None for one in answer]
-    message = f"handle_batch answered {type(answer).__name__}; it is None, or one outcome an entry"
+    message = (
+        f"handle_batch returned {type(answer).__name__}: return None, or one outcome per entry"
+    )
     return [TypeError(message)] * len(entries)

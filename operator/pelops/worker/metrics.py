@@ -1,7 +1,7 @@
 """What a worker did, as Prometheus metrics. Names begin with `pelops_worker_`.
 
 Counting is done here in plain numbers, once for many entries: a client's own counters would cost as
-much as a quick handler. They are made into metrics when somebody asks.
+much as a quick handler. They become metrics when a client reads them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ _OTHER: Final = "other"
 _LABELS: Final = ("stream", "group")
 
 _COUNTERS: Final = {
-    "processed": "Entries that were handled well and acknowledged.",
-    "failed": "Runs of the handler that ended in an error, a retry or a rejection.",
-    "retried": "Failed entries that were to run here once more.",
-    "disowned": "Entries that another worker had by the time this one looked.",
-    "received": "Entries that were delivered to this worker.",
-    "reclaimed": "Entries that were delivered to this worker and had been delivered before.",
-    "acknowledged": "Acknowledgements sent; those of entries that were no longer pending too.",
+    "processed": "Number of entries that were handled without an error and acknowledged.",
+    "failed": "Number of handler runs that ended in an error, a retry or a rejection.",
+    "retried": "Number of failed runs after which this worker retries the entry.",
+    "disowned": (
+        "Number of entries that belonged to another consumer before this worker settled them."
+    ),
+    "received": "Number of entries delivered to this worker.",
+    "reclaimed": "Number of entries delivered to this worker that had been delivered before.",
+    "acknowledged": (
+        "Number of acknowledgements sent, including those of entries that were not pending."
+    ),
 }
 _GAUGES: Final = {
-    "in_flight": "Entries whose handler runs, when Redis was spoken to last.",
-    "waiting": "Entries held that wait for their turn, their backoff or their acknowledgement.",
-    "blocked_seconds": "The longest time for which the event loop has stood still.",
+    "in_flight": "Number of entries whose handler was running at the last exchange with Redis.",
+    "waiting": "Number of entries that wait for a free slot, a backoff or their acknowledgement.",
+    "blocked_seconds": "Longest time that the event loop was blocked, in seconds.",
 }
 
 
 class HistogramCounts:
-    """How many values there were up to each bound, and their sum."""
+    """Number of values up to each bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.sum = 0.0
@@ -50,7 +54,7 @@ class HistogramCounts:
         self._counts = [0] * (len(bounds) + 1)  # the last one: of all
 
     def add(self, values: Iterable[float]) -> None:
-        """Count these. Cheaper by the dozen."""
+        """Count these values; several in one call are cheaper."""
         ordered = sorted(values)
         counts = self._counts
         for at, bound in enumerate(self._bounds):
@@ -59,7 +63,7 @@ class HistogramCounts:
         self.sum += sum(ordered)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Upper bounds, and how many values did not exceed them."""
+        """Upper bounds, each with the number of values that do not exceed it."""
         names = [*map(str, self._bounds), "+Inf"]
         return list(zip(names, self._counts, strict=True))
 
@@ -67,7 +71,7 @@ class HistogramCounts:
 class Metrics(Observer):
     """Counts what one worker does.
 
-    Entries of which the retry stream holds copies are as old as the first one of them.
+    The age of a copy is that of the entry that a producer added.
     """
 
     def __init__(self, *, stream: str = "", group: str = "") -> None:
@@ -163,12 +167,12 @@ def _counters(known: list[Metrics]) -> Iterator[Metric]:
         yield family
     rejected = CounterMetricFamily(
         "pelops_worker_rejected",
-        "Entries that became dead letters here, by reason.",
+        "Number of entries that this worker moved to the dead-letter stream, by reason.",
         labels=(*_LABELS, "reason"),
     )
     refused = CounterMetricFamily(
         "pelops_worker_refused",
-        "What Redis was asked and did not do, or not for certain, by error.",
+        "Number of requests that Redis refused, or whose outcome is unknown, by request and error.",
         labels=(*_LABELS, "what", "error"),
     )
     for one in known:
@@ -193,11 +197,13 @@ def _histograms(known: list[Metrics]) -> Iterator[Metric]:
     from prometheus_client.core import HistogramMetricFamily
 
     seconds = HistogramMetricFamily(
-        "pelops_worker_handler_seconds", "Duration of one run of the handler.", labels=_LABELS
+        "pelops_worker_handler_seconds",
+        "Duration of one run of the handler, in seconds.",
+        labels=_LABELS,
     )
     ages = HistogramMetricFamily(
         "pelops_worker_entry_age_seconds",
-        "Age of entries when they were acknowledged, by this machine's clock.",
+        "Age of entries when they were acknowledged, in seconds, by this machine's clock.",
         labels=_LABELS,
     )
     for one in known:
@@ -212,10 +218,10 @@ _EXPOSITIONS: Final[dict[int, tuple[Any, Exposition]]] = {}  # by registry, whic
 def build_metrics(
     stream: str, group: str, *, registry: CollectorRegistry | None = None
 ) -> Observer:
-    """An observer that counts for Prometheus' client, or does nothing where that is missing.
+    """Return an observer that counts for Prometheus. Without prometheus-client it does nothing.
 
     Args:
-        registry: None: the client's own, which most programs export.
+        registry: default: the default registry of prometheus-client.
     """
     if find_spec("prometheus_client") is None:
         return Observer()
@@ -235,7 +241,7 @@ def _expose(registry: CollectorRegistry | None) -> Exposition:
 
 
 def render_metrics(registry: CollectorRegistry | None = None) -> bytes:
-    """All metrics of this process as text; nothing where Prometheus' client is missing."""
+    """Return all metrics of this process as text; empty without prometheus-client."""
     if find_spec("prometheus_client") is None:
         return b""
     from prometheus_client import REGISTRY, generate_latest

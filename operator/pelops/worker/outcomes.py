@@ -1,4 +1,4 @@
-"""What a handler may say of an entry other than that it is done. All can be raised or returned."""
+"""Outcomes of an entry, beside success. A handler raises or returns them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ REPORTED_AT_MOST: Final = 2000  # characters of an error that go into a dead let
 
 
 class Retry(Exception):
-    """Handle this entry again later, here.
+    """Retry this entry later, in the same worker.
 
     Args:
-        after: seconds; None: as the retry policy says.
-        counts: whether this was a failed attempt. One that waits for something else has not failed.
+        after: seconds until the retry. Default: the backoff of the retry policy.
+        counts: whether this run is a failed attempt. Use False to wait for something else.
     """
 
     def __init__(self, after: float | None = None, *, counts: bool = True) -> None:
         if after is not None and not after >= 0:
-            raise ValueError(f"after={after!r}: give seconds, 0 or more")
-        super().__init__("again" if after is None else f"again in {after:g} s")
+            raise ValueError(f"after={after!r}: must be 0 s or more")
+        super().__init__("retry" if after is None else f"retry in {after:g} s")
         self.after = after
         self.counts = counts
 
 
 class Reject(Exception):
-    """Make this entry a dead letter at once.
+    """Move this entry to the dead-letter stream at once.
 
     Args:
-        reason: one word, by which dead letters are found and counted.
-        error: what happened, for people.
+        reason: one word. Dead letters are searched and counted by it.
+        error: description of the failure, for people.
     """
 
     def __init__(self, reason: str = REJECTED, error: str = "") -> None:
@@ -43,7 +43,7 @@ class Reject(Exception):
 
 
 class Undecodable(Reject):
-    """The entry does not hold what the handler asked for, and never will."""
+    """The entry does not hold what the handler requires. A retry cannot succeed."""
 
     def __init__(self, error: str) -> None:
         super().__init__(UNDECODABLE, error)

@@ -1,4 +1,4 @@
-"""What a producer is given: entries, and how they are to be added.
+"""Adds entries to a stream.
 
 async with Producer.from_env(max_length=1_000_000) as producer:
     entry_id = await producer.add({"order": "17"}, key="order-17")
@@ -29,7 +29,7 @@ PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adding:
-    """How one producer adds. Raises WrongSettings for limits that cannot be."""
+    """Settings of one producer. Raises WrongWorkerSettings for limits that are invalid."""
 
     # About so many entries stay; older ones are deleted, whether or not they were handled. None:
     # all stay, or as the operator's retention says, which looks at what was handled.
@@ -41,11 +41,13 @@ class Adding:
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_age_s is not None:
-            raise WrongWorkerSettings("max_length and max_age_s exclude each other")
+            raise WrongWorkerSettings("set max_length or max_age_s, not both")
         if self.max_length is not None and not self.max_length >= 1:
-            raise WrongWorkerSettings(f"max_length is {self.max_length}; it must be at least 1")
+            raise WrongWorkerSettings(
+                f"max_length is {self.max_length}; it must be greater than or equal to 1"
+            )
         if self.max_age_s is not None and not 0 < self.max_age_s < float("inf"):
-            raise WrongWorkerSettings(f"max_age_s is {self.max_age_s}; it must be more than 0")
+            raise WrongWorkerSettings(f"max_age_s is {self.max_age_s}; it must be greater than 0")
 
     def limit(self) -> list[Part]:
         """The words of XADD that delete old entries, now."""
@@ -87,7 +89,7 @@ def own_error(error: Exception) -> Exception:
 def check_key(key: Part | None) -> Part | None:
     """The key, if it can be one; raises ValueError."""
     if key is not None and (not isinstance(key, str | bytes) or not key):
-        raise ValueError("a key is text or bytes, and not empty")
+        raise ValueError("a key must be text or bytes, and not empty")
     return key
 
 
@@ -98,7 +100,7 @@ def flatten(fields: Any) -> list[Part]:
     for part in flat:
         if isinstance(part, bool) or not isinstance(part, str | bytes | int | float):
             # Not the value: it may be what nobody is to read in a log.
-            raise TypeError(f"a field is text, bytes or a number, not {type(part).__name__}")
+            raise TypeError(f"a field must be text, bytes or a number, not {type(part).__name__}")
     return flat
 
 
@@ -120,14 +122,14 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class Producer:
-    """Adds entries to one stream; what is added meanwhile goes in one round trip.
+    """Adds entries to one stream, several in one round trip.
 
-    An entry with a `key` is added once, however often it is added with that key, where the server
-    can do it (Redis 8.6): it remembers the last 100 keys of each `name`, for 100 s, which
-    `XCFGSET` changes. Elsewhere the key does nothing, which is logged; see `is_idempotent`.
+    An entry with a `key` is added once, however often it is sent with that key, on a server that
+    supports it (Redis 8.6 or later). The server keeps the last 100 keys of each `name` for 100 s;
+    `XCFGSET` changes both. Other servers ignore the key, which is logged; see `is_idempotent`.
 
-    What surely did not happen is tried again for `patience_s`; what may have happened is, too, if
-    it has a key that is remembered, and raises OutcomeUnknown otherwise.
+    A command that surely had no effect is repeated for up to `patience_s` seconds. So is one whose
+    outcome is unknown if the server keeps its key; otherwise OutcomeUnknown is raised.
     """
 
     def __init__(self, endpoint: RedisEndpoint, stream: str, adding: Adding | None = None) -> None:
@@ -151,10 +153,10 @@ class Producer:
         stream: str | None = None,
         **options: Unpack[ProducerOptions],
     ) -> Producer:
-        """A producer as the `PELOPS_*` variables and options say.
+        """Create a producer from the `PELOPS_*` variables; options override them.
 
-        Raises WrongSettings, which names what is wrong. If nobody catches it, the process ends with
-        exit code 2 and only that message.
+        Raises WrongWorkerSettings, which names the variable. If the application does not catch it,
+        the process prints only that message and exits with code 2.
         """
         reported = os.environ if environment is None else environment
         with ends_with_a_line():
@@ -165,9 +167,7 @@ class Producer:
         cls, reported: Mapping[str, str], stream: str | None, options: ProducerOptions
     ) -> Producer:
         if not stream:
-            raise WrongWorkerSettings(
-                "PELOPS_STREAM is not set, and no stream was named: do one of them"
-            )
+            raise WrongWorkerSettings("no stream: set PELOPS_STREAM, or pass stream=")
         try:
             return cls(read_endpoint(reported), stream, Adding(**options))
         except WrongWorkerSettings:
@@ -188,26 +188,26 @@ class Producer:
 
     @property
     def is_idempotent(self) -> bool | None:
-        """Whether keys count on this server; None: none has been sent yet."""
+        """Whether the server supports keys; None: no key has been sent yet."""
         return self._knows_keys
 
     async def add(self, fields: Fields, *, key: Part | None = None) -> str:
-        """Add an entry; its ID, or that of the entry which was added with this key before."""
+        """Add an entry. Return its ID, or that of the entry added with the same key before."""
         return (await self._submit([(fields, key)]))[0]
 
     async def add_many(
         self, entries: Iterable[Fields], *, keys: Iterable[Part | None] | None = None
     ) -> list[str]:
-        """Add entries, in their order and in few round trips; their IDs.
+        """Add entries in order, in few round trips. Return their IDs.
 
-        Raises the first error when all have been tried: those before and behind it may be there.
+        Raises the first error after all have been sent: entries before and after it may exist.
         """
         some = list(entries)
         named = [None] * len(some) if keys is None else list(keys)
         return await self._submit(list(zip(some, named, strict=True)))
 
     async def close(self) -> None:
-        """Send what waits, then end the connection."""
+        """Send the entries that wait, then close the connection."""
         if self._sender is not None:
             await asyncio.wait([self._sender])
         await self._wire.close()
@@ -223,7 +223,7 @@ class Producer:
             for fields, key in entries
         ]
         if not all(order.pairs[: len(order.pairs) - len(context)] for order in orders):
-            raise ValueError("an entry has at least one field")
+            raise ValueError("an entry must have at least one field")
         self._waiting += orders
         if orders and (self._sender is None or self._sender.done()):
             self._sender = loop.create_task(self._send(), name="pelops-producer")
@@ -246,7 +246,7 @@ class Producer:
             raise
 
     def _take(self) -> list[PendingAdd]:
-        """What goes in one round trip; what nobody waits for any more is dropped."""
+        """Take what fits one round trip; orders that no caller waits for are dropped."""
         wanted = [order for order in self._waiting if not order.added.done()]
         size, count = 0, 0
         for order in wanted[:_AT_ONCE]:
@@ -301,15 +301,19 @@ class Producer:
     def _learn_unknown(self, order: PendingAdd) -> bool:
         if self._knows_keys is not False:
             log.warning(
-                "%s: this server remembers no keys (Redis 8.6 does): an entry that is added twice "
-                "is there twice",
+                "%s: this server does not support idempotent XADD (Redis 8.6 or later does): an "
+                "entry "
+                "that is sent twice is added twice",
                 self.stream,
             )
         self._knows_keys = False
         if not order.is_doubtful:
             return True
         if not order.added.done():
-            reported = "it may have been added to a server that remembers keys; this one does not"
+            reported = (
+                "the entry may have been added by a server that supports idempotent XADD; the "
+                "server that answers does not"
+            )
             order.added.set_exception(OutcomeUnknown(reported))
         return False
 

@@ -1,8 +1,8 @@
 """The text of an error as dead letters carry it: of bounded length, and without the payload.
 
-Libraries quote in their errors what they were given: `invalid literal for int(): '4111'`. A dead
-letter is kept longer than its entry and read by more people, so what an error quotes of the entry
-is taken out. The setting `redact` replaces all of this by a function of the user's own.
+Libraries quote their input in errors: `invalid literal for int(): '4111'`. A dead letter is kept
+longer than its entry and read by more people, so quotes of the entry are removed from the error.
+The setting `redact` replaces this by a function that the user provides.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redac
 
     Args:
         given: what the handler was given: one entry, or a batch.
-        redact: the user's own function; what it answers is only cut to length. Where it raises, the
-            letter holds the type alone.
+        redact: the function that the user provides; its result is only cut to length. When it
+            raises, the dead letter holds the type of the error alone.
     """
     try:
         text = redact(error) if redact is not None else _without_payload(error, given)
         if not isinstance(text, str):
-            raise TypeError(f"redact answered {type(text).__name__}, not a text")
+            raise TypeError(f"redact returned {type(text).__name__}, not a string")
     except Exception as failure:
-        log.warning("the text of an error is left out: %s", type(failure).__name__)
+        log.warning(
+            "a dead letter holds only the type of its error: the text could not be redacted (%s)",
+            type(failure).__name__,
+        )
         text = type(error).__name__
     return text[:REPORTED_AT_MOST].encode("utf-8", "replace").decode()
 

@@ -1,9 +1,9 @@
 """The settings of a worker: arguments, or variables that the operator injects; and its place.
 
 `from_env` raises `WrongWorkerSettings`, also while the user's module is imported, and an
-application may catch it. Uncaught it would end with a traceback and exit code 1, as a bug does. So
-whoever is about to raise it puts a hook before `sys.excepthook`, which Python calls last: the hook
-prints one line, exits with code 2, and leaves every other exception to the hook that was there.
+application may catch it. Without more, it would end the process with a traceback and exit code 1,
+as a bug does. `ends_with_a_line` therefore puts a hook before `sys.excepthook`, which Python calls
+last. The hook prints one line and exits with code 2; all other exceptions pass to the hook before.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Hook = Callable[[type[BaseException], BaseException, TracebackType | None], obje
 
 
 class WrongWorkerSettings(InvalidSpec):
-    """A variable or an argument is missing or wrong; the message names it."""
+    """A variable or an argument is missing or invalid; the message names it."""
 
 
 @contextmanager
 def ends_with_a_line() -> Iterator[None]:
-    """A WrongSettings that leaves this, and then the process, is reported without a traceback."""
+    """Report a WrongWorkerSettings that ends the process in one line, without a traceback."""
     try:
         yield
     except WrongWorkerSettings:
@@ -72,14 +72,14 @@ _PLAIN: Final = {
 }
 _SPOKEN: Final = {  # what messages for authors of resources call it
     "spec.redis.sentinel needs both a masterName and at least one node": (
-        "PELOPS_REDIS_SENTINEL_MASTER and PELOPS_REDIS_SENTINEL_NODES are needed both, or neither"
+        "set both PELOPS_REDIS_SENTINEL_MASTER and PELOPS_REDIS_SENTINEL_NODES, or neither"
     ),
     "spec.redis.tls is set and the URL": "PELOPS_REDIS_TLS is set and PELOPS_REDIS_URL",
     "no Redis URL: set spec.redis.url, or the key url of the Secret": "PELOPS_REDIS_URL is not set",
     "the key password": "PELOPS_REDIS_PASSWORD",
     "the Secret has a username": "PELOPS_REDIS_USERNAME is set",
     "the Secret needs both tls.crt and tls.key": (
-        "PELOPS_REDIS_CERT_FILE and PELOPS_REDIS_KEY_FILE are needed both"
+        "set both PELOPS_REDIS_CERT_FILE and PELOPS_REDIS_KEY_FILE"
     ),
     "the Secret holds certificates": "PELOPS_REDIS_CA_FILE or PELOPS_REDIS_CERT_FILE is set",
     "the Redis URL": "PELOPS_REDIS_URL",
@@ -89,7 +89,7 @@ _SPOKEN: Final = {  # what messages for authors of resources call it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPlace:
-    """Where a worker works. Shows no secret."""
+    """The group, the Redis endpoint and the consumer name of a worker. Its repr shows no secret."""
 
     endpoint: RedisEndpoint
     keys: GroupKeys
@@ -101,7 +101,7 @@ class WorkerPlace:
 
 
 def read_endpoint(environment: Mapping[str, str]) -> RedisEndpoint:
-    """Where Redis is, by the variables that the operator sets.
+    """Read the Redis endpoint from the variables that the operator sets.
 
     Raises InvalidSpec, which names the variable and not its value.
     """
@@ -152,7 +152,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How one worker works. All have defaults."""
+    """Settings of one worker. Each has a default."""
 
     processing_timeout_ms: int = (
         PROCESSING_TIMEOUT_MS  # what is not refreshed for so long is somebody else's
@@ -179,10 +179,13 @@ class WorkerSettings:
             value = getattr(self, attribute)
             # `not <=` also refuses what is no number at all.
             if value is not None and not least <= value < float("inf"):
-                raise WrongWorkerSettings(f"{name} is {value}; it must be at least {least:g}")
+                raise WrongWorkerSettings(
+                    f"{name} is {value}; it must be greater than or equal to {least:g}"
+                )
         if self.health_port is not None and self.health_port > _LAST_PORT:
             raise WrongWorkerSettings(
-                f"PELOPS_HEALTH_PORT is {self.health_port}; a port is at most {_LAST_PORT}"
+                f"PELOPS_HEALTH_PORT is {self.health_port}; it must be less than or equal to "
+                f"{_LAST_PORT}"
             )
 
     @property
@@ -192,21 +195,22 @@ class WorkerSettings:
 
     @property
     def block_ms(self) -> int:
-        """How long a read may wait: what it brings has been idle for as long, as far as we know."""
+        """Milliseconds that a read may wait. Its entries may have been idle for as long."""
         return max(min(1000, self.processing_timeout_ms // 6), 1)
 
     @property
     def spoken_for_s(self) -> float:
-        """How long the entries of a blocked event loop are refreshed: two limits, or a minute."""
+        """Seconds for which entries of a blocked event loop are refreshed: two timeouts, or 60."""
         return self.blocked_s if self.blocked_s is not None else max(2 * self.idle_s, 60.0)
 
     @classmethod
     def from_env(
         cls, environment: Mapping[str, str] | None = None, **chosen: object
     ) -> WorkerSettings:
-        """Settings from `PELOPS_*` variables; arguments win over them.
+        """Read settings from `PELOPS_*` variables; arguments override them.
 
-        Raises WrongSettings with the name of the variable; a process that it ends says only that.
+        Raises WrongWorkerSettings, which names the variable. A process that it ends prints only
+        that message.
         """
         with ends_with_a_line():
             return cls._read(os.environ if environment is None else environment, chosen)
@@ -232,9 +236,9 @@ class WorkerSettings:
 
 
 def read_retry_policy(reported: Mapping[str, str]) -> RetryPolicy:
-    """How often entries are tried again, and after what time, as `spec.recovery` says.
+    """Read the number of retries and their backoff, as `spec.recovery` sets them.
 
-    Raises WrongSettings with the name of the variable.
+    Raises WrongWorkerSettings, which names the variable.
     """
     default = RetryPolicy()
     return RetryPolicy(
@@ -252,16 +256,18 @@ def _not_negative(
 ) -> N:
     found = _number(reported, name, kind, default)
     if found is None or not 0 <= found < math.inf:
-        raise WrongWorkerSettings(f"{name} is {found}; it must be a finite number, at least 0")
+        raise WrongWorkerSettings(
+            f"{name} is {found}; it must be a finite number greater than or equal to 0"
+        )
     return found
 
 
 def read_place(
     environment: Mapping[str, str] | None = None, *, deletes_acknowledged: bool | None = None
 ) -> WorkerPlace:
-    """Which group of which Redis, and as whom. Raises WrongSettings with the variable's name.
+    """Read the endpoint, the group and the consumer name. Raises WrongWorkerSettings.
 
-    `deletes_acknowledged` None: as `PELOPS_DELETE_ACKNOWLEDGED` says, which is false by default.
+    `deletes_acknowledged` overrides `PELOPS_DELETE_ACKNOWLEDGED`, whose default is false.
     """
     reported = os.environ if environment is None else environment
     with ends_with_a_line():
@@ -289,7 +295,7 @@ def _read_place(reported: Mapping[str, str], deletes: bool) -> WorkerPlace:
 
 
 def default_consumer(environment: Mapping[str, str]) -> str:
-    """A name that holds the pod's: `<pod>:<uid>`, else the host's name and the process."""
+    """Return `<pod>:<uid>`; outside a pod, the host name and the process ID."""
     pod, uid = environment.get("POD_NAME"), environment.get("POD_UID")
     if pod and uid:
         return f"{pod}:{uid}"
@@ -297,7 +303,7 @@ def default_consumer(environment: Mapping[str, str]) -> str:
 
 
 def _read_keys(reported: Mapping[str, str]) -> GroupKeys:
-    """All keys follow from stream and group, but for the dead letters, which users may name."""
+    """Derive all keys from stream and group; users may name the dead-letter stream."""
     stream, group = _required(reported, "PELOPS_STREAM"), _required(reported, "PELOPS_GROUP")
     try:
         return derive_keys(
@@ -305,14 +311,16 @@ def _read_keys(reported: Mapping[str, str]) -> GroupKeys:
         )
     except InvalidSpec as error:
         raise WrongWorkerSettings(
-            f"PELOPS_STREAM, PELOPS_GROUP or PELOPS_DEAD_LETTER_STREAM is wrong: {error}"
+            f"PELOPS_STREAM, PELOPS_GROUP or PELOPS_DEAD_LETTER_STREAM is invalid: {error}"
         ) from error
 
 
 def _required(reported: Mapping[str, str], name: str) -> str:
     value = reported.get(name)
     if not value:
-        raise WrongWorkerSettings(f"{name} is not set; `pelops env` prints what a worker needs")
+        raise WrongWorkerSettings(
+            f"{name} is not set; `pelops env` prints the variables that a worker requires"
+        )
     return value
 
 
@@ -325,14 +333,16 @@ def _number(
     try:
         return kind(text)
     except ValueError:
-        raise WrongWorkerSettings(f"{name}={text!r} is no number: set one, or unset it") from None
+        raise WrongWorkerSettings(
+            f"{name}={text!r} is not a number: set a number, or unset the variable"
+        ) from None
 
 
 def read_switch(reported: Mapping[str, str], name: str) -> bool:
     """Whether a variable is true; false when it is not set."""
     text = reported.get(name) or "false"
     if text.lower() not in _WORDS:
-        raise WrongWorkerSettings(f"{name}={text!r} is neither true nor false: set one of them")
+        raise WrongWorkerSettings(f"{name}={text!r} must be true or false")
     return _WORDS[text.lower()]
 
 

@@ -1,7 +1,7 @@
 """W3C trace context in the fields of entries, where OpenTelemetry's API is installed.
 
-A producer's span goes on in the worker: `traceparent` and `tracestate` travel as the last fields of
-an entry, under the names that they have in HTTP, so that any other program finds them.
+A producer's span continues in the worker: `traceparent` and `tracestate` are the last fields of an
+entry, under the names that they have in HTTP, so that other programs find them.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class _Tools:
 
     @property
     def records(self) -> bool:
-        """Whether spans go anywhere: somebody has set up more than the API."""
+        """Whether spans are exported: more than the API is set up."""
         return not isinstance(self.trace.get_tracer_provider(), self.trace.ProxyTracerProvider)
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, Any], **more: Any) -> Iterator[None]:
-        """A span that tells of an exception its type: message and stack may quote the payload."""
+        """A span that records only the type of an exception: its message may quote the payload."""
         with self.tracer.start_as_current_span(
             name,
             kind=self.trace.SpanKind.CONSUMER,

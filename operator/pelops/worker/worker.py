@@ -1,4 +1,4 @@
-"""The worker that users meet."""
+"""The worker: the entry point of the SDK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MakeAdapter = Callable[[], GroupAdapter]
 
 
 class WorkerOptions(TypedDict, total=False):
-    """How a worker works; each as in `WorkerSettings`, where the defaults stand."""
+    """Options of a worker; `WorkerSettings` has their meaning and defaults."""
 
     processing_timeout_ms: int
     field_prefix: str
@@ -56,8 +56,9 @@ class Worker:
 
         worker.run()
 
-    An entry is acknowledged when its handler returns. One that raises is tried again here, and
-    becomes a dead letter when it fails too often; `Retry` and `Reject` say so at once.
+    An entry is acknowledged when its handler returns. When the handler raises, the entry is retried
+    in this worker, and becomes a dead letter after too many failures. `Retry` and `Reject` choose
+    one of both at once.
     """
 
     def __init__(
@@ -69,12 +70,13 @@ class Worker:
         order_by: OrderBy | None = None,
         clock: Clock = steady,
     ) -> None:
-        """`place` says which group of which Redis; or makes adapters, as `pelops.worker.testing`
-        does.
+        """Create a worker.
 
         Args:
-            observer: None: Prometheus metrics of a `WorkerPlace`, where their client is installed.
-            order_by: entries for which it answers the same run one after another; None: unordered.
+            place: the group and its Redis; or a function that makes adapters, for tests.
+            observer: default: Prometheus metrics, if prometheus-client is installed.
+            order_by: entries for which it returns the same value run one after another. Default:
+                entries run in any order.
         """
         self.settings = settings or WorkerSettings()
         if isinstance(place, WorkerPlace):
@@ -104,14 +106,15 @@ class Worker:
         deletes_acknowledged: bool | None = None,
         **options: Unpack[WorkerOptions],
     ) -> Worker:
-        """A worker as the `PELOPS_*` variables say; options win over them.
+        """Create a worker from the `PELOPS_*` variables; options override them.
 
-        Raises WrongSettings, whose message names the variable. If nobody catches it, the process
-        ends with exit code 2 and only that message.
+        Raises WrongWorkerSettings, whose message names the variable. If the application does not
+        catch it, the process prints only that message and exits with code 2.
 
         Args:
-            observer, order_by: as for a worker that is built of its parts.
-            deletes_acknowledged: whether entries that no other group needs are deleted (XACKDEL).
+            observer, order_by: as for `Worker()`.
+            deletes_acknowledged: whether entries are deleted (XACKDEL) once every group has
+                acknowledged them. Default: `PELOPS_DELETE_ACKNOWLEDGED`.
         """
         settings = WorkerSettings.from_env(environment, **options)
         place = replace(
@@ -138,8 +141,9 @@ class Worker:
     ) -> Any:
         """Use this function for each entry, or this class with `handle_batch` for several.
 
-        A function that is not async runs in a thread. With `decode` the function is given what that
-        makes of an entry, or of one field of it: see `Entry.decode`.
+        A function that is not async runs in a thread. With `decode`, the function receives the
+        result of `Entry.decode` in place of the entry. Raises WrongWorkerSettings when the worker
+        has a handler, and TypeError for an object that cannot be a handler.
         """
         if given is None:
             if decode is None:
@@ -151,31 +155,32 @@ class Worker:
 
     def _take_handler(self, given: Any, used: Any) -> Any:
         if self._handler is not None:
-            raise WrongWorkerSettings("this worker has a handler already; one worker, one handler")
+            raise WrongWorkerSettings("this worker already has a handler; a worker has exactly one")
         made = make_handler(used)
         adapt_handler(made, self._threads)  # what cannot be used is refused here
         self._handler = made
         return given
 
     def run(self) -> None:
-        """Work until SIGTERM or SIGINT, and end the process: the exit code says how.
+        """Process entries until SIGTERM or SIGINT, then exit the process.
 
-        0: all that was done is acknowledged, the rest is handed back. 1: something broke. 2: a
-        setting is wrong. What Redis refuses is tried again and shows in `is_ready`.
+        Exit code 0: finished entries are acknowledged, the rest is released. 1: an unexpected
+        error. 2: a setting is invalid. Requests that Redis refuses are retried; meanwhile
+        `is_ready` is False.
         """
         from pelops.worker.engine.worker_process import run_process
 
         run_process(self)
 
     async def serve(self) -> int:
-        """Work until `stop` is called, within an application that has its own event loop.
+        """Process entries until `stop` is called, in an application with its own event loop.
 
-        Answers the exit code that a process should have. Cancelling it winds down as `stop` does.
+        Returns the exit code for the process. Canceling it shuts down as `stop` does.
         """
         if self._handler is None:
             raise WrongWorkerSettings("this worker has no handler: use @worker.handler")
         if self._serving is not None:
-            raise WrongWorkerSettings("this worker serves already")
+            raise WrongWorkerSettings("this worker is already running")
         adapter = self._make_adapter()
         shared = build_shared(adapter, self.settings, self.observer, self._clock, self._order_by)
         handler = traced(adapt_handler(self._handler, self._threads))
@@ -201,13 +206,13 @@ class Worker:
             raise
 
     def stop(self) -> None:
-        """Stop reading, finish, hand back the rest. A second call cancels handlers."""
+        """Stop reading, finish running handlers, release the rest. A second call cancels them."""
         if self._serving is not None:
             self._serving.stop()
 
     @property
     def is_ready(self) -> bool:
-        """Whether it reads, and Redis does what it is asked."""
+        """Whether the worker reads entries and Redis accepts its requests."""
         serving = self._serving
         return (
             serving is not None
@@ -218,22 +223,22 @@ class Worker:
 
     @property
     def is_live(self) -> bool:
-        """Whether the event loop comes round; False: nothing but a restart helps."""
+        """Whether the event loop runs; False: the process must be restarted."""
         return self._serving is None or not self._serving.watchdog.is_given_up
 
     def describe(self) -> str:
-        """What is wrong at present, or what is being done, in a sentence."""
+        """Return the problem, or the number of handlers and entries, in one sentence."""
         serving = self._serving
         if serving is None:
-            return "not serving"
+            return "not running"
         still_s = serving.watchdog.blocked_s
         if still_s:
-            return f"the event loop stands still for {still_s:.0f} s"
+            return f"the event loop is blocked for {still_s:.0f} s"
         refused = serving.shared.complaints.current
         if refused:
             return f"Redis refuses: {'; '.join(refused)}"
         in_flight = serving.shared.in_flight
-        return f"{len(in_flight.running)} running, {len(in_flight)} held"
+        return f"handlers running: {len(in_flight.running)}; entries in flight: {len(in_flight)}"
 
 
 def _redis_adapters(place: WorkerPlace) -> MakeAdapter:

@@ -108,7 +108,7 @@ class PageReader:
         """Refuse a page after which the next one would be asked for from the same place."""
         if page and self._asked > 1 and not _goes_on(page[-1][0], expected, len(page)):
             raise ServerError(
-                f"XRANGE {self._wanted.stream} is answered with entries that were not asked for"
+                f"XRANGE {self._wanted.stream} returned entries that were not requested"
             )
 
     def _finish(self, page: list[Entry], *, drops_first: bool) -> Iterator[list[Entry]]:
@@ -170,11 +170,11 @@ def refuse_gap(connections: ServerConnections, stream: str, missing: EntryId) ->
 def explain_gap(stream: str, missing: EntryId, state: StreamState) -> str | None:
     """What happened to entries at and behind `missing`; None when it was merely deleted."""
     if state.added == 0 and state.length == 0:
-        return f"stream '{stream}' is gone: it was deleted or flushed while it was being read"
+        return f"stream '{stream}' no longer exists: it was deleted or flushed during the read"
     if state.last_generated < missing:
         return (
-            f"stream '{stream}' went back to {state.last_generated}, before {missing}: it was made"
-            " anew, or a failover lost its newest entries"
+            f"stream '{stream}' went back to {state.last_generated}, before {missing}: it was"
+            " deleted and created again, or a failover lost its newest entries"
         )
     if state.first is None or state.first > missing:
         return (
@@ -184,6 +184,6 @@ def explain_gap(stream: str, missing: EntryId, state: StreamState) -> str | None
     if state.max_deleted >= missing:
         return None
     return (
-        f"entry {missing} of stream '{stream}' is gone though it was neither trimmed nor deleted:"
-        " a failover lost it"
+        f"entry {missing} of stream '{stream}' is missing although it was neither trimmed nor"
+        " deleted: a failover lost it"
     )

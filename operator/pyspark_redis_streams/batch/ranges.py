@@ -66,7 +66,9 @@ def _parse_bound(option: str, text: str, *, is_start: bool) -> Bound:
     try:
         named = json.loads(stripped)
     except json.JSONDecodeError as error:
-        raise OptionError(f"option '{option}' looks like JSON but is none: {error}") from error
+        raise OptionError(
+            f"option '{option}' looks like JSON but is not valid JSON: {error}"
+        ) from error
     return Bound(
         default=EntryId.MIN if is_start else None,
         by_stream={

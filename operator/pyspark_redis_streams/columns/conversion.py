@@ -190,7 +190,7 @@ class _Number(float):
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def reader_for(wanted: DataType, unit: str) -> Read:
@@ -278,7 +278,7 @@ def _decimal(value: Any, wanted: DecimalType) -> Decimal:
         exact = Decimal(value.text if isinstance(value, _Number) else value)
         fitted = exact.quantize(Decimal(1).scaleb(-wanted.scale))
     except InvalidOperation as error:
-        raise ValueError("no number that fits") from error
+        raise ValueError("not a number that fits") from error
     if fitted != exact or len(fitted.as_tuple().digits) > wanted.precision:
         raise ValueError("has too many digits")
     return fitted

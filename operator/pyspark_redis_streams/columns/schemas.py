@@ -188,8 +188,8 @@ def _entry_column(field: StructField, options: ReadOptions) -> EntriesColumn:
     name, wanted = field.name, field.dataType
     if not field.nullable and name not in _NEVER_NULL:
         raise SchemaError(
-            f"column '{name}' is declared as NOT NULL, but an entry may lack any field: leave"
-            " NOT NULL out"
+            f"column '{name}' is declared as NOT NULL, but any field of an entry may be"
+            " missing: remove NOT NULL"
         )
     if isinstance(wanted, CharType | VarcharType):
         raise SchemaError(

@@ -97,17 +97,17 @@ def explain_loss(stream: str, position: Position, state: StreamState) -> str | N
     """What a query at this position has lost; None when it can go on."""
     if went_back(position, state):
         if state.added == 0:
-            return f"stream '{stream}' is gone: it was deleted or flushed"
+            return f"stream '{stream}' no longer exists: it was deleted or flushed"
         return (
-            f"stream '{stream}' went back: {position.added} entries up to {position.id} were"
-            f" reached, and now it has {state.added} up to {state.last_generated}; it was made"
-            " anew, or a failover lost its newest entries"
+            f"stream '{stream}' went back: the query had reached {position.added} entries up to"
+            f" {position.id}, and now it has {state.added} up to {state.last_generated}; it was"
+            " deleted and created again, or a failover lost its newest entries"
         )
     if was_made_anew(position, state):
         return (
-            f"stream '{stream}' was made anew: {state.length} entries lie behind {position.id},"
-            f" and only {state.added - position.added} were added since; it was deleted or flushed,"
-            " and what it held then is gone"
+            f"stream '{stream}' was deleted or flushed and created again: it has {state.length}"
+            f" entries after {position.id}, but only {state.added - position.added} were added"
+            " since; earlier entries are lost"
         )
     lost = entries_lost(position, state)
     if not lost:
@@ -115,7 +115,8 @@ def explain_loss(stream: str, position: Position, state: StreamState) -> str | N
     about = "about " if position.is_estimate else ""
     return (
         f"stream '{stream}' was trimmed up to {state.first or state.last_generated} while this"
-        f" query had come to {position.id}: {about}{lost} entries were lost unread"
+        f" query had reached {position.id}: {about}{lost} entries were trimmed before they were"
+        " read"
     )
 
 

@@ -252,7 +252,8 @@ class ProgressGroup:
         for group in map(named, self._connections.ask(stream, "XINFO", "GROUPS", stream)):
             if group["name"] == self._name and (group["consumers"] or group["pending"]):
                 raise OptionError(
-                    f"option 'progressGroup' is '{self._name}', a group that others read stream"
-                    f" '{stream}' with (consumers: {group['consumers']}, pending entries:"
-                    f" {group['pending']}); name one that nobody reads with"
+                    f"option 'progressGroup' is '{self._name}', but consumers of stream "
+                    f"'{stream}' use"
+                    f" this group (consumers: {group['consumers']}, pending entries:"
+                    f" {group['pending']}); name a group without consumers"
                 )

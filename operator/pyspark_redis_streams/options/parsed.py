@@ -60,7 +60,7 @@ class _Shared:
 
     server: ServerSettings
     stream: str | None = _streams("stream", TEXT, uses=EVERY_USE)(
-        'The stream; `load("orders")` and `save("orders")` say the same.'
+        'The stream; the same as `load("orders")` and `save("orders")`.'
     )
     path: str | None = _streams("path", TEXT, uses=EVERY_USE)(
         "The same as `stream`: this is how Spark hands on what `load` was given."
@@ -120,7 +120,7 @@ class ReadOptions(_Shared):
 
     columns: str | None = _columns("columns", TEXT)(
         "Fields to read as columns, as `name TYPE, ...`; they follow the base columns. A schema"
-        " given to `.schema(...)` says the same and chooses the base columns too."
+        " given to `.schema(...)` does the same and also chooses the base columns."
     )
     computed: tuple[str, ...] = _columns("computed", choices("hash", "bytes", "root"))(
         "Columns computed from all fields, so that payloads need not be read: a hash, the size, the"
@@ -158,9 +158,9 @@ class ReadOptions(_Shared):
         "Most rows of one Arrow batch handed to Spark."
     )
     pushdown: bool = _pace("pushdown", FLAG, default="false", uses=_BATCH)(
-        "Let filters on `id`, `ms`, `ts` and `stream` narrow the read, on a Spark that keeps"
-        " narrowed reads apart (none up to 4.3: there it has no effect) and with"
-        " `spark.sql.python.filterPushdown.enabled`."
+        "Let filters on `id`, `ms`, `ts` and `stream` narrow the read. Requires"
+        " `spark.sql.python.filterPushdown.enabled`, and a Spark that keeps narrowed reads apart:"
+        " no effect up to version 4.3."
     )
 
     max_entries_per_trigger: int | None = _streaming(
@@ -196,7 +196,7 @@ class WriteOptions(_Shared):
 
     empty_columns: frozenset[str] = frozenset()  # of a table: those that are no fields
     entries_per_call: int = _writes("entriesPerCall", whole(1, 10_000), default="200")(
-        "Entries appended by one call; Redis serves nobody else meanwhile."
+        "Entries appended by one call; Redis serves no other client meanwhile."
     )
     max_len: int | None = _writes("maxLen", whole(0))(
         "Trim the stream to about so many entries, whether or not they were read."
@@ -209,7 +209,7 @@ class WriteOptions(_Shared):
         " another run. A streaming write has the name of its query and micro-batch."
     )
     token_ttl_s: int = _writes("tokenTtlSeconds", whole(60), default="604800")(
-        "How long the stream's server remembers what a write has appended."
+        "Time for which the server of the stream keeps the record of a write."
     )
 
 

@@ -263,8 +263,9 @@ _REPORTED = {
     UrlProblem.HOST: f"{_SHAPE} (its host is malformed)",
     UrlProblem.SCHEME: f"{_SHAPE} (it begins with another scheme, or it has no host)",
     UrlProblem.NO_HOST: f"{_SHAPE} (it has no host, or port 0)",
-    UrlProblem.OPTIONS: f"{_SHAPE} (it goes on behind the database; say the rest by other options)",
-    UrlProblem.DATABASE: "option 'url' ends with something that is no database number",
+    UrlProblem.OPTIONS: f"{_SHAPE} (it continues after the database; use other options for the "
+    "rest)",
+    UrlProblem.DATABASE: "option 'url' must end with a database number",
 }
 
 

@@ -29,8 +29,8 @@ def find_streams(connections: ServerConnections, options: ReadOptions) -> tuple[
     found = connections.persist(lambda: _scan_all(connections, pattern))
     if not found and not options.allow_missing:
         raise StreamMissing(
-            f"option 'streamPattern' is '{pattern}', and no stream fits it; set option"
-            " 'missingStream' to 'empty' if that is no error"
+            f"option 'streamPattern' is '{pattern}', and no stream matches; set option"
+            " 'missingStream' to 'empty' if this is expected"
         )
     return tuple(sorted(found))
 
@@ -107,7 +107,7 @@ def parse_stream_state(reply: list[Any]) -> StreamState:
     found = dict(zip(reply[::2], reply[1::2], strict=True))
     if not {b"entries-added", b"max-deleted-entry-id"} <= found.keys():
         raise ServerError(
-            "XINFO STREAM does not tell 'entries-added': Redis 7.0 or later is needed"
+            "XINFO STREAM does not return 'entries-added': Redis 7.0 or later is required"
         )
     return StreamState(
         length=found[b"length"],

@@ -97,7 +97,7 @@ def _column(rows: list[Row], field: pa.Field) -> pa.Array:
             # The parts of an ID go up to 2^64 - 1; the column 'id' has them exactly.
             return pa.array([v if v is None or v < 2**63 else None for v in values], field.type)
         raise BadValue(
-            f"column '{field.name}' ({field.type}) does not hold what Redis told of stream"
+            f"column '{field.name}' ({field.type}) cannot hold what Redis returned for stream"
             f" '{rows[0].get('stream')}': {error}; IDs whose parts are 2^63 or more need"
             " DECIMAL(20, 0), or the column 'id'"
         ) from error
@@ -232,7 +232,7 @@ class PendingReader(RowsReader):
             if len(page) < options.page_size:
                 return
             if start != "-" and parse_entry_id(page[-1][0]) <= parse_entry_id(start[1:]):
-                raise ServerError(f"XPENDING {stream} is answered with entries not asked for")
+                raise ServerError(f"XPENDING {stream} returned entries that were not requested")
             start = f"({page[-1][0].decode()}"
 
     def _row(self, stream: str, pending: list[Any]) -> Row:

@@ -19,10 +19,10 @@ _BLOCKS: Final = {
     *("section", "header", "footer", "div", "nav", "title", "article", "details"),
 }
 _REASSURING: Final = re.compile(
-    r"no entry needs a look|as they should be|none found:.*entries to look at", re.IGNORECASE
+    r"no entry needs attention|as they should be|none found:.*entries to check", re.IGNORECASE
 )
-# Such as `3 of 5 entries that users added (60 %) were acknowledged`.
-_ADDED: Final = re.compile(r"^(?:All )?(\d[\d ]*)(?: of \d[\d ]*)? entries that users added")
+# Such as `3 of 5 entries that producers added (60 %) were acknowledged`.
+_ADDED: Final = re.compile(r"^(?:All )?(\d[\d ]*)(?: of \d[\d ]*)? entries that producers added")
 _HEAD: Final = 10  # blocks of the top of the page
 
 

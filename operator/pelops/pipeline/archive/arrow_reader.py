@@ -59,7 +59,7 @@ class ArchiveFiles:
         if reported is None:
             file = self._find_file()
             problem = (
-                f"{root} holds no archive of this release: give"
+                f"{root} does not hold an archive of this release: give"
                 if file is None
                 else f"the archive path {root} cannot be used: {file} is a file. Give"
             )

@@ -50,7 +50,7 @@ def merge_closed_spans(run: PipelineRun, stream: str) -> list[str]:
         try:
             merge_span(storage, place, window_numbers(names))
         except PelopsError as error:
-            log.warning("small files of %s stay as they are: %s", stream, error)
+            log.warning("small files of %s were not merged: %s", stream, error)
             break
         merged.append(place.span)
     return merged

@@ -1,4 +1,4 @@
-"""What the footers of Parquet files tell without a job of Spark: how many rows, and which columns.
+"""Row counts and columns from the footers of Parquet files, without a job of Spark.
 
 A job costs a tenth of a second whatever it does; a footer is read in a millisecond.
 """

@@ -125,7 +125,7 @@ class HadoopFiles:
         """Give a file or directory another name, which nothing has. Raises RunOvertaken."""
         to = self._jvm.org.apache.hadoop.fs.Path(target)
         if not self._do(source, "rename", lambda files, place: bool(files.rename(place, to))):
-            raise RunOvertaken(f"{target} could not be put in place: another run works there")
+            raise RunOvertaken(f"{target} could not be written: another run works in this archive")
 
     def find_obstacle(self, path: str) -> str | None:
         """What lies where a directory would have to be; None when the path is one, or can be."""

@@ -129,7 +129,7 @@ class LocalFiles:
             except OSError as error:
                 if error.errno in _TAKEN or to.exists():
                     raise RunOvertaken(
-                        f"{target} could not be put in place: another run works there"
+                        f"{target} could not be written: another run works in this archive"
                     ) from error
                 raise
 
@@ -190,7 +190,9 @@ def _hint(error: OSError, path: str) -> str:
     """What the system's own words leave out, with the colon before it."""
     if error.errno == errno.EACCES:
         user = os.geteuid()
-        return f": give user {user}, as which this runs, the rights to read and write the archive"
+        return (
+            f": give user {user}, which runs this process, the rights to read and write the archive"
+        )
     obstacle = _find_obstacle(plain_path(path).parent) if error.errno == errno.ENOTDIR else None
     return "" if obstacle is None else f": {obstacle}"
 

@@ -69,9 +69,10 @@ class PreviousWindow:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         root = f"{self.work.place.root.rstrip('/')}/"
         sentence = (
-            f"the archive is damaged: what window {number - 1} left open may not be looked at "
-            f"again. Restore the files from a backup, remove all that the archive has of window "
-            f"{number}, and audit again. In the archive {str(found[0]).removeprefix(root)}{more}"
+            f"the archive is damaged: entries that window {number - 1} left open may be "
+            "missing in this audit. Restore the files from a backup, remove all archived files "
+            "of window "
+            f"{number}, and audit again. Damaged: {str(found[0]).removeprefix(root)}{more}"
         )
         return [AuditFinding(kind="archive-damaged", count=len(found), sentence=sentence)]
 

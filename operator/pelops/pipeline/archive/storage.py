@@ -130,9 +130,9 @@ class Storage:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise ArchiveUnusable(f"{path} holds no JSON: remove it, or its window") from error
+            raise ArchiveUnusable(f"{path} is not valid JSON: remove it, or its window") from error
         if not isinstance(found, dict):
-            raise ArchiveUnusable(f"{path} holds no JSON object: remove it, or its window")
+            raise ArchiveUnusable(f"{path} is not a JSON object: remove it, or its window")
         return found
 
     def read_text(self, path: str) -> str | None:
@@ -295,7 +295,7 @@ class Storage:
         """An object is removed only when it was copied: what is left to move is what is there."""
         names = self.list_files(directory)
         if not names and not self.exists(directory) and not self.exists(path):
-            raise ArchiveUnusable(f"{path} was removed while it was made")
+            raise ArchiveUnusable(f"{path} was removed while it was being written")
         self.make_directory(path)
         with ThreadPoolExecutor(_MOVED_AT_ONCE) as pool:
             ends = [(f"{directory}/{name}", f"{path}/{plain_name(name)}") for name in names]

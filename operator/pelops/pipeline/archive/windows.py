@@ -63,20 +63,20 @@ _TOLERANCE = 0.1
 
 
 def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
-    """Why the stream is not the one that was known, or not as far; None when it goes on."""
+    """Why the stream is another one, or shorter, than the known one; None when it continues."""
     if look.added < known.added or look.last_generated < known.at_id:
         return (
-            f"the stream went back from {known.added} entries added, the last {known.at_id}, to "
-            f"{look.added}, the last {look.last_generated}: it was deleted or flushed and made "
-            "anew, or a failover or a restored snapshot lost its end; what was added between "
-            "cannot be known"
+            f"the stream went back from {known.added} entries added (last ID {known.at_id}) to "
+            f"{look.added} (last ID {look.last_generated}); it was deleted or flushed and created "
+            "again, or a failover or a restored snapshot lost its end; which entries were added "
+            "in between is unknown"
         )
     added = look.added - known.added
     if look.first is not None and look.first > known.at_id and look.length > added:
         return (
-            f"the stream was deleted or flushed and made anew: {look.length} entries lie after "
-            f"{known.at_id}, and since then only {added} were added by its count; what else was "
-            "added between cannot be known"
+            f"the stream was deleted or flushed and created again: it holds {look.length} entries "
+            f"after {known.at_id}, but its counter grew by only {added} since then; which other "
+            "entries were added in between is unknown"
         )
     return None
 
@@ -101,34 +101,36 @@ def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) ->
     at = known.at_id
     if traces.is_same is False:
         return Replacement(
-            broken=f"the stream was replaced: its entry {at} is another one than was archived"
+            broken=f"the stream was replaced: its entry {at} differs from the archived one"
         )
     if traces.is_same or (look.added, look.last_generated) == (known.added, at):
         return Replacement()
     if look.max_deleted < traces.max_deleted:
         return Replacement(
-            broken="the stream was deleted or flushed and made anew: its max-deleted-entry-id went "
+            broken="the stream was deleted or flushed and created again: its "
+            "max-deleted-entry-id went "
             f"back from {traces.max_deleted} to {look.max_deleted}"
         )
     nothing_left = look.first is None or look.first > at
     if traces.was_there and not nothing_left and look.max_deleted < at:
         return Replacement(
-            broken=f"the stream was replaced: its entry {at} is gone, older ones are there, and "
-            "it was not deleted"
+            broken=f"the stream was replaced: its entry {at} is missing although it was not "
+            "deleted "
+            "and older entries exist"
         )
     if traces.ledger_is_left or not nothing_left:
         return Replacement()
     if traces.restarted and traces.began_empty:
         return Replacement(
-            broken="the server restarted without its data, and nothing that was archived is left "
-            "in the stream: what was added between cannot be known"
+            broken="the server restarted without its data, and the stream holds no archived entry: "
+            "which entries were added in between is unknown"
         )
     if look.length == look.added - known.added and (known.added or traces.ledger_is_left is None):
         return Replacement()  # exactly what was archived is gone: no other stream counts like that
     server = ", and another server process answers" if traces.restarted else ""
     return Replacement(
-        doubt=f"nothing that was archived is left in the stream{server}: it was trimmed beyond "
-        "that, or it was deleted and made anew; then what was added between is in no window"
+        doubt=f"the stream holds no archived entry{server}: it was trimmed beyond them, or it was "
+        "deleted and created again; then the entries added in between are in no window"
     )
 
 

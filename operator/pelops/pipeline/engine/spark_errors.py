@@ -35,26 +35,26 @@ _OF_STORES: Final = (
     ),
     (
         r"NoAuthWithAWSException|Unable to load credentials|No AWS Credentials",
-        "there are no credentials for the store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+        "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
         "or give the pod an identity",
     ),
     (
         r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken",
-        "the store does not know these credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)",
+        "the object store rejects these credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)",
     ),
-    (r"NoSuchBucket|UnknownStoreException", "the store has no such bucket"),
+    (r"NoSuchBucket|UnknownStoreException", "the object store has no such bucket"),
     (
         r"ConnectException|UnknownHostException|NoRouteToHost|NoHttpResponse|SocketException"
         r"|SocketTimeout|ConnectTimeout|ConnectionClosed",
-        "the store cannot be reached",
+        "the object store cannot be reached",
     ),
     (
         r"Status Code: 400|Status Code: 301",
-        "the store does not take the request: its region may be another (PELOPS_AUDIT_S3_REGION)",
+        "the object store rejects the request: its region may differ (PELOPS_AUDIT_S3_REGION)",
     ),
     (
         r"AccessDenied|Status Code: 403",
-        "the store does not allow it to these credentials (AWS_ACCESS_KEY_ID, "
+        "the object store denies access to these credentials (AWS_ACCESS_KEY_ID, "
         "AWS_SECRET_ACCESS_KEY)",
     ),
 )
@@ -86,7 +86,7 @@ def _of_spark(*names: str) -> tuple[type[Exception], ...]:
 def explain_failure(error: Exception, path: str) -> PelopsError:
     """What to raise in place of a failed write of `path`."""
     if isinstance(error, RedisStreamsError):
-        return StageFailed(f"{path} could not be made: {type(error).__name__}: {error}")
+        return StageFailed(f"{path} could not be written: {type(error).__name__}: {error}")
     text = _text(error)
     meaning = _meaning(text)
     if meaning is not None:
@@ -96,9 +96,9 @@ def explain_failure(error: Exception, path: str) -> PelopsError:
         return ArchiveUnusable(f"cannot write {path}: {full.group(0).strip()[:_LONGEST]}")
     worker = _OF_WORKER.search(text)
     reported = (
-        worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason told")
+        worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason given")
     )
-    return StageFailed(f"{path} could not be made: {reported[:_LONGEST]}")
+    return StageFailed(f"{path} could not be written: {reported[:_LONGEST]}")
 
 
 def explain_storage(error: Py4JJavaError) -> str:

@@ -220,7 +220,7 @@ def describe_tasks(context: SparkContext) -> str | None:
     if not running:
         return None
     done = sum(stage.numCompletedTasks for stage in running)
-    return f"working: {done} of {sum(stage.numTasks for stage in running)} tasks of this step done"
+    return f"running: {done} of {sum(stage.numTasks for stage in running)} tasks of this step done"
 
 
 _CANCEL_EVERY_S: Final = 0.2
@@ -238,7 +238,7 @@ def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
         try:
             return answer.result()
         except KeyboardInterrupt:
-            log.warning("interrupted: ending what runs")
+            log.warning("interrupted: canceling running jobs")
             _end_jobs(session, answer)
             raise
 

@@ -114,7 +114,8 @@ def read_manifest(directory: Path) -> tuple[ListedFile, ...]:
     if len(found) != 1:
         what = "no manifest" if not found else "several manifests"
         raise EvidenceUnusable(
-            f"{directory} holds {what}; name the directory that the server's appenddirname names"
+            f"{directory} holds {what}; give the directory that the server's setting "
+            "appenddirname names"
         )
     return tuple(_parse_lines(found[0].read_text(errors="surrogateescape")))
 
@@ -165,7 +166,7 @@ def _parse_lines(text: str) -> Iterator[ListedFile]:
         words = shlex.split(line)
         fields = dict(zip(words[::2], words[1::2], strict=False))
         if not fields.get("seq", "").isdigit() or "file" not in fields or "type" not in fields:
-            raise EvidenceUnusable(f"the manifest holds a line that nobody knows: {line!r}")
+            raise EvidenceUnusable(f"the manifest holds an unknown line: {line!r}")
         yield ListedFile(name=fields["file"], number=int(fields["seq"]), kind=fields["type"])
 
 
@@ -243,7 +244,7 @@ def _drain(reader: hiredis.Reader) -> Iterator[Command]:
     gets = reader.gets
     while (command := gets(False)) is not _NOTHING:
         if type(command) is not list or not command or type(command[0]) is not bytes:
-            raise EvidenceUnusable(f"{_shown(command)} is no command")
+            raise EvidenceUnusable(f"{_shown(command)} is not a command")
         yield command
 
 

@@ -94,7 +94,7 @@ def read_evidence(source: EvidenceLocation, groups: Sequence[GroupKeys]) -> File
                 except (ValueError, IndexError) as error:
                     # Neither arguments nor the error's own words: they may hold a payload.
                     raise EvidenceUnusable(
-                        f"{file.name} holds what no server writes: {_name_of(act[0])} "
+                        f"{file.name} holds a command that no server writes: {_name_of(act[0])} "
                         f"({type(error).__name__})"
                     ) from None
     return FileEvidence(

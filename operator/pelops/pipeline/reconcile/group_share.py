@@ -1,4 +1,4 @@
-"""The part of a window that a group owes: all after the position that it began with.
+"""The part of a window that a group must process: all after its first position.
 
 A group that starts at the end of its stream was never given what was there before. Such entries are
 no part of what was produced for it, so its window begins where the group does.

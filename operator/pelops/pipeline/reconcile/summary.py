@@ -61,22 +61,23 @@ _WORDS: Final = {
 }
 _FINDINGS: Final = {
     EntryStatus.STUCK: "{entries} {are} pending for longer than the limit",
-    EntryStatus.DEAD_LETTERED: "{entries} {were} given up and {lie} among the dead letters",
+    EntryStatus.DEAD_LETTERED: "{entries} {were} moved to the dead-letter stream",
     EntryStatus.PAYLOAD_GONE: "{entries} lost {their} {bodies} before an acknowledgement, by XDEL "
-    "or trimming: workers that did not hold {them} by then cannot process {them}",
+    "or trimming: workers that had not received {them} before cannot process {them}",
     EntryStatus.LOST: "{entries} {are} lost: {how}",
-    EntryStatus.INDETERMINATE: "nothing tells whether {entries} {were} acknowledged",
+    EntryStatus.INDETERMINATE: "no record shows whether {entries} {were} acknowledged",
 }
 
 
 # How entries are lost; of those without a record the operator counted them in a gap.
 _HOW: Final = {
-    Why.DROPPED: "{n} {were} delivered, and dropped without an acknowledgement: {their} consumer "
+    Why.DROPPED: "{n} {were} delivered, and removed without an acknowledgement: {their} consumer "
     "or group was deleted, or a claim found no body",
-    Why.SKIPPED: "{n} {were} passed without a delivery: the group's position was moved, or {they} "
-    "{were} gone by then",
+    Why.SKIPPED: "{n} {were} skipped without a delivery: the group's position was moved past "
+    "{them}, or "
+    "{they} {were} deleted first",
 }
-_GONE: Final = "{n} {were} gone before {they} {were} delivered"
+_GONE: Final = "{n} {were} trimmed or deleted before {they} {were} delivered"
 
 
 _SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
@@ -170,26 +171,28 @@ def _limits_of_evidence(evidence: EvidenceKind) -> Iterator[str]:
     if evidence is not EvidenceKind.AOF:
         yield (
             "Redis keeps no record of acknowledgements: an entry that was delivered and is no "
-            "longer pending counts as acknowledged. A consumer deleted by hand takes its pending "
-            "entries with it unseen."
+            "longer pending counts as acknowledged. Pending entries of a consumer that is "
+            "deleted by hand disappear without a record."
         )
         yield (
-            "That a group's position was set by hand, past entries that were never delivered, "
-            "shows only until the group has read up to the end of the stream: then they count as "
-            "acknowledged."
+            "When a group's position is set by hand past entries that were never delivered, this "
+            "shows only until the group reads to the end of the stream. After that, those entries "
+            "count as acknowledged."
         )
     if evidence is EvidenceKind.NONE:
         yield (
-            "Without the operator's ledger nobody says which entries were dead-lettered, requeued "
-            "or released: such entries count as acknowledged, and their copies as new ones."
+            "Without the operator's ledger, no record shows which entries were dead-lettered, "
+            "requeued or released: such entries count as acknowledged, and their copies as new "
+            "entries."
         )
         yield (
-            "Without the operator nobody watched between two audits: what was trimmed after it was "
-            "archived and before the next audit, and was not delivered by then, is indeterminate."
+            "Without the operator, no observations exist between two audits: an entry that was "
+            "trimmed after it was archived, and not delivered before the next audit, is "
+            "indeterminate."
         )
         yield (
-            "The same holds for where a group was created: what was added before counts as "
-            "acknowledged once it has read up to the end of the stream."
+            "The same holds for the position at which a group was created: earlier entries count "
+            "as acknowledged once the group has read to the end of the stream."
         )
 
 
@@ -198,22 +201,25 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
         yield f"{_removed_before(grounds.removed_before)} They are in no window."
     if grounds.position_doubt is not None:
         yield (
-            f"What lies below the group's position may never have been delivered: "
-            f"{grounds.position_doubt}. Without other evidence it is indeterminate."
+            f"Entries below the group's position may never have been delivered: "
+            f"{grounds.position_doubt}. Without other evidence they are indeterminate."
         )
     elif not grounds.has_position:
-        yield "The group's position did not hold still: what rests on it is indeterminate."
+        yield (
+            "The group's position changed during the audit: entries that depend on it are "
+            "indeterminate."
+        )
     if not grounds.has_hashes:
         yield "The payloads were not hashed: duplicates are found by root and business key only."
     if grounds.lacks_key:
         yield (
-            "The window was planned without a business key, by an earlier run: it was not compared "
-            "with the tables of what was sent or had an effect."
+            "An earlier run planned the window without a business key: it was not compared with "
+            "the tables of sent entries and of effects."
         )
     if grounds.audited_from:
         yield (
-            f"This group is audited from window {grounds.audited_from} on: its entries of the "
-            "windows before have no status."
+            f"This group is audited from window {grounds.audited_from} on: its entries in earlier "
+            "windows have no status."
         )
 
 
@@ -248,9 +254,9 @@ def _of_dropped(facts: GroupFacts) -> Iterator[AuditFinding]:
     yield from _counted(
         "pending-dropped",
         facts.dropped,
-        "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: what "
-        "was not acknowledged by then is not delivered again. Which ones is not known: "
-        "compare with what their processing leaves behind, or audit with append-only files",
+        "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: entries "
+        "that were not acknowledged before are not delivered again. Their IDs are unknown: "
+        "compare with the effects of processing, or audit with append-only files",
     )
 
 
@@ -283,11 +289,8 @@ def _of_removed(facts: GroupFacts) -> Iterator[AuditFinding]:
 
 def _removed_before(count: int) -> str:
     entries = "1 entry was" if count == 1 else f"{count} entries were"
-    them = "it" if count == 1 else "them"
-    return (
-        f"{entries} added and removed before the first archive, and nothing tells what became of "
-        f"{them}."
-    )
+    their = "its" if count == 1 else "their"
+    return f"{entries} added and removed before the first archive; {their} outcome is unknown."
 
 
 def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
@@ -300,7 +303,7 @@ def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
     yield from _counted(
         "payload-gone-earlier",
         facts.bodiless_earlier,
-        "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
+        "{entries} of earlier windows {are} pending, and {their} {bodies} {are} deleted",
     )
     for status in _SETTLED_BADLY:
         yield from _counted(
@@ -378,7 +381,7 @@ def find_violations(counted: Counted, snapshot: Snapshot) -> Iterator[AuditFindi
         yield AuditFinding(
             kind="counters-contradict",
             count=counted.archived - produced,
-            sentence=f"{counted.archived} entries were read where entries-added grew by "
+            sentence=f"{counted.archived} entries were read, but entries-added grew by "
             f"{produced}: the stream's counters were set by hand (XSETID), or it was restored",
         )
     total = sum(counted.counts.values())
@@ -386,7 +389,7 @@ def find_violations(counted: Counted, snapshot: Snapshot) -> Iterator[AuditFindi
         yield AuditFinding(
             kind="unbalanced",
             count=abs(total - produced),
-            sentence=f"{total} entries have a status and {produced} were produced",
+            sentence=f"{total} entries have a status, but {produced} were produced",
         )
     before = snapshot.before
     if before is not None and before.pending < 0:
@@ -395,8 +398,8 @@ def find_violations(counted: Counted, snapshot: Snapshot) -> Iterator[AuditFindi
         yield AuditFinding(
             kind="position-ahead",
             count=1,
-            sentence=f"the group's position {before.position} lies beyond the end of the stream "
-            f"{snapshot.stream.last_generated}: what is added below it is never delivered",
+            sentence=f"the group's position {before.position} is beyond the end of the stream "
+            f"{snapshot.stream.last_generated}: entries added below it are never delivered",
         )
 
 

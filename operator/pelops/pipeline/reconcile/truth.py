@@ -77,7 +77,7 @@ def _reason(error: Py4JJavaError | PySparkException) -> str:
     reported = next(iter(str(java.toString() if java else error).strip().splitlines()), "")
     if "No suitable driver" in reported or "ClassNotFoundException" in reported:
         return (
-            f"{reported}; the jar of its JDBC driver must be on Java's class path: spark-submit "
+            f"{reported}; add the jar of its JDBC driver to Java's class path: spark-submit "
             "--jars,"
             " or PYSPARK_SUBMIT_ARGS='--jars <jar> pyspark-shell'"
         )
@@ -127,7 +127,7 @@ def _check_entries(work: WindowWork, numbers: Sequence[int]) -> None:
             storage, place.part, "entries", read_marker(storage, place, "entries")
         ):
             raise ArchiveUnusable(
-                f"{one}: its entries would count as sent and never arrived; restore it, or run "
+                f"{one}: its entries would count as sent but never arrived; restore it, or run "
                 "without --sent"
             )
 

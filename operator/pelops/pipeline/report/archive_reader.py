@@ -74,8 +74,9 @@ _OF_ENTRY: Final = {
 }  # fmt: skip
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
-    Why.PASSED_MEANWHILE: "Delivered while the audit looked, and gone after it.",
-    Why.CONSUMER_DELETED: "Delivered about when a consumer was deleted that had entries pending.",
+    Why.PASSED_MEANWHILE: "Delivered during the audit, and no longer pending after it.",
+    Why.CONSUMER_DELETED: "Delivered at about the time at which a consumer with pending entries "
+    "was deleted.",
     Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
 }
 
@@ -175,7 +176,7 @@ def read_indeterminate(run: PipelineRun, place: WindowPlace, group: str) -> list
         Unproven(
             why=row["why"],
             entries=row["count"],
-            sentence=_INDETERMINATE.get(row["why"], "Nothing shows what became of them."),
+            sentence=_INDETERMINATE.get(row["why"], "No record shows their outcome."),
         )
         for row in counted
     ]
@@ -353,7 +354,7 @@ def _not_audited(run: PipelineRun, place: WindowPlace) -> Iterator[Unproven]:
         yield Unproven(
             why="not-audited",
             entries=None,
-            sentence=f"{which} not audited for this group yet: this report ends before.",
+            sentence=f"{which} not audited for this group yet: this report ends before it.",
         )
 
 
@@ -380,8 +381,12 @@ def _spreads(times: Mapping[str, Any]) -> Iterator[Spread]:
 
 def _comparisons(audit: Mapping[str, Any]) -> Iterator[Comparison]:
     reported = {
-        "never-arrived": ("sent", "never_arrived", "Sent by your table, and in no entry."),
-        "without-effect": ("effects", "without_effect", "Acknowledged, and not in your table."),
+        "never-arrived": (
+            "sent",
+            "never_arrived",
+            "Sent according to your table, but not in the stream.",
+        ),
+        "without-effect": ("effects", "without_effect", "Acknowledged, but not in your table."),
     }
     for kind, (part, name, sentence) in reported.items():
         if part in audit:

@@ -38,7 +38,7 @@ _SOURCES: Final = {
 _CHECKED: Final = {
     "produced": "Produced, and with a status",
     "pending": "Pending in Redis, and open in the archive",
-    "open": "Left open by the window before, and looked at again",
+    "open": "Left open by the previous window, and audited again",
     "roots": "Added by users, and with an outcome",
     "requeued": "Requeued, and followed to the last copy",
 }
@@ -129,14 +129,14 @@ def describe_archive(summary: AuditSummary) -> str:
         were = "was" if missing == 1 else "were"
         return (
             f"behind trimming: {count_entries(missing)} of this window {were} removed before they "
-            "could be archived; audit more often, or retain more"
+            "could be archived; audit more often, or keep more entries in the stream"
         )
     if margin is None or margin >= 1:
         return "complete: nothing of this window was removed before it was archived"
     if margin < 0:
         return (
             "behind trimming when this run began: entries were removed before they could be "
-            "archived; audit more often, or retain more"
+            "archived; audit more often, or keep more entries in the stream"
         )
     room = show_share(round(1000 * margin), 1000)
     return f"complete; when this run began, {room} of what the stream held was archived already"
@@ -188,7 +188,7 @@ def describe_attempts(cluster: Cluster) -> str:
 
 
 def _balance(group: GroupReport) -> ReportPart:
-    gist = f"what became of {count_entries(group.summary.produced)}"
+    gist = f"outcome of {count_entries(group.summary.produced)}"
     return ReportPart(name="balance", title="Balance", gist=gist)
 
 
@@ -224,9 +224,9 @@ def _exceptions(group: GroupReport) -> ReportPart:
         gist += f", the worst {show_count(listed)} listed" if listed > 1 else ", the worst listed"
     return ReportPart(
         name="entries",
-        title="Entries to look at",
+        title="Entries to check",
         gist=gist,
-        nothing="entries to look at",
+        nothing="entries to check",
         is_shown=bool(unlisted or count),
         is_unseen=found is None,
     )
@@ -261,7 +261,7 @@ def _comparisons(group: GroupReport) -> ReportPart | None:
     if not group.comparisons:
         return None
     gist = count_of(sum(one.count for one in group.comparisons), "difference")
-    return ReportPart(name="compared", title="Compared with your own table", gist=gist)
+    return ReportPart(name="compared", title="Compared with your table", gist=gist)
 
 
 def _time(group: GroupReport) -> ReportPart:
@@ -287,7 +287,7 @@ def _windows(group: GroupReport) -> ReportPart | None:
 def _progress(counts: Mapping[EntryStatus, int], whole: int, *, is_roots: bool) -> str:
     done = sum(counts.get(status, 0) for status in ACKNOWLEDGED)
     what = count_of(whole, "entry", "entries")
-    users = " that users added" if is_roots else ""
+    users = " that producers added" if is_roots else ""
     if done == whole:
         were = "The one entry" if whole == 1 else f"All {what}"
         return f"{were}{users} {'was' if whole == 1 else 'were'} acknowledged."
@@ -301,11 +301,11 @@ def _progress(counts: Mapping[EntryStatus, int], whole: int, *, is_roots: bool) 
     ]
     if moving:
         names = ", ".join(f"{show_count(n)} {word}" for word, n in on_way.items() if n)
-        reported.append(f"{count_of(moving, 'is', 'are')} on the way ({names})")
+        reported.append(f"{count_of(moving, 'is', 'are')} in progress ({names})")
     if unknown:
         reported.append(f"{count_of(unknown, 'is', 'are')} indeterminate")
     if look:
-        reported.append(f"{count_of(look, 'needs', 'need')} a look")
+        reported.append(f"{count_of(look, 'needs', 'need')} attention")
     return f"{'; '.join(reported)}."
 
 

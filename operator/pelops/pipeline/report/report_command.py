@@ -90,7 +90,7 @@ def _write(
     Every report is replaced as a whole, so that it is safe to repeat.
     """
     if must_find and not any(map(partial(_is_audited, run), chain.from_iterable(found.values()))):
-        raise WrongPipelineSettings(f"nothing of this was audited into {run.settings.archive}")
+        raise WrongPipelineSettings(f"{run.settings.archive} has no audit of this stream and group")
     groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
     for stream, gathered in groups.items():
         if gathered:
@@ -148,7 +148,7 @@ def _read_others(
             try:
                 lines += read_lines(text, page_of(name))
             except InvalidSpec as error:
-                log.warning("%s is left out of the report of all streams: %s", path, error)
+                log.warning("the report of all streams does not include %s: %s", path, error)
                 unread.append(path)
     return tuple(lines), tuple(unread)
 
@@ -181,7 +181,7 @@ def _gather(run: PipelineRun, stream: str, targets: Sequence[AuditTarget]) -> li
         if group is not None:
             found.append(group)
         elif target.group in mine:
-            log.warning("%s / %s was not audited yet", target.stream, target.group)
+            log.warning("%s / %s has not been audited", target.stream, target.group)
     return found
 
 
@@ -194,6 +194,6 @@ def _letters(run: PipelineRun, target: AuditTarget) -> DeadLetters | None:
     try:
         triage, plan = triage_target(run, target)
     except RedisStreamsError as error:
-        log.warning("dead letters of %s were not looked at: %s", target.group, error)
+        log.warning("dead letters of %s were not read: %s", target.group, error)
         return None
     return DeadLetters(count=triage.letters, clusters=triage.clusters, plan=plan)

@@ -144,14 +144,16 @@ class SummaryJson(JsonPart):
     counts: Counts
     open: Count
     lost_earlier: Count = Field(
-        description="Entries of earlier windows that were undelivered then and are lost since."
+        description="Number of entries of earlier windows that were undelivered then and are "
+        "lost now."
     )
     stuck_earlier: Count = Field(
-        description="Entries of earlier windows that are pending for longer than the limit."
+        description="Number of entries of earlier windows that are pending for longer than the "
+        "limit."
     )
     findings: tuple[AuditFindingJson, ...]
     verdict: AuditVerdict
-    certainty: Certainty = Field(description="What the acknowledgements rest on.")
+    certainty: Certainty = Field(description="Certainty of the acknowledgements.")
     sentence: str
     oldest_stuck_s: float | None
     time_to_recovery_ms: RecoveryTimesJson | None
@@ -163,11 +165,11 @@ RenderedSummary = Annotated[SummaryJson, BeforeValidator(_to_summary)]
 
 
 class FindingJson(JsonPart):
-    """Something to look at, from any table of the audit."""
+    """A finding, from any table of the audit."""
 
     severity: Severity
     kind: str = Field(
-        description="A word for programs. The suffix says where it belongs: `-later`, earlier "
+        description="A name for programs. The suffix is the origin: `-later`, earlier "
         "windows and settled since; `-earlier`, earlier windows and still open; `-copies`, the "
         "group's retry stream; `-before`, as earlier windows found it."
     )
@@ -180,7 +182,7 @@ class VerdictJson(JsonPart):
 
     verdict: AuditVerdict
     certainty: Certainty | None = Field(
-        default=None, description="What `balanced` rests on; null for every other verdict."
+        default=None, description="Certainty of `balanced`; null for every other verdict."
     )
     sentence: str
 
@@ -298,7 +300,7 @@ class ClusterJson(JsonPart):
     last_seen_ms: int
     consumers: Count
     retries: tuple[Count, ...] = Field(
-        description="Letters by their number of failed attempts: 0, 1, 2 ...; the last place "
+        description="Dead letters by their number of failed attempts: 0, 1, 2 ...; the last place "
         "counts this many and more."
     )
     returned: Count
@@ -416,7 +418,7 @@ class ReportJson(VerdictJson):
     )
     groups: tuple[GroupJson, ...]
     others: tuple[LineJson, ...] = Field(
-        description="Groups of the archive that this run did not look at."
+        description="Groups of the archive that this run did not audit."
     )
     unread: tuple[str, ...] = Field(description="Reports of the archive that could not be read.")
 

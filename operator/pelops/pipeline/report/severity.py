@@ -1,4 +1,4 @@
-"""What needs a look, decided once: every list, colour, badge and tick of a report comes from here.
+"""Decides once what needs attention: every list, color, badge and tick of a report uses it.
 
 Findings come from all tables of an audit: the summary, the entries that were kept one by one (of
 this window, of earlier ones, of the retry stream, archived or not), the dead letters that are there
@@ -271,7 +271,9 @@ def _of_tables(group: GroupReport) -> Iterator[ReportFinding]:
     listed = 0 if group.exceptions is None else group.exceptions.count
     known = sum(count for counts in tables.values() for count in counts.values())
     if listed > known and not any(count for _, count in _counted(group.summary)):
-        yield _make("entries-to-look-at", listed, f"{count_entries(listed)} were kept for a look.")
+        yield _make(
+            "entries-to-look-at", listed, f"{count_entries(listed)} were kept for inspection."
+        )
 
 
 _SCOPE_OF: Final = {
@@ -413,7 +415,7 @@ def _sentence_of_many(lines: Sequence[GroupLine]) -> str:
         parts.insert(0, f"{show_count(failing)} not accounted for")
     needs = "needs" if len(found) == 1 else "need"
     reported = f": {_join(parts)}" if parts else ""
-    return f"{head}. {count_of(len(found), 'group')} {needs} a look{reported}."
+    return f"{head}. {count_of(len(found), 'group')} {needs} attention{reported}."
 
 
 def _well(lines: Sequence[GroupLine]) -> str:

@@ -1,4 +1,4 @@
-"""Words for people: names and meanings of statuses and verdicts, numbers, times, and foreign texts.
+"""Texts of the report: names and meanings of statuses and verdicts, numbers, times, payloads.
 
 Foreign texts come from payloads, names and errors. Characters that are invisible or change the
 direction of the text (control characters, bidirectional marks, half of a surrogate pair) are
@@ -31,28 +31,28 @@ TITLES: Final = {
 MEANINGS: Final = {
     EntryStatus.ACKNOWLEDGED_PROVEN: "an append-only file of Redis shows it",
     EntryStatus.ACKNOWLEDGED_INFERRED: "delivered, and no longer pending",
-    EntryStatus.IN_FLIGHT: "delivered recently, and held by a consumer",
-    EntryStatus.UNDELIVERED: "in the stream, not yet given to the group",
+    EntryStatus.IN_FLIGHT: "delivered recently, and pending at a consumer",
+    EntryStatus.UNDELIVERED: "in the stream, not delivered to the group yet",
     EntryStatus.REQUEUED: "added again as a copy, which has its own status",
     EntryStatus.STUCK: "pending for longer than the limit",
-    EntryStatus.DEAD_LETTERED: "given up, and kept in the dead-letter stream with its reason",
+    EntryStatus.DEAD_LETTERED: "moved to the dead-letter stream, with its reason",
     EntryStatus.PAYLOAD_GONE: "its body was trimmed or deleted while it was pending",
     EntryStatus.INDETERMINATE: "no record shows whether it was acknowledged",
-    EntryStatus.LOST: "gone, and proven never to have been acknowledged",
+    EntryStatus.LOST: "deleted or trimmed, and proven never to have been acknowledged",
 }
 
 # What decided, in the words of `pelops.policy.audit.classification.Why`.
 REASONS: Final = {
-    "ledger": "the operator did it, says the ledger",
+    "ledger": "recorded in the operator's ledger",
     "pending": "pending for longer than the limit",
     "body-gone": "pending, and trimmed or deleted",
     "gone-undelivered": "trimmed or deleted before it was delivered",
     "position-in-doubt": "the group's position was moved by hand, went back, or is new",
-    "passed-meanwhile": "delivered while the audit ran, and gone afterwards",
-    "dropped": "its pending record went with a deleted consumer or group",
+    "passed-meanwhile": "delivered during the audit, and no longer pending after it",
+    "dropped": "removed from the PEL with a deleted consumer or group",
     "skipped": "the group's position was moved past it",
     "consumer-deleted": "pending until its consumer was deleted",
-    "loss-seen": "the operator recorded its loss",
+    "loss-seen": "recorded by the operator as lost",
     "trimmed-meanwhile": "trimmed or delivered first: no record shows which",
 }
 

@@ -81,8 +81,9 @@ class Rejecting:
         """It would be copied within Redis: it stays pending, and recovery reports it."""
         self._disown([entry])
         log.error(
-            "%r has %d bytes, more than PELOPS_MAX_ENTRY_BYTES (%d): it is given up (%s) and stays "
-            "pending, since a dead letter would be a copy of it",
+            "%r has %d bytes, more than PELOPS_MAX_ENTRY_BYTES (%d): no dead letter is written "
+            "for it "
+            "(reason %s) and it stays pending. Raise the limit, or acknowledge the entry",
             *(entry, entry.size, self._most_bytes, why.reason),
         )
 
@@ -90,6 +91,6 @@ class Rejecting:
         if ours:
             self._in_flight.settle([entry])
             self._observer.rejected(entry, why.reason)
-            log.warning("%r: dead letter, %s", entry, why.reason)
+            log.warning("%r: moved to the dead-letter stream, reason %s", entry, why.reason)
         else:
             self._disown([entry])

@@ -216,8 +216,8 @@ class Digesting:
     def _doubt(self, missing: int) -> None:
         if missing > 0 and not self.repeats:
             log.warning(
-                "%d acknowledged entries were not pending any more: moved or acknowledged by hand, "
-                "or another process uses the same consumer name",
+                "%d acknowledged entries were no longer pending: they were claimed or acknowledged "
+                "elsewhere, or another process uses the same consumer name",
                 missing,
             )
 
@@ -325,7 +325,11 @@ class Exchanging:
         if limit_s is None or not self._in_flight.running:
             return
         for entry in self._in_flight.overdue(now_s - 2 * limit_s):
-            log.error("%r: its handler goes on after it was cancelled; it is let go", entry)
+            log.error(
+                "%r: the handler still runs after its cancellation; its slot and entry are "
+                "released",
+                entry,
+            )
             self._in_flight.let_go(entry)
             self._wake_slots()
         for entry in self._in_flight.overdue(now_s - limit_s):
@@ -431,7 +435,7 @@ class Exchanging:
                 continue
             entry.cancelled_for = entry.cancelled_for or "disowned"
             task = self._in_flight.disown(entry)
-            log.warning("%r: another worker has it by now", entry)
+            log.warning("%r: the entry now belongs to another consumer", entry)
             self._observer.disowned(entry)
             if task is not None:
                 tasks[entry] = task

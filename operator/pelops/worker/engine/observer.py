@@ -1,4 +1,4 @@
-"""What a worker tells about itself while it works. Metrics are made from it."""
+"""Events of a worker, for metrics and for applications."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from pelops.worker.entry import Entry
 
 
 class Observer:
-    """Told what happens, once for many entries; does nothing by itself.
+    """Receives the events of a worker, one call for many entries. The base class ignores them.
 
-    Called within the event loop, often: an implementation must be quick and must not raise.
+    Methods are called often and in the event loop: they must be quick and must not raise.
     """
 
     def finished(self, entries: Sequence[Entry], seconds: Sequence[float]) -> None:
-        """These were handled well; `seconds` each took, in the same order."""
+        """Handlers succeeded; `seconds` has the duration of each, in the same order."""
 
     def failed(self, entry: Entry, seconds: float, error: BaseException) -> None:
-        """The handler raised; whether it is retried or rejected is reported separately."""
+        """The handler raised. `retried` or `rejected` follows."""
 
     def retried(self, entry: Entry, wait_s: float) -> None:
-        """It will run here once more."""
+        """The entry is retried in this worker after `wait_s` seconds."""
 
     def rejected(self, entry: Entry, reason: str) -> None:
-        """It is a dead letter now."""
+        """The entry was moved to the dead-letter stream."""
 
     def disowned(self, entry: Entry) -> None:
-        """It belongs to another worker by now."""
+        """The entry now belongs to another consumer."""
 
     def acknowledged(self, sent: int, pending: int) -> None:
-        """So many acknowledgements went out, of which so many had been pending."""
+        """`sent` acknowledgements were sent; `pending` of the entries were still pending."""
 
     def received(self, entries: int, reclaimed: int) -> None:
-        """So many came, of which so many had been another worker's."""
+        """`entries` were delivered; `reclaimed` of them had been delivered before."""
 
     def in_flight(self, running: int, waiting: int) -> None:
-        """How many run now, and how many wait for their turn or for their backoff."""
+        """Number of running handlers, and of entries that wait for a slot or a backoff."""
 
     def refused(self, what: str, error: BaseException) -> None:
-        """Redis did not do `what`: read, exchange or reject."""
+        """Redis did not execute `what`: read, exchange or reject."""
 
     def blocked(self, seconds: float) -> None:
-        """The event loop stood still for so long, and was spoken for. Called from a thread."""
+        """The event loop is blocked for `seconds`. Called from another thread."""

@@ -32,7 +32,7 @@ from pelops.worker.server.adapter import GroupAdapter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a failed entry is tried again, and after what time.
+    """Number of retries of a failed entry, and the backoff before each.
 
     The n-th failure waits `initial_s * factor ** (n - 1)`, at most `max_s`: 1, 2, 4 s by default.
     """
@@ -45,7 +45,7 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         numbers = (self.max_retries, self.initial_s, self.factor, self.max_s)
         if not all(0 <= number < math.inf for number in numbers):
-            raise ValueError(f"a retry policy has finite numbers, 0 or more: {self}")
+            raise ValueError(f"a retry policy takes finite numbers, 0 or more, not {self}")
 
     def wait_s(self, failures: int) -> float:
         """How long an entry waits after so many failures, the first one included."""
@@ -136,7 +136,10 @@ class _Runs:
     async def run(self, entry: Entry, handle: Callable[[Any], Awaitable[Any]], given: Any) -> Any:
         crashes = await self._begin(entry)
         if crashes >= self._max_crashes:
-            raise Reject(MAX_RETRIES, f"{crashes} processes ended while it ran alone")
+            raise Reject(
+                MAX_RETRIES,
+                f"{crashes} worker processes ended while they ran this entry in isolation",
+            )
         try:
             outcome = await handle(given)
         except GeneratorExit:  # the loop is being closed: there is no waiting any more
@@ -151,11 +154,19 @@ class _Runs:
         try:
             return await self._adapter.begin_isolated(entry.raw_id) - 1
         except RedisError as error:
-            log.warning("%r: it runs uncounted: %s", entry, type(error).__name__)
+            log.warning(
+                "%r: this run could not be recorded, so a crash is not counted: %s",
+                entry,
+                type(error).__name__,
+            )
             return 0
 
     async def _end(self, entry: Entry) -> None:
         try:
             await self._adapter.end_isolated(entry.raw_id)
         except RedisError as error:
-            log.warning("%r: its run stays counted: %s", entry, type(error).__name__)
+            log.warning(
+                "%r: the record of this run could not be removed, so it counts as a crash: %s",
+                entry,
+                type(error).__name__,
+            )

@@ -67,13 +67,13 @@ class Complaints:
         if former is not None and former.about == about and now_s - former.at_s < _AGAIN_S:
             said.at_s = former.at_s
         else:
-            log.warning("%s: %s; trying on", what, said.why)
+            log.warning("%s: %s; retrying", what, said.why)
         self._said[what] = said
 
     def end(self, what: str) -> None:
         """Redis does it."""
         if self._said.pop(what, None) is not None:
-            log.info("%s: works again", what)
+            log.info("%s: succeeded after an error", what)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A thread that speaks for an event loop which a handler keeps from running.
+"""A thread that refreshes entries while a handler blocks the event loop.
 
 The entries of a blocked loop are refreshed over a connection of the thread's own, for a bounded
 time: what has stood still for longer is no better than dead, and others may have its entries.
@@ -56,13 +56,13 @@ class Watchdog:
 
     @property
     def blocked_s(self) -> float:
-        """How long the loop has stood still; 0 if it has not for long."""
+        """Seconds for which the loop has been blocked; 0 for a short time."""
         still_s = self._clock() - self._looked_s
         return still_s if still_s > self._idle_s * REFRESH_AT + 1 else 0.0
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the loop has stood still for too long to be spoken for."""
+        """Whether the loop has been blocked for too long to refresh its entries."""
         return self.blocked_s > self._spoken_for_s
 
     def _run(self) -> None:
@@ -74,13 +74,18 @@ class Watchdog:
                 self._speak(still_s)
             elif self._said_s < self._spoken_for_s:
                 self._said_s = still_s
-                log.error("the event loop stands still for %.0f s: given up", still_s)
+                log.error(
+                    "the event loop is blocked for %.0f s: its entries are no longer refreshed, "
+                    "and /livez fails",
+                    still_s,
+                )
 
     def _speak(self, still_s: float) -> None:
         if not self._said_s:
             log.error(
-                "the event loop stands still for %.0f s: a handler keeps it; its entries are "
-                "refreshed for %.0f s at most",
+                "the event loop is blocked for %.0f s by a handler: a thread refreshes its "
+                "entries, "
+                "for %.0f s at most",
                 still_s,
                 self._spoken_for_s,
             )
@@ -92,7 +97,11 @@ class Watchdog:
             if due:
                 asyncio.run(self._refresh(due))
         except (PelopsError, OSError, RuntimeError) as error:  # the holding changed meanwhile
-            log.warning("refreshing for a blocked loop: %s: %s", type(error).__name__, error)
+            log.warning(
+                "cannot refresh entries while the event loop is blocked: %s: %s",
+                type(error).__name__,
+                error,
+            )
 
     async def _refresh(self, due: list[Entry]) -> None:
         adapter = self._make_adapter()

@@ -203,7 +203,7 @@ def run_process(worker: Worker) -> None:
         log.error("%s: %s", type(error).__name__, error)
         code = 1
     except Exception:
-        log.exception("the worker broke")
+        log.exception("the worker failed with an unexpected error")
         code = 1
     _see_to_the_end(code)
     sys.exit(code)
@@ -244,7 +244,7 @@ async def _end_leftovers() -> None:
     for task in left:
         task.cancel()
     if left:
-        log.warning("%d tasks that handlers left behind are cancelled", len(left))
+        log.warning("canceling %d tasks that handlers started and that still run", len(left))
         _, stubborn = await asyncio.wait(left, timeout=_LEFTOVERS_S)
         for task in stubborn:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was said
@@ -255,7 +255,7 @@ def _see_to_the_end(code: int) -> None:
 
     def end() -> None:
         time.sleep(_EXIT_S)
-        log.error("threads do not end: the process does")
+        log.error("forcing exit: threads are still running")
         logging.shutdown()
         os._exit(code)
 

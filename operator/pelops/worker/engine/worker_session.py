@@ -89,10 +89,12 @@ class WindDown:
             entry.cancelled_for = entry.cancelled_for or "shutdown"
             task.cancel()
         if running:
-            log.warning("%d handlers are cancelled", len(running))
+            log.warning("canceling %d running handlers", len(running))
             await asyncio.wait(set(running.values()), timeout=CANCELLED_FOR_S)
         for entry in running:
-            log.error("%r: its handler does not end; recovery will give it to others", entry)
+            log.error(
+                "%r: its handler does not end; the entry stays pending until it is recovered", entry
+            )
 
     async def _end_loops(self, *loops: asyncio.Task[None]) -> None:
         self._exchanging.has_ended = True
@@ -108,7 +110,7 @@ class WindDown:
                 await self._release(leftovers)
                 await self._shared.adapter.leave()
         except TimeoutError:
-            log.error("Redis does not answer; %s", self._owed())
+            log.error("Redis does not answer at shutdown; %s", self._owed())
         except RedisError as error:
             log.error("%s: %s; %s", type(error).__name__, error, self._owed())
 
@@ -125,7 +127,11 @@ class WindDown:
             await self._shared.adapter.release(by_key(entries))
         except RedisError as error:
             # They stay pending with this name: recovery moves them when the process is gone.
-            log.warning("%d entries not handed back: %s", len(entries), type(error).__name__)
+            log.warning(
+                "could not release %d entries to other workers: %s",
+                len(entries),
+                type(error).__name__,
+            )
         self._shared.in_flight.settle(entries)
 
     def _owed(self) -> str:
@@ -202,8 +208,9 @@ class Serving:
             self.shared.receiving.left.update(boot.left)
             if boot.left:
                 log.warning(
-                    "%d entries are left alone: a former process of this name ended in them, or "
-                    "another process uses the same consumer name",
+                    "%d entries are not processed: a previous process with this consumer name "
+                    "ended "
+                    "while it ran them, or another process uses the same name",
                     len(boot.left),
                 )
             return True
@@ -241,7 +248,9 @@ class Serving:
             self.winding.unfinished.append(entry)
         else:
             if why == "timeout":
-                outcome = TimeoutError(f"it took longer than {self.shared.settings.timeout_s} s")
+                outcome = TimeoutError(
+                    f"the handler took longer than {self.shared.settings.timeout_s} s"
+                )
             self._settle(entry, outcome)
 
     def _settle(self, entry: Entry, outcome: Outcome) -> None:
@@ -258,11 +267,13 @@ class Serving:
         match decide_settlement(outcome, failures, self.shared.settings.retry, describe):
             case Again(wait_s=wait_s, counts=counts):
                 entry.failures += counts
-                log.info("%r: again in %.3g s: %s", entry, wait_s, _place(outcome))
+                log.info("%r: retrying in %.3g s: %s", entry, wait_s, _place(outcome))
                 self.shared.in_flight.wait(entry, self.shared.clock() + wait_s)
                 self.shared.observer.retried(entry, wait_s)
             case GivenUp() as why:
-                log.warning("%r: given up, %s: %s", entry, why.reason, _place(outcome))
+                log.warning(
+                    "%r: failed, no more retries, %s: %s", entry, why.reason, _place(outcome)
+                )
                 self.shared.in_flight.set_aside(entry)
                 self.rejecting.add(entry, why)
             case _:
@@ -270,7 +281,7 @@ class Serving:
 
     def _note_exit(self, outcome: BaseException) -> None:
         code = outcome.code if isinstance(outcome, SystemExit) else 130
-        log.error("a handler ends the process: %s", type(outcome).__name__)
+        log.error("a handler raised %s: stopping the worker", type(outcome).__name__)
         if not self.stopping.is_set():
             self.stop(code if isinstance(code, int) else 1)
 

@@ -1,4 +1,4 @@
-"""Whose a consumer's name is: of several processes, that of the one which began last.
+"""Fencing of consumer names: of several processes with one name, the latest one has it.
 
     A begins, works         B begins under A's name       A says what it marks, and looks
     boot record: A's   ->   boot record: B's         ->   it is B's: A stands by for an processing
@@ -56,7 +56,11 @@ class ConsumerNameOwnership:
         """This process has begun, for the first time or anew."""
         if self.is_taken:
             self.left = boot.left
-            log.warning("works under the name %s again: the other process had its turn", self._name)
+            log.warning(
+                "resuming as consumer %s: the other process with this name had its processing "
+                "timeout",
+                self._name,
+            )
         self._boot_ms, self._until_s = boot.now_ms, None
 
     def hear(self, boot: object) -> None:
@@ -67,12 +71,13 @@ class ConsumerNameOwnership:
             self._until_s = self._now() + self._idle_s
 
     def may_begin_anew(self, boot: object) -> bool:
-        """Whether it is this process's turn, or nobody's."""
+        """Whether this process may begin: no other one has the name, or its time is over."""
         return boot is None or self._until_s is None or self._now() >= self._until_s
 
     def refusal(self) -> NameTaken:
         """What everything is answered with meanwhile."""
         return NameTaken(
-            f"another process has begun as the consumer {self._name}; this one stands by. Give "
-            "each process a name of its own (PELOPS_CONSUMER, or POD_NAME and POD_UID)"
+            f"another process started as consumer {self._name}; this process waits. Give each "
+            "process "
+            "a unique name: set PELOPS_CONSUMER, or POD_NAME and POD_UID"
         )

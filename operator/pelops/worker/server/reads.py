@@ -251,7 +251,7 @@ _Pending = Sequence[Any]  # ID, consumer, idle time in ms, deliveries
 @reading("XPENDING")
 def _check_progress(after: bytes, pending: Sequence[_Pending]) -> None:
     if parse_entry_id(pending[-1][0]) <= parse_entry_id(after):
-        raise BadShape("a page does not go on where the one before it ended")
+        raise BadShape("a page of entries does not continue where the previous page ended")
 
 
 class HistoryReader:

@@ -135,7 +135,7 @@ class RedisAdapter:
         call = self._names.recording("reject", key, "worker", reason=reason, why=error, id=entry_id)
         answer = worker_script("reject").read(await self._acts.ask_one(call))
         if answer.verdict == "too-wide":
-            raise RedisError(f"the entry {entry_id.decode()} is too wide for a dead letter")
+            raise RedisError(f"entry {entry_id.decode()} has too many fields for a dead letter")
         self._raise_refusal(answer)
         return answer.verdict == "rejected"
 

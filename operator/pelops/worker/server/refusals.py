@@ -69,7 +69,8 @@ class Refusals:
     def wrong_type(self, key: str, found: str) -> WrongType:
         """A key of the group is somebody else's."""
         message = (
-            f"{key} holds {found}, which is not Pelops'; rename that key, or use another stream"
+            f"{key} holds {found}, which Pelops did not write; rename that key, or use another "
+            "stream"
         )
         return WrongType(message, key=key, found=found)
 

@@ -131,7 +131,7 @@ class Replies(asyncio.Protocol):
             # A few bytes now and then are no sign of an answer that comes to its end.
             self._heard_s, self._heard_bytes = max(self._heard_s, self._loop.time()), 0
         if len(found) > self._expected:
-            self._end(LostConnection("Redis said more than it was asked"))
+            self._end(LostConnection("Redis sent more replies than it was sent commands"))
         elif len(found) == self._expected and self._answered and not self._answered.done():
             self._answered.set_result(found)
 
@@ -144,7 +144,7 @@ class Replies(asyncio.Protocol):
         if self._loop.time() < until:
             self._timer = self._loop.call_at(until, self._lose_patience)
         else:
-            self._end(NoAnswer(f"no answer for {self._patience_s:g} s"))
+            self._end(NoAnswer(f"no reply for {self._patience_s:g} s"))
 
     def _end(self, error: Exception) -> None:
         self.is_over = True

@@ -21,18 +21,18 @@ class MovableClock:
 
     @property
     def now_ms(self) -> int:
-        """As Redis' own clock tells it."""
+        """Milliseconds, as the clock of Redis returns them."""
         return BEGINNING_MS + round(self._now_s * 1000)
 
     def move(self, seconds: float) -> None:
-        """Let time pass. Within a handler: as if it had kept the event loop for so long."""
+        """Let time pass, in seconds. In a handler: as if it had blocked the event loop."""
         if not seconds >= 0:
-            raise ValueError(f"time does not run back: {seconds}")
+            raise ValueError(f"the clock cannot move back: {seconds} s")
         self._now_s += seconds
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Instead of waiting it tells how long it would have."""
+    """Reports how long it would have waited, and does not wait."""
 
     def __init__(self, on_wait: Callable[[float], None]) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ _END_S: Final = 30.0
 
 
 class Crashed(BaseException):
-    """Ends the handler that asked for a crash. Nothing notices: its process is gone."""
+    """Ends the handler that asked for a crash, without any cleanup: its process has ended."""
 
 
 class InLine(Threads):
@@ -69,7 +69,7 @@ class Process:
         self._loop.stop()
 
     def crash(self) -> None:
-        """End the process where it stands: what it says from now on is not heard."""
+        """End the process here: nothing that it sends later has an effect."""
         if self.crashed:
             raise Crashed
         self.crashed = True
@@ -88,7 +88,7 @@ class Process:
                 while not serving.done() and self._has_work():
                     await self._look(serving)
         except TimeoutError:
-            message = f"after {limit_s:g} s there is still work: {self._worker.describe()}"
+            message = f"work is left after {limit_s:g} s: {self._worker.describe()}"
             raise TimeoutError(message) from None
         self._worker.stop()
         return await serving
@@ -188,7 +188,7 @@ class MemoryGroup:
         return entry_id.decode()
 
     def delete(self, entry_id: str) -> None:
-        """As XDEL: an entry that is pending stays so, without a body."""
+        """Delete an entry as XDEL does: a pending entry stays pending, without a body."""
         self._stream_of(entry_id).bodies.pop(entry_id.encode(), None)
 
     @property
@@ -215,46 +215,47 @@ class MemoryGroup:
 
     @property
     def dead_letters(self) -> list[dict[bytes, bytes]]:
-        """The entries that were given up: their fields, and `_reason`, `_error` and the others."""
+        """Dead letters: the fields of the entries, and `_reason`, `_error` and others."""
         return self.world.letters
 
     # What becomes of it.
 
     def redeliver(self, consumer: str | None = None) -> None:
-        """What is pending, with one consumer or with all, has been idle for too long."""
+        """Let pending entries, of one consumer or of all, exceed the processing timeout."""
         for stream in self.world.streams.values():
             names = {one.owner for one in stream.pending.values()}
             for owner in names if consumer is None else {consumer.encode()}:
                 self.world.age(stream.owned_by(owner), stream)
 
     def give(self, entry_id: str, consumer: str) -> None:
-        """Another consumer has claimed it."""
+        """Let another consumer claim the entry."""
         stream = self._stream_of(entry_id)
         stream.take(consumer.encode(), [entry_id.encode()], self.clock.now_ms)
 
     def offer(self, consumer: str) -> None:
-        """As the operator, hand over what a consumer that is gone had."""
+        """Offer the pending entries of a consumer whose process has ended, as the operator does."""
         ids = self.world.main.owned_by(consumer.encode())
         self.world.offers.append((consumer.encode(), self.clock.now_ms + 1, ids))
         self.world.wake()
 
     def go_down(self, error: RedisError | None = None) -> None:
         """Redis refuses everything until it comes back."""
-        self.world.refusal = error or RedisUnavailable("it is down, as it was told to be")
+        self.world.refusal = error or RedisUnavailable("Redis is down: the test called go_down()")
 
     def come_back(self) -> None:
         """Redis serves again."""
         self.world.refusal = None
 
     def lose_answer(self) -> None:
-        """The next exchange of the running worker happens, and it does not learn of it."""
+        """Drop the reply to the next exchange of the running worker; Redis has executed it."""
         for adapter in self._now_running().adapters:
             adapter.loses_answer = True
 
     def crash(self) -> NoReturn:
-        """End the running worker's process here: what it has not said is never said.
+        """End the running worker's process here: nothing that it has not sent is ever sent.
 
-        Within a handler; it does not return. Other handlers see a cancellation, in tests alone.
+        Call it in a handler; it does not return. Other handlers are canceled, which a real crash
+        would not do.
         """
         self._now_running().crash()
         raise AssertionError("unreachable")
@@ -290,12 +291,12 @@ class MemoryGroup:
     def run(self, worker: Worker, *, limit_s: float = 3600) -> Ended:
         """Serve until nothing is left to do, or until it ends by itself.
 
-        What a consumer that is gone holds is not waited for: `redeliver` or `clock.move` it. Time
-        passes as it is waited for; real input and output has no time to happen. Raises TimeoutError
-        when there is still work after `limit_s`, and what the worker raises.
+        Pending entries of other consumers are not waited for: use `redeliver` or `clock.move`. Time
+        passes at once when all tasks wait, so real input and output cannot complete. Raises
+        TimeoutError when work is left after `limit_s` seconds, and what the worker raises.
         """
         if self._running is not None:
-            raise RuntimeError("one worker runs at a time: run them one after the other")
+            raise RuntimeError("a worker of this group is running: run one after the other")
         process = self._running = Process(self.world, worker)
         try:
             return Ended(exit_code=process.run(limit_s), crashed=process.crashed)
@@ -304,7 +305,7 @@ class MemoryGroup:
 
     def _now_running(self) -> Process:
         if self._running is None:
-            raise RuntimeError("no worker runs now: call this in a handler")
+            raise RuntimeError("no worker is running: call this in a handler")
         return self._running
 
     def _stream_of(self, entry_id: str) -> MemoryStream:

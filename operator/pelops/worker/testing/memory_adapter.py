@@ -70,7 +70,7 @@ class MemoryStream:
         return entry_id
 
     def take_new(self, me: bytes, count: int, now_ms: int) -> list[RawEntry]:
-        """Deliver what nobody was given yet."""
+        """Deliver entries that were never delivered."""
         taken: list[RawEntry] = []
         while self.undelivered and len(taken) < count:
             entry_id = self.undelivered.popleft()
@@ -151,7 +151,7 @@ class World:
         return {self.main.key: self.main, self.retry.key: self.retry}
 
     def check(self) -> None:
-        """Raise what Redis refuses with at present."""
+        """Raise the error with which Redis refuses every command, if it is set."""
         if self.refusal is not None:
             raise self.refusal
 
@@ -195,7 +195,7 @@ class World:
         return taken
 
     def bury(self, stream: MemoryStream, entry_id: bytes) -> None:
-        """Record a pending entry whose body is gone."""
+        """Dead-letter a pending entry whose body was deleted."""
         owned = stream.pending[entry_id]
         self.add_letter(stream, entry_id, owned, reason=b"PayloadGone", error=GONE)
         stream.acknowledge([entry_id])
@@ -255,7 +255,7 @@ class MemoryAdapter:
         return self._epoch
 
     async def open(self) -> None:
-        """Refused only when the group is told to."""
+        """Begin the process; refused only after `go_down`."""
         await self._reach()
         self._epoch += 1
 
@@ -271,7 +271,7 @@ class MemoryAdapter:
         return Boot(now_ms=now_ms, left=self.left)
 
     async def read(self, count: int, block_ms: int) -> list[Delivered]:
-        """New entries, idle ones and those that are handed over; none after `block_ms`."""
+        """Deliver new, idle and offered entries; none after `block_ms`."""
         await self._reach()
         try:
             found = self._deliver(count)
@@ -313,11 +313,11 @@ class MemoryAdapter:
         if self.loses_answer:
             self.loses_answer = False
             self._epoch += 1
-            raise OutcomeUnknown("the answer is lost, as it was told to be")
+            raise OutcomeUnknown("the reply is lost: the test called lose_answer()")
         return found
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
-        """Dead-letter an entry that is ours; False: it is not, or its body is gone."""
+        """Dead-letter an entry of this consumer; False: it has another owner or no body."""
         await self._reach()
         stream = self._world.streams[key]
         if not stream.is_mine(entry_id, self.me):
@@ -355,7 +355,7 @@ class MemoryAdapter:
         return given
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns nothing; whether it is gone."""
+        """Remove this worker's consumer if it owns nothing; return whether it was removed."""
         await self._reach()
         world = self._world
         if any(stream.owned_by(self.me) for stream in world.streams.values()):
@@ -366,7 +366,7 @@ class MemoryAdapter:
         return True
 
     async def _reach(self) -> None:
-        """A round trip: others come to their turn."""
+        """A round trip: other tasks can run."""
         await asyncio.sleep(ROUND_TRIP_S)
         if self.is_dead:
             await asyncio.get_running_loop().create_future()  # what a dead process sees

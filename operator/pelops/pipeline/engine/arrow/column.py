@@ -140,10 +140,10 @@ class Column:
         return Column(lambda scope: pc.ends_with(self.evaluate(scope), suffix))
 
     def when(self, condition: Column, value: Any) -> Column:
-        raise TypeError("when() goes on from functions.when() only")
+        raise TypeError("when() can only follow functions.when()")
 
     def otherwise(self, value: Any) -> Column:
-        raise TypeError("otherwise() ends functions.when() only")
+        raise TypeError("otherwise() can only follow functions.when()")
 
     def bitwiseXOR(self, other: Any) -> Column:  # noqa: N802
         return _binary(pc.bit_wise_xor, self, other)

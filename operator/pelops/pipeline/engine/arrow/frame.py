@@ -276,7 +276,7 @@ def _put(reported: dict[str, Value], name: str, values: Value) -> None:
 
 def _join(left: Scope, right: Scope, names: Sequence[str], how: str) -> Frame:
     if how not in _INNER + _LEFT + _FULL + _ANTI + _SEMI:
-        raise TypeError(f"{how!r} is no join that is known")
+        raise TypeError(f"{how!r} is not a supported join")
     if how not in _FULL:
         right = _in_range(left, right, names[0])
     ours, theirs = _keys(left, right, names)

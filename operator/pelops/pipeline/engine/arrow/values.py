@@ -194,7 +194,7 @@ def parse_type(text: str) -> pa.DataType:
     tokens = _TOKEN.findall(text)[::-1]
     found = _type(tokens)
     if tokens:
-        raise ValueError(f"{text!r} is no type of a column")
+        raise ValueError(f"{text!r} is not the type of a column")
     return found
 
 
