@@ -89,7 +89,8 @@ def numbers_in(folder: Path) -> list[int]:
 
 # How many entries, and after which micro-batches, or with how many parts, the driver is killed.
 def kills(few: tuple[int, ...], many: tuple[int, ...]) -> pytest.MarkDecorator:
-    cases = [(100_000, few), pytest.param(1_000_000, many, marks=pytest.mark.full)]
+    marks = [pytest.mark.full, pytest.mark.timeout(1200)]
+    cases = [(100_000, few), pytest.param(1_000_000, many, marks=marks)]
     return pytest.mark.parametrize(("entries", "killed_at"), cases, ids=["once", "three times"])
 
 

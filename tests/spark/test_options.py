@@ -94,7 +94,7 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"url": "redis://x:0"}, "port 0"),
         ({"url": "redis://[::1"}, "its host is malformed"),
         ({"url": "redis://x/²"}, "must end with a database number"),
-        ({"topology": "sentinel", "sentinels": "a:b", "sentinelMaster": "m"}, "write host:port"),
+        ({"topology": "sentinel", "sentinels": "a:b", "sentinelMaster": "m"}, "write HOST:PORT"),
         ({"url": "redis://"}, "it has no host"),
         ({"url": "redis://x/0?db=3"}, "it continues after the database"),
         ({"path": "a"}, "'path' is what `load` was given"),

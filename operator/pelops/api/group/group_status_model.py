@@ -7,7 +7,7 @@ rather than guessed.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -25,6 +25,13 @@ EntryIdText = Annotated[str, Field(max_length=41, pattern=r"^[0-9]{1,20}-[0-9]{1
 _Cell = Annotated[str, Field(max_length=64)]
 
 
+# As metav1.Condition in k8s.io/apimachinery has it: linters and clients compare it.
+_CONDITION_TYPE: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+
+
 class ConditionStatus(StrEnum):
     """Whether a condition holds."""
 
@@ -36,10 +43,9 @@ class ConditionStatus(StrEnum):
 class StatusCondition(ApiModel):
     """One statement about the resource, with a reason for programs and a message for people."""
 
-    type: Annotated[
-        str,
-        Field(min_length=1, max_length=316, pattern=r"^[A-Za-z]([A-Za-z0-9_./-]*[A-Za-z0-9])?$"),
-    ] = Field(description="Type of the condition, such as Ready.")
+    type: Annotated[str, Field(min_length=1, max_length=316, pattern=_CONDITION_TYPE)] = Field(
+        description="Type of the condition, such as Ready."
+    )
     status: ConditionStatus = Field(description="True, False or Unknown.")
     reason: Annotated[
         str,

@@ -202,7 +202,7 @@ class Reason(StrEnum):
     RUN_FAILED = "RunFailed"
     # The last run of an audit succeeded without accounting for all entries.
     RUN_INCOMPLETE = "RunIncomplete"
-    # An audit lacks the data to account for every entry.
+    # An audit does not have the data to account for every entry.
     AUDIT_INCONCLUSIVE = "AuditInconclusive"
     # The results that an audit recorded in Redis cannot be read.
     SUMMARY_UNREADABLE = "SummaryUnreadable"
