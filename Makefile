@@ -58,7 +58,7 @@ check: $(VENV) ## Lint, types, layers, words, generated files
 	$(BIN)/python tools/check_words.py
 	$(BIN)/python -m pelops.api.crd --check
 	$(BIN)/python -m pelops.pipeline.report.schema --check
-	$(BIN)/python -m pelops.redis_streams.reference --check
+	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.spark_options --check
 
 .PHONY: bench
@@ -99,14 +99,14 @@ advisories: $(VENV) ## Look for known vulnerabilities of the pinned packages, wh
 	else test -z "$(ADVISORIES)"; fi
 
 .PHONY: crds
-crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, the schema of audit.json, tables of options
+crds: $(VENV) ## Write crds/, the schema of audit.json, the tables of Spark options
 	@$(BIN)/python -m pelops.api.crd --write
 	@$(BIN)/python -m pelops.pipeline.report.schema --write
 	@$(BIN)/python -m tools.spark_options --write
 
-.PHONY: scripts
-scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts
-	@$(BIN)/python -m pelops.redis_streams.reference --write
+.PHONY: reference
+reference: $(VENV) ## Write the generated parts of docs/reference: fields, metrics, commands, scripts, ACL
+	@$(BIN)/python -m tools.reference --write
 
 .PHONY: clean
 clean: ## Remove what was made inside this directory
