@@ -99,14 +99,19 @@ advisories: $(VENV) ## Look for known vulnerabilities of the pinned packages, wh
 	else test -z "$(ADVISORIES)"; fi
 
 .PHONY: crds
-crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, the schema of audit.json, tables of options
+crds: $(VENV) ## Write what is generated: crds/, docs/reference/fields.md, the schema of audit.json, tables of options
 	@$(BIN)/python -m pelops.api.crd --write
 	@$(BIN)/python -m pelops.pipeline.report.schema --write
 	@$(BIN)/python -m tools.spark_options --write
 
 .PHONY: scripts
-scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts
+scripts: $(VENV) ## Write docs/reference/scripts.md from the headers of the Lua scripts
 	@$(BIN)/python -m pelops.redis_streams.reference --write
+
+.PHONY: docs
+docs: $(VENV) $(TOOLS) ## Build the documentation site, build/site, and check every link (SERVE=1 shows it)
+	@$(BIN)/python -m tools.docs_site build --zensical .venv-tools/bin/zensical
+	@if [ -n "$(SERVE)" ]; then $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000; fi
 
 .PHONY: clean
 clean: ## Remove what was made inside this directory

@@ -69,9 +69,9 @@ ALLOWED = {
     "operator/pelops/controller/runtime/*": {"bookmark", "bookmarks"},
     "operator/pelops/metrics.py": {"bookmark"},
     "tests/*": {"bookmark", "bookmarks", "allow_bookmarks"},
-    "docs/architecture.md": {"bookmark", "bookmarks"},
-    "docs/operations.md": {"bookmark", "bookmarks"},
-    "docs/decisions/*": {"bookmark", "bookmarks"},
+    "docs/architecture/index.md": {"bookmark", "bookmarks"},
+    "docs/guides/operations.md": {"bookmark", "bookmarks"},
+    "docs/architecture/decisions/*": {"bookmark", "bookmarks"},
     "local_cluster/*": {"bookmark", "bookmarks"},
 }
 SKIPPED = (

@@ -25,7 +25,7 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
 
 
 def apply(plane: ControlPlane, layout: str) -> None:
-    """As docs/operations.md and docs/security-rights.md have it."""
+    """As docs/guides/operations.md and docs/guides/rights.md have it."""
     plane.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / layout))
 
 

@@ -1,4 +1,4 @@
-"""What docs/protocol.md asks of a worker is enough, in any language, with its usual client."""
+"""What docs/reference/protocol.md asks of a worker is enough in any language, with any client."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_conditions_are_replaced_together_and_go_with_their_resource() -> None:
 
 
 def test_every_metric_is_in_the_documentation() -> None:
-    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
     ours = {m.name for m in REGISTRY.collect() if m.name.startswith("pelops_")}
     assert [name for name in sorted(ours) if name not in pages] == []
 

@@ -1,4 +1,4 @@
-"""Every reason and condition type that people may meet stands in docs/conditions.md."""
+"""Every reason and condition type that people may meet stands in docs/reference/conditions.md."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import pytest
 from pelops.policy.status.reasons import ConditionType, Reason, fit_reason
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "conditions.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "conditions.md").read_text(encoding="utf-8")
 SOURCES = [ROOT / "operator" / "pelops" / part for part in ("policy", "controller")]
 
 

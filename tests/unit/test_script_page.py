@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_in_the_repository_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "scripts.md").read_text("utf-8") == render_page()
+    assert (ROOT / "docs" / "reference" / "scripts.md").read_text("utf-8") == render_page()
 
 
 def test_a_page_that_differs_is_shown_and_refused(
@@ -19,7 +19,7 @@ def test_a_page_that_differs_is_shown_and_refused(
 ) -> None:
     assert main(["--write", "--root", str(tmp_path)]) == 0
     assert main(["--check", "--root", str(tmp_path)]) == 0
-    page = tmp_path / "docs" / "scripts.md"
+    page = tmp_path / "docs" / "reference" / "scripts.md"
     page.write_text(page.read_text().replace("XGROUP CREATE stream", "XGROUP CREATE"))
     assert main(["--check", "--root", str(tmp_path)]) == 1
     assert "XGROUP CREATE stream" in capsys.readouterr().out

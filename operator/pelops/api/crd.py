@@ -242,7 +242,7 @@ def render_files() -> dict[str, str]:
         for kind in KINDS
     }
     reference = render_reference({kind: build_root_schema(kind) for kind in KINDS})
-    return {**files, "docs/reference.md": reference}
+    return {**files, "docs/reference/fields.md": reference}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
