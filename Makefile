@@ -108,6 +108,11 @@ crds: $(VENV) ## Write crds/, the schema of audit.json, the tables of Spark opti
 reference: $(VENV) ## Write the generated parts of docs/reference: fields, metrics, commands, scripts, ACL
 	@$(BIN)/python -m tools.reference --write
 
+.PHONY: docs
+docs: $(VENV) $(TOOLS) ## Build the documentation site, build/site, and check every link (SERVE=1 shows it)
+	@$(BIN)/python -m tools.docs_site build --zensical .venv-tools/bin/zensical
+	@if [ -n "$(SERVE)" ]; then $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000; fi
+
 .PHONY: clean
 clean: ## Remove what was made inside this directory
 	rm -rf .venv .venv-tools build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

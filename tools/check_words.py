@@ -69,9 +69,10 @@ ALLOWED = {
     "operator/pelops/controller/runtime/*": {"bookmark", "bookmarks"},
     "operator/pelops/metrics.py": {"bookmark"},
     "tests/*": {"bookmark", "bookmarks", "allow_bookmarks"},
-    "docs/architecture.md": {"bookmark", "bookmarks"},
-    "docs/operations.md": {"bookmark", "bookmarks"},
-    "docs/decisions/*": {"bookmark", "bookmarks"},
+    "docs/architecture/index.md": {"bookmark", "bookmarks"},
+    "docs/reference/manifests.md": {"bookmark"},
+    "docs/reference/metrics.md": {"bookmark"},
+    "docs/architecture/decisions/*": {"bookmark", "bookmarks"},
     "local_cluster/*": {"bookmark", "bookmarks"},
 }
 SKIPPED = (

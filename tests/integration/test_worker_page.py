@@ -1,4 +1,4 @@
-"""What docs/worker.md shows works as it says. Its tables: tests/unit/test_worker_page.py."""
+"""What docs/worker/sdk.md shows works as it says. Its tables: tests/unit/test_worker_page.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of docs/worker.md, and the tests of handlers that it shows."""
+"""The tables of docs/worker/sdk.md, and the tests of handlers that it shows."""
 
 from __future__ import annotations
 

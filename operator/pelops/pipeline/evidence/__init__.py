@@ -1,4 +1,4 @@
-"""What a server's append-only files say of every entry: see `docs/pipeline-evidence.md`."""
+"""What a server's append-only files say of every entry: see `docs/audits/evidence.md`."""
 
 from pelops.pipeline.evidence.append_only_files import EvidenceUnusable
 from pelops.pipeline.evidence.entry_histories import AcknowledgementKind, Fate, Removal

@@ -194,8 +194,8 @@ def _not_taken(facts: Facts) -> str:
         f"{seconds} s: they stay pending. Either no worker is free (add workers), or the workers "
         f"do not claim: they must read the offer stream {keys.offer_stream} "
         "(PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim with XREADGROUP "
-        "... CLAIM or XAUTOCLAIM "
-        '(docs/protocol.md, "Offers"). For other workers set spec.recovery.strategy: Requeue'
+        '... CLAIM or XAUTOCLAIM (docs/reference/protocol.md, "Offers"). '
+        "For other workers set spec.recovery.strategy: Requeue"
     )
 
 
