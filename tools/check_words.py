@@ -70,8 +70,8 @@ ALLOWED = {
     "operator/pelops/metrics.py": {"bookmark"},
     "tests/*": {"bookmark", "bookmarks", "allow_bookmarks"},
     "docs/architecture/index.md": {"bookmark", "bookmarks"},
-    "docs/reference/manifests.md": {"bookmark"},
-    "docs/reference/metrics.md": {"bookmark"},
+    "docs/reference/*.md": {"bookmark", "sweep"},
+    "docs/runbook/*.md": {"sweep"},
     "docs/architecture/decisions/*": {"bookmark", "bookmarks"},
     "local_cluster/*": {"bookmark", "bookmarks"},
 }

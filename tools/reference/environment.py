@@ -22,7 +22,7 @@ _HELD: Final[Mapping[str, str]] = {
     "PELOPS_REDIS_SENTINEL_NODES": "`redis.sentinel.nodes`, as `HOST:PORT,...`.",
     "PELOPS_REDIS_SENTINEL_USERNAME": "Key `username` of `redis.sentinel.authSecretRef`.",
     "PELOPS_REDIS_SENTINEL_PASSWORD": "Key `password` of `redis.sentinel.authSecretRef`.",
-    "PELOPS_REDIS_TLS": "`true`: connect with TLS although no URL says `rediss://`.",
+    "PELOPS_REDIS_TLS": "`true`: connect with TLS although no URL begins with `rediss://`.",
     "PELOPS_REDIS_TLS_SERVER_NAME": "`redis.tls.serverName`: the name that certificates must hold.",
     "PELOPS_REDIS_CA_FILE": "File with the authorities, mounted from the Secret.",
     "PELOPS_REDIS_CERT_FILE": "File with the client certificate, mounted from the Secret.",
