@@ -27,34 +27,32 @@ CHECKED: Final = {"yaml", "json", "toml", "promql", "lua", "sql", "ini"}
 SHOWN: Final = {"text", "mermaid", "go", "java", "js", "html", "svg", "diff"}
 # Pages with blocks that name no language or no reason, by their last folder and name. A page whose
 # blocks are all well must leave this list.
-TO_MEND: Final = frozenset(
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "architecture/index.md",
-        "architecture/scale.md",
-        "architecture/supply-chain.md",
-        "architecture/threat-model.md",
-        "audits/archive-tables.md",
-        "audits/index.md",
-        "audits/report.md",
-        "get-started/demo.md",
-        "get-started/local-cluster.md",
-        "guides/autoscalers.md",
-        "guides/connections.md",
-        "guides/multi-tenant.md",
-        "guides/recovery.md",
-        "guides/rights.md",
-        "guides/scaling-in.md",
-        "guides/scaling.md",
-        "guides/several-streams.md",
-        "reference/protocol.md",
-        "spark/consumers.md",
-        "spark/data-source.md",
-        "worker/any-language.md",
-        "worker/sdk.md",
-    ]
-)
+TO_MEND: Final = {
+    "README.md",
+    "CONTRIBUTING.md",
+    "architecture/index.md",
+    "architecture/scale.md",
+    "architecture/supply-chain.md",
+    "architecture/threat-model.md",
+    "audits/archive-tables.md",
+    "audits/index.md",
+    "audits/report.md",
+    "get-started/demo.md",
+    "get-started/local-cluster.md",
+    "guides/autoscalers.md",
+    "guides/connections.md",
+    "guides/multi-tenant.md",
+    "guides/recovery.md",
+    "guides/rights.md",
+    "guides/scaling-in.md",
+    "guides/scaling.md",
+    "guides/several-streams.md",
+    "reference/protocol.md",
+    "spark/consumers.md",
+    "spark/data-source.md",
+    "worker/any-language.md",
+    "worker/sdk.md",
+}
 
 
 def shorten(page: str) -> str:

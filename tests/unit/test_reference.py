@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 from prometheus_client import REGISTRY
@@ -10,14 +12,23 @@ from prometheus_client import REGISTRY
 from pelops.api import KINDS
 from pelops.api.schema.base import KindDefinition
 from pelops.controller.runtime.settings import build_parser, parse_settings
+from pelops.policy.status.reasons import ALARMS
 from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
+from tests.docs_pages import list_blocks, list_pages
 from tools.reference.__main__ import ROOT, list_renderers, main
 from tools.reference.commands import render_output
 from tools.reference.environment import list_worker_variables
 from tools.reference.fields import NONE, REQUIRED, list_spec_fields
-from tools.reference.metrics import SECTIONS, list_metrics
+from tools.reference.metrics import SECTIONS, WORKERS, list_metrics
 from tools.reference.parts import UnknownPartError, fill_page, fill_pages
 from tools.reference.scripts import render_scripts
+
+# What begins as a metric does: the name of a file, and what a page calls a metric of Kubernetes.
+NO_METRICS: Final = {
+    ("autoscalers.md", "pelops_owed_entries"),
+    ("supply-chain.md", "pelops_operator"),
+}
+PART: Final = re.compile(r"_(bucket|sum|count)$")
 
 
 def test_the_pages_in_the_repository_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +77,8 @@ def test_a_row_of_a_script_has_its_keys_commands_and_feature() -> None:
 
 
 def test_each_metric_is_in_one_table() -> None:
-    listed = sorted(one.name for section in SECTIONS for one in list_metrics(section))
+    sections = [section for section in SECTIONS if section != WORKERS]
+    listed = sorted(one.name for section in sections for one in list_metrics(section))
     exported = sorted(
         f"{family.name}_total" if family.type == "counter" else family.name
         for family in REGISTRY.collect()
@@ -155,3 +167,40 @@ def test_every_flag_of_the_command_line_is_in_a_table() -> None:
     text = "\n".join(list_renderers()["commands of pelops"]())
     for flag in ("--stream", "--also", "--file", "--archive", "--json"):
         assert f"`{flag}`" in text
+
+
+def test_each_metric_that_a_page_names_exists() -> None:
+    known = {one.name for section in SECTIONS for one in list_metrics(section)}
+    named = {
+        (path.name, name)
+        for path in list_pages()
+        if path.name != "CHANGELOG.md"
+        for name in re.findall(r"\bpelops_[a-z_]+[a-z]\b", path.read_text("utf-8"))
+    }
+    unknown = {(page, name) for page, name in named if PART.sub("", name) not in known}
+    assert unknown == NO_METRICS
+
+
+def test_each_page_of_the_runbook_is_in_its_index_and_has_its_three_parts() -> None:
+    folder = ROOT / "docs" / "runbook"
+    index = (folder / "index.md").read_text("utf-8")
+    for page in sorted(folder.glob("*.md")):
+        if page.name != "index.md":
+            assert f"]({page.name})" in index, page.name
+            headings = re.findall(r"^## (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
+            assert headings == ["Look", "Understand", "Act"], page.name
+
+
+def test_each_alarm_of_a_group_has_an_alert_or_a_line_in_the_runbook() -> None:
+    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "runbook").glob("*.md"))
+    for alarm in ALARMS:
+        if alarm != "DeadLetterStreamInUse":  # nothing is lost by it
+            assert alarm in text
+
+
+def test_redis_users_are_shown_as_the_command_prints_them() -> None:
+    shown = [block for block in list_blocks() if "ACL SETUSER" in block.code]
+    assert {block.page for block in shown} == {"docs/reference/acl.md"}
+    lines = (ROOT / "docs" / "reference" / "acl.md").read_text("utf-8").splitlines()
+    assert sum(line.startswith("ACL SETUSER") for line in lines) == 6
+    assert sum(line.startswith("<!-- generated: pelops acl ") for line in lines) == 6

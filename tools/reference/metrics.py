@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pelops import metrics
+from pelops.worker.metrics import Exposition
 from tools.reference.tables import render_table
 
 _HEAD: Final = ("metric", "type", "labels", "what it is")
@@ -58,11 +59,14 @@ _SECTIONS: Final[Mapping[str, tuple[object, ...]]] = {
     "audits": tuple(value for name, value in vars(metrics).items() if name.startswith("AUDIT")),
 }
 REPLICA: Final = "replica"
-SECTIONS: Final = (*_SECTIONS, REPLICA)
+WORKERS: Final = "workers"  # those on the Python SDK
+SECTIONS: Final = (*_SECTIONS, REPLICA, WORKERS)
 
 
 def list_metrics(section: str) -> list[MetricDeclaration]:
     """Return the metrics of one table."""
+    if section == WORKERS:
+        return [_name(family, ()) for family in Exposition().describe()]
     if section != REPLICA:
         return [_describe(one) for one in _list_declared(_SECTIONS[section])]
     elsewhere = {id(one) for declared in _SECTIONS.values() for one in _list_declared(declared)}
@@ -86,6 +90,10 @@ def render_metrics(section: str) -> Iterable[str]:
 
 def _describe(declared: Any) -> MetricDeclaration:
     (family,) = declared.describe()
+    return _name(family, getattr(declared, "labelnames", None) or declared._labelnames)
+
+
+def _name(family: Any, labels: Iterable[str]) -> MetricDeclaration:
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    labels: tuple[str, ...] = getattr(declared, "labelnames", None) or declared._labelnames
-    return MetricDeclaration(name, family.type, tuple(labels), family.documentation)
+    shown = tuple(labels) or tuple(getattr(family, "_labelnames", ()))
+    return MetricDeclaration(name, family.type, shown, family.documentation)
