@@ -29,28 +29,10 @@ SHOWN: Final = {"text", "mermaid", "go", "java", "js", "html", "svg", "diff"}
 # blocks are all well must leave this list.
 TO_MEND: Final = {
     "README.md",
-    "CONTRIBUTING.md",
-    "architecture/index.md",
-    "architecture/scale.md",
-    "architecture/supply-chain.md",
     "architecture/threat-model.md",
-    "audits/archive-tables.md",
-    "audits/index.md",
-    "audits/report.md",
-    "get-started/demo.md",
-    "get-started/local-cluster.md",
-    "guides/autoscalers.md",
-    "guides/connections.md",
-    "guides/multi-tenant.md",
     "guides/recovery.md",
-    "guides/rights.md",
-    "guides/scaling-in.md",
-    "guides/scaling.md",
     "guides/several-streams.md",
     "reference/protocol.md",
-    "spark/consumers.md",
-    "spark/data-source.md",
-    "worker/any-language.md",
     "worker/sdk.md",
 }
 

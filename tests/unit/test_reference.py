@@ -157,6 +157,12 @@ def test_the_variables_of_workers_are_those_of_the_most_that_a_resource_can_ask_
     assert "PELOPS_REDIS_KEY_FILE" in found
 
 
+def test_the_page_about_workers_has_the_number_of_variables_that_the_command_prints() -> None:
+    printed = "\n".join(render_output("pelops env --file manifests/samples/01-smallest.yaml"))
+    (page,) = (path for path in list_pages() if path.name == "any-language.md")
+    assert f"has {printed.count('- name:')} variables" in page.read_text("utf-8")
+
+
 def test_a_command_that_a_page_shows_runs() -> None:
     lines = [*render_output("pelops acl --stream s --role producer --user app")]
     assert lines[:3] == ["```sh", "pelops acl --stream s --role producer --user app", "```"]
