@@ -81,7 +81,14 @@ def test_a_manifest_of_the_documentation_is_accepted(
             create_namespace(plane, namespace)
             namespaces.add(namespace)
     text = yaml.safe_dump_all(manifests)
-    asked = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-n", "shop")
+    asked: tuple[str, ...] = (
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "--validate=strict",
+        "-n",
+        "shop",
+    )
     # An object that names another namespace is not accepted beside `-n`.
     if any("namespace" in manifest["metadata"] for manifest in manifests):
         asked = asked[:-2]
