@@ -1,8 +1,9 @@
 """Record commands in a terminal as a picture: `python -m tools.docs_site.recording SCRIPT PICTURE`.
 
-Each line of SCRIPT is a command for bash, and runs in a shell of its own. The picture is an SVG that
-shows each line when it appeared, with long pauses cut short, and everything at the end. Viewers
-without animation show the end. Lines that begin with `#` are shown, those with `@` run unseen.
+Each line of SCRIPT is a command for bash, and runs in a shell of its own. The picture is an SVG
+that shows each line when it appeared, with long pauses cut short, and everything at the end.
+Viewers without animation show the end. Lines that begin with `#` are shown, those with `@` run
+unseen.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-LONGEST_PAUSE_S = 1.2
-TYPING_S = 0.8  # before a command appears
+LONGEST_PAUSE_S = 0.7
+TYPING_S = 0.5  # before a command appears
 COLUMNS = 118
 _CHARACTER = 7.83
 _LINE = 19
