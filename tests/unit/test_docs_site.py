@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from tools.docs_site.links import find_problems
 from tools.docs_site.navigation import find_navigation_problems, render_settings
 from tools.docs_site.pages import outside_code, write_pages
+from tools.docs_site.recording import LONGEST_PAUSE_S, Line, render_picture
+from tools.docs_site.recording import main as record
 from tools.docs_site.versions import add_version
 
 ROOT = Path(__file__).parents[2]
@@ -107,3 +112,33 @@ def test_versions_are_kept_beside_each_other_and_the_alias_moves(tmp_path: Path)
         {"version": "0.9", "title": "0.9", "aliases": []},
     ]
     assert 'url=latest/"' in (into / "index.html").read_text()
+
+
+def test_a_recording_shows_commands_and_their_output_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = "# two steps\necho first\n@echo unseen\necho '<second>'\n"
+    write(tmp_path, {"script.sh": script})
+    assert record([str(tmp_path / "script.sh"), str(tmp_path / "picture.svg")]) == 0
+    shown = ["# two steps", "$ echo first", "first", "$ echo '<second>'", "<second>"]
+    assert capsys.readouterr().out.splitlines() == shown
+    texts = re.findall(r">([^<>]*)</text>", (tmp_path / "picture.svg").read_text())
+    assert [html.unescape(text) for text in texts] == shown
+
+
+def test_long_pauses_of_a_recording_are_cut_short() -> None:
+    lines = [Line(at_s=0.0, text="a"), Line(at_s=60.0, text="b"), Line(at_s=60.2, text="c")]
+    delays = [float(one) for one in re.findall(r"delay:([\d.]+)s", render_picture(lines))]
+    assert delays == [0.0, LONGEST_PAUSE_S, round(LONGEST_PAUSE_S + 0.2, 1)]
+
+
+def test_a_command_that_fails_stops_a_recording(tmp_path: Path) -> None:
+    write(tmp_path, {"script.sh": "false\n"})
+    with pytest.raises(subprocess.CalledProcessError):
+        record([str(tmp_path / "script.sh"), str(tmp_path / "picture.svg")])
+
+
+def test_the_quickstart_shows_the_manifest_that_it_applies() -> None:
+    page = (ROOT / "docs/get-started/quickstart.md").read_text("utf-8")
+    comment, _, manifest = (ROOT / "examples/quickstart.yaml").read_text("utf-8").partition("\n")
+    assert comment.startswith("#") and f"```yaml\n{manifest}```\n" in page
