@@ -25,7 +25,7 @@ BASE: Final[Mapping[str, Any]] = {
 OTHERS: Final = (
     "argoproj.io/",
     "keda.sh/",
-    "kustomize.toolkit.fluxcd.io/",
+    "kustomize.",
     "monitoring.coreos.com/",
 )
 TARGET: Final[Mapping[str, Any]] = {"targetRef": {"name": "order-workers"}}
