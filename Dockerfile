@@ -3,7 +3,7 @@
 #   docker build --target pipeline .     what the jobs of StreamAudits run: also PySpark and a JRE
 #
 # Everything that goes in has a hash that is known before: Python packages (requirements/*.txt), jars
-# (requirements/jars.sha256), Debian packages (requirements/debian-*.sha256). docs/supply-chain.md.
+# (requirements/jars.sha256), Debian packages (requirements/debian-*.sha256). docs/architecture/supply-chain.md.
 # The base image is given by the digest of its index of architectures. The workflow that publishes
 # images verifies that the registry returns these bytes; another base: --build-arg PYTHON_IMAGE=...
 ARG PYTHON_IMAGE=python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285

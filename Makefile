@@ -58,7 +58,7 @@ check: $(VENV) ## Lint; check types, layers, prose and generated files
 	$(BIN)/python -m tools.check_prose
 	$(BIN)/python -m pelops.api.crd --check
 	$(BIN)/python -m pelops.pipeline.report.schema --check
-	$(BIN)/python -m pelops.redis_streams.reference --check
+	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.spark_options --check
 	$(BIN)/python -m tools.messages --check
 
@@ -100,15 +100,20 @@ advisories: $(VENV) ## Look for known vulnerabilities of the pinned packages, wh
 	else test -z "$(ADVISORIES)"; fi
 
 .PHONY: crds
-crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, messages, the schema of audit.json, tables of options
+crds: $(VENV) ## Write crds/, the page of messages, the schema of audit.json, the tables of Spark options
 	@$(BIN)/python -m pelops.api.crd --write
 	@$(BIN)/python -m pelops.pipeline.report.schema --write
 	@$(BIN)/python -m tools.spark_options --write
 	@$(BIN)/python -m tools.messages --write
 
-.PHONY: scripts
-scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts
-	@$(BIN)/python -m pelops.redis_streams.reference --write
+.PHONY: reference
+reference: $(VENV) ## Write the generated parts of docs/reference: fields, metrics, commands, scripts, ACL
+	@$(BIN)/python -m tools.reference --write
+
+.PHONY: docs
+docs: $(VENV) $(TOOLS) ## Build the documentation site, build/site, and check every link (SERVE=1 shows it)
+	@$(BIN)/python -m tools.docs_site build --zensical .venv-tools/bin/zensical
+	@if [ -n "$(SERVE)" ]; then $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000; fi
 
 .PHONY: clean
 clean: ## Remove what was made inside this directory

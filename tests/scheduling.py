@@ -36,6 +36,7 @@ USUAL_S: Final = {SPARK: 0.5, PLANE: 2.0, OTHERS: 0.1}
 SLOW_S: Final[Mapping[str, float]] = {
     "tests/control_plane/test_applying_again.py": 20,
     "tests/control_plane/test_audit_idle.py": 40,
+    "tests/control_plane/test_docs_commands.py": 50,
     "tests/control_plane/test_local_control_plane.py": 40,
     "tests/control_plane/test_operator_idle.py": 45,
     "tests/control_plane/test_operator_lacking_rights.py": 85,

@@ -1,10 +1,10 @@
-"""What stands in docs/worker.md, for the tests that hold it to its word."""
+"""What stands in docs/worker/sdk.md, for the tests that hold it to its word."""
 
 import re
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = (Path(__file__).parents[1] / "docs" / "worker.md").read_text(encoding="utf-8")
+PAGE: Final = (Path(__file__).parents[1] / "docs" / "worker" / "sdk.md").read_text(encoding="utf-8")
 
 
 def section(heading: str) -> str:

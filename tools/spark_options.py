@@ -1,4 +1,4 @@
-"""The tables of options in docs/spark-source.md, written from what the data source declares.
+"""The tables of options in docs/spark/data-source.md, written from what the data source declares.
 
 Each table stands between `<!-- options: <section> -->` and `<!-- end of options -->`.
 
@@ -18,7 +18,7 @@ from pelops.api.generated_files import write_or_check
 from pyspark_redis_streams.options.option import EVERY_VIEW, READS, Option, Use, View
 from pyspark_redis_streams.options.parsed import OPTIONS
 
-PAGE: Final = "docs/spark-source.md"
+PAGE: Final = "docs/spark/data-source.md"
 ALIASES: Final = "names of Kafka"
 _ROOT: Final = Path(__file__).parents[1]
 _TABLE: Final = re.compile(

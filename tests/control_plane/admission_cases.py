@@ -1,6 +1,6 @@
 """What resources ask for, and the right of Kubernetes that their author needs for it.
 
-docs/security-rights.md shows them as a table.
+docs/guides/rights.md shows them as a table.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from tests.operators import ROOT
 
 ADMISSION = ROOT / "manifests" / "admission"
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
-TABLE = ROOT / "docs" / "security-rights.md"
+TABLE = ROOT / "docs" / "guides" / "rights.md"
 # What the policy of groups compares, field by field.
 PARTS = ("changesRedis", "changesWorkers", "changesReplicas")
 SPARK = "sparkoperator.k8s.io"

@@ -25,7 +25,7 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
 
 
 def apply(plane: ControlPlane, layout: str) -> None:
-    """As docs/operations.md and docs/security-rights.md have it."""
+    """As the pages about manifests and rights have it."""
     plane.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / layout))
 
 

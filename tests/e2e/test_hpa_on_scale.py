@@ -27,7 +27,7 @@ from tests.external_metrics import ExternalMetrics, Metric, serve_external_metri
 from tests.operators import ROOT, Resources
 
 CONTROLLER = "system:kube-controller-manager"
-DOCUMENTATION = ROOT / "docs" / "autoscalers.md"
+DOCUMENTATION = ROOT / "docs" / "guides" / "autoscalers.md"
 # The target of the documentation's autoscaler.
 PER_WORKER = 100
 MANUAL = {"scaling": {"mode": "Manual"}}

@@ -1,4 +1,4 @@
-"""What docs/protocol.md asks of a worker is enough, in any language, with its usual client."""
+"""What the page about the protocol asks of a worker is enough, in any language and client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/worker.md at work, and what becomes of their entries."""
+"""The programs of docs/worker/sdk.md at work, and what becomes of their entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts of docs/protocol.md do what the page says, with the rights that it names."""
+"""The scripts of the page about the protocol do what it says, with the rights that it names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_streams.access import Role, acl_rules
 from tests.operators import ROOT
 
-PAGE = (ROOT / "docs" / "protocol.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "protocol.md").read_text()
 SCRIPTS = dict(re.findall(r"```lua\n-- (\w+)   KEYS(.*?)```", PAGE, re.DOTALL))
 ME, OTHER = "web-1:uid-1", "web-2:uid-2"
 

@@ -1,4 +1,4 @@
-"""What docs/worker.md shows works as it says. Its tables: tests/unit/test_worker_page.py."""
+"""What docs/worker/sdk.md shows works as it says. Its tables: tests/unit/test_worker_page.py."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def page(program_redis: StandaloneServers, tmp_path: Path) -> Iterator[Page]:
 
 def test_ten_lines_lead_from_nothing_to_a_worker(page: Page) -> None:
     heading = "In ten lines"
-    shell, create = blocks(heading, "")[1:]
+    shell, create = blocks(heading, "")
     lines = [line for block in blocks(heading) for line in block.splitlines() if line]
     assert len(lines) <= 10
 
@@ -142,7 +142,7 @@ def test_what_is_acknowledged_is_deleted_where_the_server_can(page: Page) -> Non
 
 def test_an_observer_hears_of_failures(page: Page) -> None:
     page.create_group()
-    page.run("What it tells")
+    page.run("Probes, metrics, and logs")
     (entry,) = page.add({"customer": "without a number"})
     until(lambda: page.noted() == [f"failed {entry} KeyError"])
 
@@ -200,7 +200,7 @@ def test_no_program_of_the_page_goes_untested() -> None:
         "Order by key",
         "Within an application",
         "Options",
-        "What it tells",
+        "Probes, metrics, and logs",
         "Adding entries",
         "Testing handlers",
     }

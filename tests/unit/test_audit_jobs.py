@@ -239,7 +239,7 @@ def test_a_template_of_another_shape_is_refused_by_name(template: dict[str, Any]
 
 
 def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> None:
-    page = (ROOT / "docs" / "audits.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "audits" / "index.md").read_text(encoding="utf-8")
     evidence = {"aof": {"path": "/aof"}}
     s3 = {**BUCKET, "endpoint": "https://minio"}
     audits: list[dict[str, Any]] = [

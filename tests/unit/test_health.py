@@ -20,7 +20,8 @@ from tests.audit_facts import facts as audit_facts
 from tests.builders import NOW
 from tests.kstatus import compute
 
-PAGE = (Path(__file__).parents[2] / "docs" / "conditions.md").read_text(encoding="utf-8")
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+PAGE = (REFERENCE / "conditions.md").read_text(encoding="utf-8")
 LATE = NOW + PROGRESS_DEADLINE
 WAITING = [Reason.CRASH_LOOPING, Reason.SECRET_MISSING, Reason.REDIS_UNREACHABLE]
 

@@ -1,4 +1,4 @@
-"""Every reason and condition type that people may meet stands in docs/conditions.md."""
+"""Every reason and condition type that people may meet is in docs/reference."""
 
 import ast
 import re
@@ -9,17 +9,18 @@ import pytest
 from pelops.policy.status.reasons import ConditionType, Reason, fit_reason
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "conditions.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "docs" / "reference" / name for name in ("conditions.md", "events.md")]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 SOURCES = [ROOT / "operator" / "pelops" / part for part in ("policy", "controller")]
 
 
 @pytest.mark.parametrize("word", [*ConditionType, *Reason])
 def test_the_page_about_conditions_explains(word: str) -> None:
-    assert f"`{word}`" in PAGE
+    assert f"`{word}`" in TEXT
 
 
 def test_the_page_names_no_reason_that_the_code_cannot_give() -> None:
-    first_cells = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
+    first_cells = re.findall(r"^\| (`.*?) \|", TEXT, flags=re.MULTILINE)
     named = {word for cell in first_cells for word in re.findall(r"`(\w+)`", cell)}
     assert named <= {*ConditionType, *Reason}
 

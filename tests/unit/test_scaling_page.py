@@ -1,4 +1,4 @@
-"""The numbers of docs/scaling.md are those that the code gives."""
+"""The numbers of docs/guides/scaling.md are those that the code gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pelops.policy.scaling.measurement import Capacity, Rates, WorkDone, learn_c
 from tests.builders import workload
 from tests.scaling_cases import after, auto, owing
 
-PAGE = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "scaling.md").read_text(encoding="utf-8")
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -27,7 +27,7 @@ def rows(heading: str) -> list[list[str]]:
                 [cell.strip().replace(",", "") for cell in row.strip("|").split("|")]
                 for row in iter(lambda: next(lines), "")
             ]
-    raise AssertionError(f"docs/scaling.md has no table of {heading}")
+    raise AssertionError(f"docs/guides/scaling.md has no table of {heading}")
 
 
 def number(cell: str) -> float | None:

@@ -15,7 +15,7 @@ ATTACKS += [f"M{n}" for n in range(1, 7)]
 
 def named_tests() -> dict[str, list[tuple[str, str]]]:
     """The file and the name of each test, by attack."""
-    text = (ROOT / "docs" / "threat-model.md").read_text()
+    text = (ROOT / "docs" / "architecture" / "threat-model.md").read_text()
     section = text.partition("## Attacks and their tests")[2].partition("\n## ")[0]
     found: dict[str, list[tuple[str, str]]] = {}
     for row in re.findall(r"^\| [CHM]\d .*$", section, re.MULTILINE):

@@ -1,4 +1,4 @@
-"""The tables of docs/worker.md, and the tests of handlers that it shows."""
+"""The tables of docs/worker/sdk.md, and the tests of handlers that it shows."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_page_names_all_metrics() -> None:
     known = set(re.findall(r"^# TYPE pelops_worker_(\S+)", text, flags=re.M))
     reported = {
         name.removeprefix("...").removeprefix("pelops_worker").removeprefix("_")
-        for row in rows("What it tells")
+        for row in rows("Probes, metrics, and logs")
         for name in names(row[0])
         if "_" in name
     }

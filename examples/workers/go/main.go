@@ -1,5 +1,5 @@
 // A plain worker in go-redis: reads, works, acknowledges, and finishes what it held when it ended.
-// What it must and should do is in docs/protocol.md. handle stands for your work.
+// What it must and should do is in docs/reference/protocol.md. handle stands for your work.
 package main
 
 import (

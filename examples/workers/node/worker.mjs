@@ -1,5 +1,5 @@
 // A plain worker in node-redis: reads, works, acknowledges, and finishes what it held when it ended.
-// What it must and should do is in docs/protocol.md. handle stands for your work.
+// What it must and should do is in docs/reference/protocol.md. handle stands for your work.
 import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@redis/client";
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command. When the input is invalid, print why and exit with 1."""
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         print(arguments.run(arguments))
     except (PelopsError, OSError) as error:
@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     from pelops.redis_streams.access import Feature, Role
 
     parser = argparse.ArgumentParser(prog="pelops", description=__doc__)

@@ -1,7 +1,7 @@
 """The environment of workers and of audit jobs. No secret ever stands in it in clear.
 
-The job of an audit gets all that it needs here, since it may ask Kubernetes nothing: docs/audits.md
-says what each variable means.
+The job of an audit gets all that it needs here, since it may ask Kubernetes nothing:
+docs/audits/index.md says what each variable means.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ An option is declared once, as a field of a settings class::
     page_size: int = _pace("pageSize", whole(1, 100_000), default="2000")("Most entries ...")
 
 Its type turns a text into a value, or says what the text must be. Parsing, messages and the tables
-of docs/spark-source.md follow from the declaration.
+of docs/spark/data-source.md follow from the declaration.
 """
 
 from __future__ import annotations

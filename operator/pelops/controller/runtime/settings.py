@@ -41,7 +41,7 @@ class ReplicaSettings:
 
 def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> ReplicaSettings:
     """Settings from flags, else variables, else defaults. Exits with a usage message when wrong."""
-    parser = _parser(environment)
+    parser = build_parser(environment)
     given = parser.parse_args(argv)
     _check(parser, given)
     return ReplicaSettings(
@@ -95,7 +95,9 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error(f"--log-level must be one of {', '.join(LOG_LEVELS)}")
 
 
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Return the parser of the command line, whose defaults are those of the variables."""
+
     def variable(name: str, default: str) -> str:
         return environment.get(f"PELOPS_{name}") or default
 

@@ -31,7 +31,8 @@ _OF_STORES: Final = (
     ),
     (
         r"S3AFileSystem not found|NoClassDefFoundError: software/amazon",
-        "the classes that s3a needs are not among Spark's jars (docs/pipeline.md, Object stores)",
+        "the classes that s3a needs are not among Spark's jars "
+        "(docs/audits/pipeline.md, Object stores)",
     ),
     (
         r"NoAuthWithAWSException|Unable to load credentials|No AWS Credentials",

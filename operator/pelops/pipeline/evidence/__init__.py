@@ -1,4 +1,4 @@
-"""Evidence of every entry from a server's append-only files: see `docs/pipeline-evidence.md`."""
+"""Evidence of every entry from a server's append-only files: see `docs/audits/evidence.md`."""
 
 from pelops.pipeline.evidence.append_only_files import EvidenceUnusable
 from pelops.pipeline.evidence.entry_histories import AcknowledgementKind, Fate, Removal

@@ -1,6 +1,6 @@
 """Playing back what took effect on the streams that are looked at.
 
-What each command leaves in the files of each server is in `docs/pipeline-evidence.md`.
+What each command leaves in the files of each server is in `docs/audits/evidence.md`.
 
 Options may be in lower case. An ID that the server chose is written out, and so is what an
 approximate trim has left; only an XADD that was a repetition (IDMP, 8.6) keeps its `*`.

@@ -64,7 +64,7 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "ms": ("bigint", "First part of the entry ID"),
     "seq": ("bigint", "Second part of the entry ID"),
     "root": ("string", "ID of the entry that this one is a copy of; null when it is not a copy"),
-    "status": ("string", "Status: see docs/pipeline.md"),
+    "status": ("string", "Status: see docs/audits/pipeline.md"),
     "why": ("string", "Rule that decided the status"),
     "evidence": ("string", "Evidence: append-only-file, ledger, snapshot, inferred or none"),
     "added_at": ("timestamp", "Time of the entry ID; null where the ID holds no time"),

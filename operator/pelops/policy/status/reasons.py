@@ -1,7 +1,7 @@
 """Every condition type and every reason that Pelops shows, each with a sentence.
 
-They are part of the API: people search for them and programs match on them. `docs/conditions.md`
-says what to do about each.
+They are part of the API: people search for them and programs match on them.
+`docs/reference/conditions.md` says what to do about each.
 """
 
 from __future__ import annotations

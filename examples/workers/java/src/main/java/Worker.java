@@ -11,7 +11,7 @@ import redis.clients.jedis.util.JedisURIHelper;
 
 /**
  * A plain worker in Jedis: reads, works, acknowledges, and finishes what it held when it ended.
- * What it must and should do is in docs/protocol.md. handle stands for your work.
+ * What it must and should do is in docs/reference/protocol.md. handle stands for your work.
  */
 public final class Worker {
   static final Map<String, String> ENV = System.getenv();

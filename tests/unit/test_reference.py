@@ -1,0 +1,212 @@
+"""The generated parts of docs/reference: they are up to date, and they have everything."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from prometheus_client import REGISTRY
+
+from pelops.api import KINDS
+from pelops.api.schema.base import KindDefinition
+from pelops.controller.runtime.settings import build_parser, parse_settings
+from pelops.policy.status.reasons import ALARMS
+from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
+from tests.docs_pages import list_blocks, list_pages
+from tools.reference.__main__ import ROOT, list_renderers, main
+from tools.reference.commands import render_output
+from tools.reference.environment import list_worker_variables
+from tools.reference.fields import NONE, REQUIRED, list_spec_fields
+from tools.reference.metrics import SECTIONS, WORKERS, list_metrics
+from tools.reference.parts import UnknownPartError, fill_page, fill_pages
+from tools.reference.scripts import render_scripts
+
+# What begins as a metric does: the name of a file, and what a page calls a metric of Kubernetes.
+NO_METRICS: Final = {
+    ("autoscalers.md", "pelops_owed_entries"),
+    ("supply-chain.md", "pelops_operator"),
+}
+PART: Final = re.compile(r"_(bucket|sum|count)$")
+
+
+def test_the_pages_in_the_repository_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check", "--root", str(ROOT)]) == 0, capsys.readouterr().out
+
+
+def test_a_page_that_differs_is_shown_and_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--write", "--root", str(tmp_path)]) == 0
+    assert main(["--check", "--root", str(tmp_path)]) == 0
+    page = tmp_path / "docs" / "reference" / "scripts.md"
+    page.write_text(page.read_text().replace("XGROUP CREATE stream", "XGROUP CREATE"))
+    assert main(["--check", "--root", str(tmp_path)]) == 1
+    assert "XGROUP CREATE stream" in capsys.readouterr().out
+
+
+def test_only_what_is_between_the_marks_is_replaced() -> None:
+    page = "before\n<!-- generated: x -->\nold\n<!-- end of generated -->\nafter\n"
+    filled = fill_page(page, lambda name: [f"new {name}"])
+    expected = "before\n<!-- generated: x -->\n\nnew x\n\n<!-- end of generated -->\nafter\n"
+    assert filled == expected
+    assert fill_page(filled, lambda name: [f"new {name}"]) == filled
+
+
+@pytest.mark.parametrize(("page", "named"), [("nothing", "table"), ("<!-- generated: y -->", "y")])
+def test_a_part_without_a_place_or_without_a_renderer_is_an_error(
+    tmp_path: Path, page: str, named: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text(f"{page}\n<!-- end of generated -->\n")
+    with pytest.raises(UnknownPartError, match=named):
+        fill_pages(tmp_path, {"table": lambda: []}, render_output)
+
+
+@pytest.mark.parametrize("package", [OPERATOR_SCRIPTS, WORKER_SCRIPTS])
+def test_each_script_has_a_row(package: str) -> None:
+    rows = [*render_scripts(package)][2:]
+    assert [row.split("`")[1] for row in rows] == [*list_scripts(package)]
+
+
+def test_a_row_of_a_script_has_its_keys_commands_and_feature() -> None:
+    (row,) = (row for row in render_scripts(OPERATOR_SCRIPTS) if row.startswith("| [`repair_lag`]"))
+    assert "| source, state |" in row
+    assert "| XGROUP SETID source | `scaling` |" in row
+
+
+def test_each_metric_is_in_one_table() -> None:
+    sections = [section for section in SECTIONS if section != WORKERS]
+    listed = sorted(one.name for section in sections for one in list_metrics(section))
+    exported = sorted(
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in REGISTRY.collect()
+        if family.name.startswith("pelops_")
+    )
+    assert listed == exported
+
+
+def test_a_metric_is_listed_with_its_type_labels_and_help() -> None:
+    (found,) = (one for one in list_metrics("recovery") if one.name == "pelops_dead_lettered_total")
+    assert (found.kind, found.labels) == ("counter", ("namespace", "name", "reason"))
+    assert found.help.endswith(".")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+def test_each_field_has_a_description_and_a_default(kind: KindDefinition) -> None:
+    for path, default, text in list_spec_fields(kind):
+        assert len(text) > 5, path
+        assert default in {REQUIRED, NONE} or len(default) > 0, path
+        assert "Default:" not in text, path
+
+
+@pytest.mark.parametrize(
+    ("path", "default"),
+    [
+        ("spec.redis", REQUIRED),
+        ("spec.redis.url", NONE),
+        ("spec.scaling.maxReplicas", "`10`"),
+        ("spec.group", "metadata.name"),
+        ("spec.deadLetter.stream", "{STREAM}:GROUP:dlq"),
+    ],
+)
+def test_a_default_is_shown_whether_the_schema_or_the_description_has_it(
+    path: str, default: str
+) -> None:
+    defaults = {path: default for path, default, _ in list_spec_fields(KINDS[0])}
+    assert defaults[path] == default
+
+
+def test_fields_that_cannot_be_changed_are_marked() -> None:
+    renderer = list_renderers()["StreamConsumerGroup, spec"]
+    marked = {row.split("`")[1] for row in renderer() if "| no |" in row}
+    names = ("group", "stream", "startFrom", "recovery.tuning.fieldPrefix")
+    assert marked == {f"spec.{name}" for name in names}
+
+
+def test_each_flag_of_the_operator_is_read_from_the_variable_that_the_table_names() -> None:
+    given = {
+        "PELOPS_HTTP_PORT": "8181",
+        "PELOPS_NAMESPACE": "shop",
+        "PELOPS_MEMBER_NAMESPACE": "pelops",
+        "PELOPS_IDENTITY": "me",
+        "PELOPS_HTTP_HOST": "0.0.0.0",
+        "PELOPS_METRICS_AUTHENTICATION": "token",
+        "PELOPS_LOG_FORMAT": "console",
+        "PELOPS_LOG_LEVEL": "DEBUG",
+        "PELOPS_OBSERVE_INTERVAL": "7",
+        "PELOPS_STATUS_INTERVAL": "8",
+        "PELOPS_RESYNC_INTERVAL": "9",
+        "PELOPS_CLOCK_SKEW": "3",
+        "PELOPS_AUDIT_IMAGE": "image",
+        "PELOPS_ALLOWED_NETWORKS": "10.0.0.0/8",
+        "PELOPS_ALLOWED_HOSTS": "*.cache.example.com",
+        "PELOPS_KUBECONFIG": "file",
+    }
+    flags = [action for action in build_parser({})._actions if action.dest != "help"]
+    assert {f"PELOPS_{action.dest.upper()}" for action in flags} == given.keys()
+    usual = parse_settings([], {})
+    for name, value in given.items():
+        assert parse_settings([], {name: value}) != usual, name
+
+
+def test_the_variables_of_workers_are_those_of_the_most_that_a_resource_can_ask_for() -> None:
+    found = list_worker_variables()
+    assert found["PELOPS_STREAM"] == "always"
+    assert "PELOPS_REDIS_KEY_FILE" in found
+
+
+def test_the_page_about_workers_has_the_number_of_variables_that_the_command_prints() -> None:
+    printed = "\n".join(render_output("pelops env --file manifests/samples/01-smallest.yaml"))
+    (page,) = (path for path in list_pages() if path.name == "any-language.md")
+    assert f"has {printed.count('- name:')} variables" in page.read_text("utf-8")
+
+
+def test_a_command_that_a_page_shows_runs() -> None:
+    lines = [*render_output("pelops acl --stream s --role producer --user app")]
+    assert lines[:3] == ["```sh", "pelops acl --stream s --role producer --user app", "```"]
+    assert any(line.startswith("ACL SETUSER app on >PASSWORD resetkeys") for line in lines)
+
+
+def test_every_flag_of_the_command_line_is_in_a_table() -> None:
+    text = "\n".join(list_renderers()["commands of pelops"]())
+    for flag in ("--stream", "--also", "--file", "--archive", "--json"):
+        assert f"`{flag}`" in text
+
+
+def test_each_metric_that_a_page_names_exists() -> None:
+    known = {one.name for section in SECTIONS for one in list_metrics(section)}
+    named = {
+        (path.name, name)
+        for path in list_pages()
+        if path.name != "CHANGELOG.md"
+        for name in re.findall(r"\bpelops_[a-z_]+[a-z]\b", path.read_text("utf-8"))
+    }
+    unknown = {(page, name) for page, name in named if PART.sub("", name) not in known}
+    assert unknown == NO_METRICS
+
+
+def test_each_page_of_the_runbook_is_in_its_index_and_has_its_three_parts() -> None:
+    folder = ROOT / "docs" / "runbook"
+    index = (folder / "index.md").read_text("utf-8")
+    for page in sorted(folder.glob("*.md")):
+        if page.name != "index.md":
+            assert f"]({page.name})" in index, page.name
+            headings = re.findall(r"^## (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
+            assert headings == ["Look", "Understand", "Act"], page.name
+
+
+def test_each_alarm_of_a_group_has_an_alert_or_a_line_in_the_runbook() -> None:
+    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "runbook").glob("*.md"))
+    for alarm in ALARMS:
+        if alarm != "DeadLetterStreamInUse":  # nothing is lost by it
+            assert alarm in text
+
+
+def test_redis_users_are_shown_as_the_command_prints_them() -> None:
+    shown = [block for block in list_blocks() if "ACL SETUSER" in block.code]
+    assert {block.page for block in shown} == {"docs/reference/acl.md"}
+    lines = (ROOT / "docs" / "reference" / "acl.md").read_text("utf-8").splitlines()
+    assert sum(line.startswith("ACL SETUSER") for line in lines) == 6
+    assert sum(line.startswith("<!-- generated: pelops acl ") for line in lines) == 6
