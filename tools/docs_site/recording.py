@@ -84,7 +84,7 @@ def render_picture(lines: Sequence[Line]) -> str:
 text {{ font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #c9d1d9;
   animation: appear 0.1s backwards; }}
 .command {{ fill: #7ee787; font-weight: 600; }}
-@keyframes appear {{ from {{ opacity: 0; }} }}
+@keyframes appear {{ from {{ opacity: 0.15; }} }}
 @media (prefers-reduced-motion: reduce) {{ text {{ animation: none; }} }}
 </style>
 <rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>
