@@ -25,7 +25,8 @@ def render_fields(kind: KindDefinition, part: str) -> Iterator[str]:
     fields = _list_fields(schema["properties"][part], part)
     if part == "status":
         rows = (
-            (f"`{path}`", _render_type(field), _describe(field)[0]) for path, field, _ in fields
+            (f"`{path}`", _render_type(field), _describe(path, field)[0])
+            for path, field, _ in fields
         )
         return render_table(("field", "type", "what it holds"), rows)
     immutable = {
@@ -69,7 +70,7 @@ def list_spec_fields(kind: KindDefinition) -> list[tuple[str, str, str]]:
     """Return each field of the spec: its path, its default or `none` or `*required*`, its text."""
     schema = build_root_schema(kind)["properties"]["spec"]
     return [
-        (path, _render_default(field, is_required), _describe(field)[0])
+        (path, _render_default(path, field, is_required), _describe(path, field)[0])
         for path, field, is_required in _list_fields(schema, "spec")
     ]
 
@@ -94,26 +95,26 @@ def _list_rules(schema: SchemaView, at: str) -> Iterator[tuple[str, str]]:
 def _render_spec(
     path: str, field: SchemaView, is_required: bool, immutable: set[str]
 ) -> tuple[str, str, str]:
-    text = _describe(field)[0].removesuffix(" Cannot be changed.")
-    return _render_default(field, is_required), "no" if path in immutable else "yes", text
+    text = _describe(path, field)[0].removesuffix(" Cannot be changed.")
+    return _render_default(path, field, is_required), "no" if path in immutable else "yes", text
 
 
-def _describe(field: SchemaView) -> tuple[str, str | None]:
+def _describe(path: str, field: SchemaView) -> tuple[str, str | None]:
     """The description without its default, and the default if it is said in words."""
-    text = str(field.get("description", "")).removesuffix(render_default_sentence(field))
+    text = str(field.get("description", "")).removesuffix(render_default_sentence(field, path))
     found = _DEFAULT.search(text)
     if found is None:
         return text, None
     return (text[: found.start()] + text[found.end() :]).strip(), found[1]
 
 
-def _render_default(field: SchemaView, is_required: bool) -> str:
+def _render_default(path: str, field: SchemaView, is_required: bool) -> str:
     if is_required:
         return REQUIRED
     # The defaults inside an object are in its own rows.
     if "default" in field and field["type"] != "object":
         return f"`{json.dumps(field['default'], ensure_ascii=False)}`"
-    return _describe(field)[1] or NONE
+    return _describe(path, field)[1] or NONE
 
 
 def _render_type(field: SchemaView) -> str:
