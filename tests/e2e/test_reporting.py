@@ -150,7 +150,7 @@ def test_logs_are_json_lines_that_name_the_resource(
     process.stop(30)
     lines = [json.loads(line) for line in Path(process.log).read_text().splitlines()]
     assert all({"level", "logger", "message", "timestamp"} <= line.keys() for line in lines)
-    assert lines[-1]["message"] == "ended"
+    assert lines[-1]["message"] == "The operator has stopped"
     assert process.exit_code == 0
     await_absence(resources, "scg", "never-there")
     assert get(resources, "scg", NAME)

@@ -163,7 +163,7 @@ def test_a_redis_that_is_gone_holds_the_replicas_until_it_is_back(
     group.await_replicas(2)
     servers.servers[0].kill()
     held = group.await_scaling(Reason.BACKLOG_UNKNOWN)
-    assert (held["status"], "stay at 2" in held["message"]) == ("False", True)
+    assert (held["status"], "held at 2" in held["message"]) == ("False", True)
     assert group.replicas() == 2
     servers.servers[0].start()
     group.add(PER_REPLICA)

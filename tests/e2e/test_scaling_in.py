@@ -81,7 +81,7 @@ def test_a_budget_of_the_users_own_takes_the_place_of_ours_while_it_is_there(
     resources.apply_raw(_a_budget("theirs"))
     await_absence(resources, BUDGET, WORKERS)
     reported = group.await_event("PodDisruptionBudgetConflict")
-    assert "theirs selects the workers as well" in reported["note"]
+    assert "theirs selects the same pods" in reported["note"]
     wait_until(lambda: _allowed(resources, "theirs") == 1, timeout_s=WAIT_S, what="theirs to count")
     assert _drain(drained, resources).returncode == 0
     resources.plane.kubectl("delete", "pdb", "theirs", "-n", resources.namespace)

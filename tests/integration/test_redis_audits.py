@@ -176,7 +176,7 @@ async def test_the_groups_that_a_pattern_found_are_remembered(server: Server) ->
     assert await read_groups(server, NAME) == ()
     key = audit_index_key(NAME)
     await server.execute("HSET", key, "groups", "[1]", key=key, writes=True)
-    with pytest.raises(InvalidSpec, match="remove it"):
+    with pytest.raises(InvalidSpec, match="delete it"):
         await read_groups(server, NAME)
 
 

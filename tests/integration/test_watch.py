@@ -166,9 +166,7 @@ async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_l
     await _until(lambda: set(followed.refused) == set(KINDS))
     followed.ahead_s = SILENCE_LIMIT_S + 5
     problem = followed.watch.problem()
-    silent = re.search(
-        r"the watch of streamconsumergroups has had no sign of life for (\d+)", problem
-    )
+    silent = re.search(r"the watch of streamconsumergroups has received nothing for (\d+)", problem)
     assert silent is not None and int(silent[1]) >= SILENCE_LIMIT_S
     assert "returned HTTP status 403: it is a 403" in problem
     assert "the watch of pods" in problem

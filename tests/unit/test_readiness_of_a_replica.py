@@ -36,7 +36,7 @@ async def test_a_silent_watch_makes_a_replica_unready_and_not_dead(replica: Repl
     watch = SilentWatch()
     replica.begin(watch)
     assert replica.why_not_ready() == ""
-    watch.said = "the watch of pods has had no sign of life for 61 s"
+    watch.said = "the watch of pods has received nothing for 61 s"
     assert replica.why_not_ready() == watch.said
     assert replica.why_not_alive() == ""
     watch.said = ""

@@ -127,7 +127,7 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
         return InvalidReply(f"Redis at {address} sent an invalid reply: {why}")
     shown = describe_failure(error)
     if sent and writes:
-        return OutcomeUnknown(f"no answer from Redis at {address} to a write: {shown}")
+        return OutcomeUnknown(f"Redis at {address} did not answer a write: {shown}")
     return RedisUnavailable(f"Redis at {address} cannot be reached: {shown}")
 
 

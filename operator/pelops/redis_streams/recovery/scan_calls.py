@@ -191,9 +191,7 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
             "so Pelops recovers nothing"
         )
     if verdict == "not-owner":
-        raise NotOurs(
-            f"another StreamConsumerGroup manages group {keys.group} of stream {keys.stream}"
-        )
+        raise NotOurs(f"another resource manages group {keys.group} of stream {keys.stream}")
     if verdict == "no-group":
         raise NoSuchGroup(f"group {keys.group} does not exist on stream {text_of(answer['key'])}")
     if verdict == "wrong-type":
