@@ -68,7 +68,9 @@ def test_a_query_outlives_a_restart_and_ends_when_its_stream_went_with_it(
         if kept:
             assert running.ids() == sorted(streams.ids())
         else:
-            with pytest.raises(StreamingQueryException, match=r"went back|no longer exists|created again"):
+            with pytest.raises(
+                StreamingQueryException, match=r"went back|no longer exists|created again"
+            ):
                 running.ids()
 
 
