@@ -93,7 +93,7 @@ async def test_a_large_entry_takes_its_time_and_a_silent_server_does_not(
         (delivered,) = await adapter.read(100, 1000)  # which takes far longer than its patience
         assert delivered.entries[0][:2] == [entry_id, [b"body", body.encode()]]
         line.is_stalled = True
-        with pytest.raises(OutcomeUnknown, match="no reply"):
+        with pytest.raises(OutcomeUnknown, match="no answer"):
             await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}))
         line.is_over.set()
     listener.close()

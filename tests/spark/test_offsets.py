@@ -34,7 +34,7 @@ def test_a_stream_with_fewer_additions_went_back() -> None:
     position = Position(id=EntryId(5, 0), added=50)
     state = StreamState(length=10, added=10, last_generated=EntryId(9, 0), first=EntryId(1, 0))
     assert "went back" in str(explain_loss("orders", position, state))
-    assert "is gone" in str(explain_loss("orders", position, ABSENT))
+    assert "no longer exists" in str(explain_loss("orders", position, ABSENT))
 
 
 def test_an_empty_stream_that_was_never_read_has_lost_nothing() -> None:

@@ -104,7 +104,7 @@ def test_a_stream_that_was_deleted_or_made_anew_ends_the_query(
     query.run()
     streams.client.delete(streams.name())
     streams.fill(anew, first_ms=FIRST_MS + 1000)
-    with pytest.raises(StreamingQueryException, match="went back" if anew else "is gone"):
+    with pytest.raises(StreamingQueryException, match="went back" if anew else "no longer exists"):
         query.run()
     assert query.run(failOnDataLoss="false") == ([anew] if anew else [])
 
