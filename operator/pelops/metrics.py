@@ -185,13 +185,12 @@ STATUS_WRITES_LIMITED = GroupCounter(
 )
 RESYNC_AGE = Gauge(
     "pelops_resync_timestamp_seconds",
-    "Time of the last comparison of the cache with a full LIST, as a Unix timestamp in seconds.",
+    "Unix time of the last comparison of the cache with a full LIST, in seconds.",
     ["kind"],
 )
 WATCH_ACTIVITY = Gauge(
     "pelops_watch_last_activity_timestamp_seconds",
-    "Time of the last event, bookmark, watch response or LIST of a kind, as a Unix timestamp in "
-    "seconds.",
+    "Unix time of the last event, bookmark, watch response or LIST of a kind, in seconds.",
     ["kind"],
 )
 WATCH_RESTARTS = Counter(
@@ -237,8 +236,8 @@ GROUP_FACTS = {
     ),
     "last_scan": GroupGauge(
         "pelops_last_scan_timestamp_seconds",
-        "Time of the start of the last scan of the group by any operator replica, as a Unix "
-        "timestamp in seconds on the clock of Redis; NaN when unknown.",
+        "Unix time of the start of the last scan of the group by any operator replica, in seconds "
+        "on the clock of Redis; NaN when unknown.",
     ),
     "oldest_dead_letter": GroupGauge(
         "pelops_oldest_dead_letter_seconds",
@@ -436,7 +435,7 @@ AUDIT_GROUP_FACTS = {
     ),
     "window": Gauge(
         "pelops_audit_window_timestamp_seconds",
-        "Time at which the newest window was closed, as a Unix timestamp in seconds.",
+        "Unix time at which the newest window was closed, in seconds.",
         ["namespace", "name", "stream", "group"],
     ),
     "stuck": Gauge(

@@ -47,8 +47,6 @@ ALLOWED: Final = {
     "operator/pelops/metrics.py": {"bookmark"},
     "tests/*": {"bookmark", "bookmarks", "allow_bookmarks"},
     "docs/architecture*": {"bookmark", "bookmarks"},
-    "docs/operations.md": {"bookmark", "bookmarks"},
-    "docs/decisions/*": {"bookmark", "bookmarks"},
     "docs/reference/metrics.md": {"bookmark", "bookmarks"},
     "local_cluster/*": {"bookmark", "bookmarks"},
 }

@@ -181,7 +181,7 @@ class DryRunOutcome(ApiModel):
         description=(
             "Action of recovery. Requeue: copy and acknowledge. Release: offer to "
             "claiming workers. DeadLetter: move to the dead-letter stream. Keep: "
-            "leave pending for now."
+            "leave pending until the next scan."
         )
     )
     reason: Annotated[str, Field(max_length=64)] = Field(

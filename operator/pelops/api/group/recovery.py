@@ -56,7 +56,7 @@ class BackoffSpec(ApiModel):
         description=("Seconds to wait after the first failure of an entry. With 0 no entry waits."),
     )
     factor: Annotated[int, Field(ge=1, le=10)] = Field(
-        default=2, description="Factor by which the wait grows with each further failure."
+        default=2, description="Factor that multiplies the wait after each further failure."
     )
     max_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,

@@ -56,7 +56,7 @@ class PolicySelect(StrEnum):
 
 
 class ScalingPolicy(ApiModel):
-    """How far the number of workers may move within a period."""
+    """Limit of the change of the number of workers within a period."""
 
     type: PolicyType = Field(
         description=(
