@@ -62,7 +62,7 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     assert "Backlog and workers over time: build/demo.svg\n" in said
     assert PICTURE.stat().st_mtime >= began, "the picture is of this run"
     assert fromstring(PICTURE.read_text()).tag.endswith("svg")
-    assert "The audit's report: build/audit.html\n" in said
+    assert "Report of the audit: build/audit.html\n" in said
     assert PAGE.stat().st_mtime >= began, "the report is of this run"
     assert "  acknowledged_inferred " in said and "  dead_lettered " in said
     await_nothing_left(demo)
@@ -74,7 +74,7 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     [
         "starting 1 node",
         pytest.param("added ", marks=pytest.mark.full),
-        pytest.param("running it: ", marks=pytest.mark.full),
+        pytest.param("starting the audit: ", marks=pytest.mark.full),
     ],
 )
 def test_an_interrupt_at_any_moment_leaves_nothing(demo: Demo, moment: str) -> None:
