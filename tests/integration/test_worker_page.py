@@ -41,7 +41,7 @@ def page(program_redis: StandaloneServers, tmp_path: Path) -> Iterator[Page]:
 
 def test_ten_lines_lead_from_nothing_to_a_worker(page: Page) -> None:
     heading = "In ten lines"
-    shell, create = blocks(heading, "")
+    shell, create = blocks(heading, "sh")
     lines = [line for block in blocks(heading) for line in block.splitlines() if line]
     assert len(lines) <= 10
 
