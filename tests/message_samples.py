@@ -48,7 +48,7 @@ from pelops.domain.state import DroppedConsumers, GroupState, Loss, RetryWait, S
 from pelops.domain.stream_observation import RetryObservation
 from pelops.kube.audit_spark import SCHEDULED_SPARK_APPLICATION
 from pelops.kube.client import CRON_JOB
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
 from pelops.policy.audit.audit_facts import AuditFacts, Runs, StreamEnds
 from pelops.policy.audit.notices import AuditNotice
@@ -399,7 +399,7 @@ def _audits() -> Iterator[AuditFacts]:
 # --- Events
 
 
-def _events() -> Iterator[tuple[str, Happening]]:
+def _events() -> Iterator[tuple[str, EventContent]]:
     for event in (*_transitions(), *_scans(), *_lives(), *_budgets()):
         yield "StreamConsumerGroup", event
     audited = audit_facts.facts([audit_facts.a_group()])
@@ -411,14 +411,14 @@ def _events() -> Iterator[tuple[str, Happening]]:
     yield "StreamAudit", window
 
 
-def _transitions() -> Iterator[Happening]:
+def _transitions() -> Iterator[EventContent]:
     """The Events of a Ready that changes its reason, and of an alarm that begins."""
     seen = facts(evicts_any_key=True)
     after = {"conditions": render_conditions(decide_conditions(seen), (), generation=1, now=NOW)}
     yield from list_transitions({}, after, (*ALARMS, *AUDIT_ALARMS))
 
 
-def _scans() -> Iterator[Happening]:
+def _scans() -> Iterator[EventContent]:
     former = FormerPod(
         name="w-1",
         uid="pod-1",
@@ -445,7 +445,7 @@ def _scans() -> Iterator[Happening]:
     yield report_dry_run(decide_dry_run(outcomes, {}, waiting=0, report=ScanReport()))
 
 
-def _lives() -> Iterator[Happening]:
+def _lives() -> Iterator[EventContent]:
     """How groups and dead letters begin and end, and workers come and go."""
     position = EntryId(1700000000000)
     for cause, repeats in ((CreationReason.FIRST, 0), (CreationReason.CONTINUES, 12)):
@@ -469,7 +469,7 @@ def _lives() -> Iterator[Happening]:
         yield report_scaled(step, why, is_up=after > before, occurrence="")
 
 
-def _budgets() -> Iterable[Happening]:
+def _budgets() -> Iterable[EventContent]:
     name = "order-processing-workers"
     refused = errors.Forbidden("poddisruptionbudgets.policy is forbidden: exceeded quota")
     return (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
 from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
-from pelops.policy.scaling.measurement import Backlog, Capacity, FadingCount, Handling, Meter
+from pelops.policy.scaling.measurement import Backlog, Capacity, FadingCount, HandlingTime, Meter
 from tests.builders import NOW, resource, workload
 
 SECOND = 1000.0  # of the clock that never jumps
@@ -73,9 +73,9 @@ def knowing(*, arrivals: float, per_replica: float, is_proven: bool = True) -> M
     )
 
 
-def handling(mean_s: float) -> Handling:
+def handling(mean_s: float) -> HandlingTime:
     """Workers that are known to hold an entry for so long."""
-    return Handling(held_s=100 * mean_s, acknowledged=100)
+    return HandlingTime(held_s=100 * mean_s, acknowledged=100)
 
 
 def decide(

@@ -50,7 +50,7 @@ class ReportedEvents(Observer):
         return any(text in refusal for refusal in self.refusals)
 
 
-class Handling:
+class HandlingTime:
     """A handler that notes what began and what was done; `gate` closed, it waits in between."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ from pelops.controller.runtime.kind import (
 from pelops.domain.condition import Condition, Finding
 from pelops.errors import InvalidSpec, KubernetesUnavailable, PelopsError, RedisUnavailable
 from pelops.kube.client import Address, Kind, Manifest
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 
 CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LABEL = "pelops.dev/greeting"
@@ -201,7 +201,7 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
         self, observation: GreetingFacts, one: Pass[Greeting, Memory]
     ) -> PlannedAction | None:
         greeting, what = one.resource, plan_greeting(observation)
-        writes: dict[str, Callable[[], Awaitable[Happening | None]]] = {
+        writes: dict[str, Callable[[], Awaitable[EventContent | None]]] = {
             "adding the finalizer": partial(self._add_finalizer, greeting),
             "writing the book": partial(self._write_book, one.name, greeting.spec.text),
             "applying the ConfigMap": partial(self._apply_map, greeting),
@@ -226,9 +226,9 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
         settings = self._services.settings
         return PassIntervals(observe_s=settings.observe_s, status_s=settings.status_s)
 
-    async def clean_up(self, one: Pass[Greeting, Memory], now: datetime) -> Happening:
+    async def clean_up(self, one: Pass[Greeting, Memory], now: datetime) -> EventContent:
         self._book.write(one.name, None)
-        return Happening(type="Normal", reason="Removed", action="Delete", note="It is gone")
+        return EventContent(type="Normal", reason="Removed", action="Delete", note="It is gone")
 
     def serve(self, is_served: bool) -> None:
         self.served.append(is_served)
@@ -236,10 +236,10 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
     async def _add_finalizer(self, greeting: Greeting) -> None:
         await self.finalizer.add(greeting.metadata)
 
-    async def _write_book(self, name: Name, text: str) -> Happening:
+    async def _write_book(self, name: Name, text: str) -> EventContent:
         self._book.write(name, text)
         note = f"Wrote {text}"
-        return Happening(type="Normal", reason="Written", action="Write", note=note)
+        return EventContent(type="Normal", reason="Written", action="Write", note=note)
 
     async def _apply_map(self, greeting: Greeting) -> None:
         metadata = greeting.metadata

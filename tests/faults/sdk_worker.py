@@ -30,7 +30,7 @@ class Broken(Exception):
     """What a handler raises that is told to fail."""
 
 
-class Handling:
+class HandlingTime:
     """The handler: it does nothing but to say what it does."""
 
     def __init__(self, journal: Journal, retry: str, given: argparse.Namespace) -> None:
@@ -84,7 +84,7 @@ class Handling:
 class Watching(Observer):
     """Writes down which acknowledgements were taken."""
 
-    def __init__(self, journal: Journal, handling: Handling) -> None:
+    def __init__(self, journal: Journal, handling: HandlingTime) -> None:
         self._journal = journal
         self._handling = handling
         self._pending = 0
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # until the worker runs
     place = read_place(environment)
     journal = Journal(Path(given.history), place.consumer)
-    handling = Handling(journal, place.keys.retry, given)
+    handling = HandlingTime(journal, place.keys.retry, given)
     worker = Worker.from_env(
         environment,
         observer=Watching(journal, handling),

@@ -32,7 +32,7 @@ from pelops.redis_streams.recovery import keyspace_events
 from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents
 from pelops.redis_streams.scaling import idle_streams
 from pelops.redis_streams.scaling.idle_streams import Waker
-from pelops.worker.producer import Adding, Producer
+from pelops.worker.producer import AddOptions, Producer
 from pelops.worker.server import connection as worker_connection
 from pelops.worker.server import streamed_connection
 from pelops.worker.server.adapter import Outgoing
@@ -201,7 +201,7 @@ async def test_no_reply_breaks_a_worker(
             adapter = RedisAdapter(
                 WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="me", patience_s=0.15)
             )
-            adding = Adding(patience_s=0.02)
+            adding = AddOptions(patience_s=0.02)
             producer = Producer(endpoint, KEYS.stream, adding)
             host.spoils = 0.0
             read: list[bytes] = []

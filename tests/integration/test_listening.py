@@ -10,7 +10,7 @@ from benchmarks.hostile_servers import HostileServers
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.recovery import lock_expiry as listening
-from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, UNSEEN, Listening
+from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, UNSEEN, ExpiryListener
 from pelops.controller.runtime.cache import Name
 from pelops.domain.endpoint import build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
@@ -39,7 +39,7 @@ class ScanRequests:
         self.asked: list[Name] = []
         self.times: list[float] = []
         self.is_reachable = True
-        self.listening = Listening(self.connect, self.request)
+        self.listening = ExpiryListener(self.connect, self.request)
 
     async def connect(self, asking: StreamConsumerGroup) -> tuple[Server, GroupKeys]:
         if not self.is_reachable:

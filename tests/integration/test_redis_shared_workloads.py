@@ -19,7 +19,7 @@ from pelops.controller.group.group_observer import GroupMemory
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Pass, Services
-from pelops.controller.runtime.leases import Members, Standing
+from pelops.controller.runtime.leases import Members, MembershipView
 from pelops.controller.runtime.settings import parse_settings
 from pelops.domain.entry_id import EntryId
 from pelops.errors import NotFound
@@ -57,8 +57,8 @@ class Alone(Members):
         return frozenset({"one"})
 
     @property
-    def standing(self) -> Standing:
-        return Standing(joins=1, is_admitted=True, members=self.alive)
+    def standing(self) -> MembershipView:
+        return MembershipView(joins=1, is_admitted=True, members=self.alive)
 
     def rank(self, key: str) -> int:
         return 0

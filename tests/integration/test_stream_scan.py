@@ -11,7 +11,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import BackoffSpec
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.scan import AFTER_A_PART, StreamScan
-from pelops.controller.recovery.scanner import Closing, GroupScan
+from pelops.controller.recovery.scanner import GroupScan, ScanCloser
 from pelops.controller.runtime.events import Reporter
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
@@ -154,14 +154,14 @@ async def test_missing_bodies_of_entries_that_a_worker_holds_are_noted(server: S
 
 
 @pytest.fixture
-async def closing() -> AsyncIterator[Closing]:
+async def closing() -> AsyncIterator[ScanCloser]:
     """The end of scans as far as it concerns Redis; nobody is reported."""
     api = KubeApi(Configuration(host="http://127.0.0.1:1"))
-    yield Closing(Reporter(api, STREAM_CONSUMER_GROUP, identity="replica-1"))
+    yield ScanCloser(Reporter(api, STREAM_CONSUMER_GROUP, identity="replica-1"))
     await api.close()
 
 
-async def close_scan(server: Server, closing: Closing) -> None:
+async def close_scan(server: Server, closing: ScanCloser) -> None:
     """End a scan that did nothing."""
     observation = await look(server)
     findings = Findings(trigger=Trigger.SCAN)
@@ -183,7 +183,7 @@ async def form_chunk(server: Server, *ids: EntryId) -> None:
 
 
 async def test_a_chunk_that_is_done_is_forgotten_and_then_nothing_more_is_written(
-    server: Server, closing: Closing, empty_redis: StandaloneServers
+    server: Server, closing: ScanCloser, empty_redis: StandaloneServers
 ) -> None:
     ids = await strand(server, 2)
     await form_chunk(server, *ids)

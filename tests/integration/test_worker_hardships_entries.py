@@ -10,7 +10,7 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Retry
 from pelops.worker.server import reads as streams
 from tests.integration.worker_adapter import KEYS, Behind
-from tests.serving_worker import Handling, serving, until
+from tests.serving_worker import HandlingTime, serving, until
 
 # One server with CLAIM and one without.
 pytestmark = pytest.mark.parametrize("any_redis", ["8.6", "7.0"], indirect=True)
@@ -34,7 +34,7 @@ async def test_what_is_deleted_or_trimmed_while_it_is_held_is_recorded_once_and_
             raise Retry(after=1.0)
         await handling.handle(entry)
 
-    handling = Handling()
+    handling = HandlingTime()
     handling.gate.clear()
     async with serving(endpoint, handle) as (worker, heard):
         runs = await redis.add(2, n="runs")
@@ -85,7 +85,7 @@ async def test_a_producer_cannot_have_a_later_entry_skipped_as_one_that_was_seen
 async def test_a_consumer_that_is_deleted_by_hand_costs_what_it_held_and_goes_on(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
-    handling = Handling()
+    handling = HandlingTime()
     handling.gate.clear()
     async with serving(endpoint, handling.handle) as (worker, heard):
         held = await redis.add(3)
@@ -103,7 +103,7 @@ async def test_a_consumer_that_is_deleted_by_hand_costs_what_it_held_and_goes_on
 async def test_a_group_that_is_made_anew_elsewhere_is_worked_from_where_it_was_made(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
-    handling = Handling()
+    handling = HandlingTime()
     handling.gate.clear()
     async with serving(endpoint, handling.handle) as (worker, heard):
         held = await redis.add(3)
@@ -128,7 +128,7 @@ async def test_streams_of_the_group_may_come_and_go_while_it_is_worked_on(
     redis: Behind, endpoint: RedisEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_LOOK_AGAIN_S", 0.1)
-    handling = Handling()
+    handling = HandlingTime()
 
     def has_done(count: int) -> bool:
         return len(heard.done) == len(handling.done) == count

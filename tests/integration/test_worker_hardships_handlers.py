@@ -11,7 +11,7 @@ import pytest
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Undecodable
 from tests.integration.worker_adapter import KEYS, Behind
-from tests.serving_worker import Handling, serving, until
+from tests.serving_worker import HandlingTime, serving, until
 
 # One version is enough for this.
 pytestmark = pytest.mark.parametrize("any_redis", ["8.6"], indirect=True)
@@ -108,7 +108,7 @@ async def test_handlers_that_hang_or_swallow_their_cancellation_keep_nobody(
             await redis.add(5, n="good")
             await until(lambda: heard.letters == [(hangs.decode(), "HandlerFailed")])
             await until(lambda: len(heard.done) == 5 and let_go[0].is_disowned)
-            handling = Handling()
+            handling = HandlingTime()
             async with serving(endpoint, handling.handle, consumer="two") as (_, heard_there):
                 await until(lambda: heard_there.done == [swallows.decode()])
             release.set()

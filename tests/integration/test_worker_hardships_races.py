@@ -16,7 +16,7 @@ from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from pelops.worker.settings import WorkerPlace
 from tests.integration.worker_adapter import KEYS, Behind
-from tests.serving_worker import Handling, ReportedEvents, until
+from tests.serving_worker import HandlingTime, ReportedEvents, until
 
 # One version is enough for this.
 pytestmark = pytest.mark.parametrize("any_redis", ["8.6"], indirect=True)
@@ -40,7 +40,7 @@ class SlowHistory(RedisAdapter):
 async def test_what_is_settled_while_the_history_is_read_does_not_run_again(
     redis: Behind, empty_redis: StandaloneServers, endpoint: RedisEndpoint
 ) -> None:
-    handling, heard = Handling(), ReportedEvents()
+    handling, heard = HandlingTime(), ReportedEvents()
     adapter = SlowHistory(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))
     adapter.gate = asyncio.Event()
     adapter.gate.set()
@@ -63,7 +63,7 @@ async def test_what_is_settled_while_the_history_is_read_does_not_run_again(
 
 @asynccontextmanager
 async def serving_through(
-    adapter: RedisAdapter, handling: Handling, heard: ReportedEvents
+    adapter: RedisAdapter, handling: HandlingTime, heard: ReportedEvents
 ) -> AsyncIterator[None]:
     """A worker with this adapter, which serves during the block."""
     worker = Worker(lambda: adapter, observer=heard)
@@ -96,7 +96,7 @@ class LateAdapter(RedisAdapter):
 async def test_an_acknowledgement_that_had_to_wait_is_not_sent_for_what_another_has_by_then(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
-    handling, heard = Handling(), ReportedEvents()
+    handling, heard = HandlingTime(), ReportedEvents()
     adapter = LateAdapter(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))
     adapter.gate = asyncio.Event()
     async with serving_through(adapter, handling, heard):
@@ -123,5 +123,5 @@ async def test_who_is_told_to_stop_does_not_wait_for_a_server_that_says_nothing(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     adapter = SilentAdapter(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))
-    async with serving_through(adapter, Handling(), ReportedEvents()):
+    async with serving_through(adapter, HandlingTime(), ReportedEvents()):
         await until(lambda: adapter.has_begun)

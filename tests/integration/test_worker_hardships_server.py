@@ -16,7 +16,7 @@ from tests.integration.redis_adapter import endpoint_of
 from tests.integration.redis_proxy import Proxy, proxied
 from tests.integration.worker_adapter import KEYS, Behind, behind, grant, grant_all_but, on_port
 from tests.redis_fixtures import RunRedis
-from tests.serving_worker import Handling, serving, until
+from tests.serving_worker import HandlingTime, serving, until
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ async def test_what_is_refused_is_reported_and_done_when_it_is_not_refused_any_m
     trouble: Trouble,
     message: str,
 ) -> None:
-    handling = Handling()
+    handling = HandlingTime()
     async with serving(endpoint, handling.handle, processing_timeout_ms=60_000) as (worker, heard):
         handling.gate.clear()
         ids = await redis.add(5)
@@ -120,7 +120,7 @@ async def test_what_is_refused_is_reported_and_done_when_it_is_not_refused_any_m
 async def test_without_memory_what_there_is_is_handled_and_acknowledged(
     redis: Behind, empty_redis: StandaloneServers, endpoint: RedisEndpoint
 ) -> None:
-    handling = Handling()
+    handling = HandlingTime()
     async with serving(endpoint, handling.handle) as (_, heard):
         await redis.add(1)
         await until(lambda: len(heard.done) == 1)
@@ -216,7 +216,7 @@ def _nothing_is_left(redis: Behind) -> Callable[[], object]:
 async def test_what_others_were_given_during_an_outage_is_not_acknowledged_after_it(
     redis: Behind, empty_redis: StandaloneServers, endpoint: RedisEndpoint
 ) -> None:
-    handling = Handling()
+    handling = HandlingTime()
     proxy = Proxy(empty_redis.master().port, ())
     listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
@@ -243,7 +243,7 @@ async def test_a_server_that_restarts_in_mid_batch_is_worked_for_again(
     run_redis: RunRedis, append_only: str | None
 ) -> None:
     servers = run_redis("8.6", options=ServerOptions(append_only=append_only))
-    handling = Handling()
+    handling = HandlingTime()
     async with behind(servers) as redis, serving(endpoint_of(servers), handling.handle) as served:
         worker, heard = served
         await redis.create()

@@ -13,7 +13,7 @@ import pytest
 from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
 from pelops.worker import Producer, WrongWorkerSettings
-from pelops.worker.producer import Adding, Value
+from pelops.worker.producer import AddOptions, Value
 from tests.integration.redis_adapter import connected, endpoint_of
 from tests.integration.worker_adapter import on_port
 from tests.redis_fixtures import RunRedis
@@ -69,7 +69,7 @@ async def producing(
 ) -> AsyncIterator[Producer]:
     endpoint = endpoint_of(servers)
     where = endpoint if port is None else on_port(endpoint, port)
-    async with Producer(where, STREAM, Adding(**adding)) as producer:
+    async with Producer(where, STREAM, AddOptions(**adding)) as producer:
         yield producer
 
 
@@ -257,7 +257,7 @@ def test_limits_that_cannot_be_are_refused() -> None:
     ]
     for limits in wrong:
         with pytest.raises(WrongWorkerSettings, match="max_"):
-            Adding(**limits)
+            AddOptions(**limits)
 
 
 async def test_the_environment_says_where_to_add(empty_redis_86: StandaloneServers) -> None:

@@ -24,7 +24,7 @@ from tests.integration.worker_adapter import (
     opened,
     worker_endpoint,
 )
-from tests.serving_worker import Handling, serving, until
+from tests.serving_worker import HandlingTime, serving, until
 
 GRANT = f"`pelops acl --role sdk-worker --stream {KEYS.stream} --group {KEYS.group}`"
 
@@ -100,7 +100,7 @@ async def _use(way: RedisAdapter) -> None:
 async def test_readiness_reports_what_is_refused_until_it_is_mended(
     seen: Behind, empty_redis: StandaloneServers
 ) -> None:
-    handling = Handling()
+    handling = HandlingTime()
     async with serving(worker_endpoint(empty_redis), handling) as (worker, reported):
         await until(lambda: worker.is_ready)
         grant_all_but(empty_redis, "+xreadgroup")

@@ -13,8 +13,8 @@ from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.archive.windows import EPOCH
 from pelops.pipeline.reconcile.group_share import (
     Archived,
-    Beginning,
     GroupShare,
+    GroupStart,
     find_audited_after,
     find_beginning,
     find_share,
@@ -49,68 +49,68 @@ def find(
     """The part of WINDOW that a group owes that the ledger says was made there."""
     ledger = read_first_creation("orders", ledger_of(created(position, why=why)))
     there = Archived(entries=archived, count_until=lambda _: before, **beyond)
-    begin = find_beginning(ledger, Beginning(), there, position=None)
+    begin = find_beginning(ledger, GroupStart(), there, position=None)
     return find_share(WINDOW, there, begin=begin.at)
 
 
 @pytest.mark.parametrize(
     ("ledger", "files", "position", "found"),
     [
-        ((), Beginning(), None, Beginning()),
+        ((), GroupStart(), None, GroupStart()),
         # Without a word of where it began, its position tells nothing.
-        ((), Beginning(), EntryId(14), Beginning()),
-        ((created("14-0"),), Beginning(), EntryId(20), Beginning(at=EntryId(14))),
+        ((), GroupStart(), EntryId(14), GroupStart()),
+        ((created("14-0"),), GroupStart(), EntryId(20), GroupStart(at=EntryId(14))),
         # Of 15 that had been added four are archived.
         (
             (created("14-0", added="15"),),
-            Beginning(),
+            GroupStart(),
             EntryId(20),
-            Beginning(at=EntryId(14), gone=11),
+            GroupStart(at=EntryId(14), gone=11),
         ),
         # Files may have seen more go, or less.
         (
             (created("14-0", added="15"),),
-            Beginning(at=EntryId(14), gone=12),
+            GroupStart(at=EntryId(14), gone=12),
             EntryId(20),
-            Beginning(at=EntryId(14), gone=12),
+            GroupStart(at=EntryId(14), gone=12),
         ),
-        ((), Beginning(at=EntryId(14), gone=3), EntryId(20), Beginning(at=EntryId(14), gone=3)),
+        ((), GroupStart(at=EntryId(14), gone=3), EntryId(20), GroupStart(at=EntryId(14), gone=3)),
         # A number that is none.
-        ((created("14-0", added="-1"),), Beginning(), EntryId(20), Beginning(at=EntryId(14))),
+        ((created("14-0", added="-1"),), GroupStart(), EntryId(20), GroupStart(at=EntryId(14))),
         # It was set back: what was gone by then is not known from the ledger.
-        ((created("14-0", added="15"),), Beginning(), EntryId(12), Beginning(at=EntryId(12))),
+        ((created("14-0", added="15"),), GroupStart(), EntryId(12), GroupStart(at=EntryId(12))),
         (
             (created("14-0", added="15"), moved("11-0"), moved("12-0")),
-            Beginning(),
+            GroupStart(),
             EntryId(20),
-            Beginning(at=EntryId(11)),
+            GroupStart(at=EntryId(11)),
         ),
         (
             (created("14-0", added="15"), created("0-0", why="new-stream")),
-            Beginning(),
+            GroupStart(),
             EntryId(20),
-            Beginning(at=EntryId.MIN),
+            GroupStart(at=EntryId.MIN),
         ),
         (
             (created("14-0", added="15"),),
-            Beginning(at=EntryId(10), gone=5),
+            GroupStart(at=EntryId(10), gone=5),
             EntryId(20),
-            Beginning(at=EntryId(10), gone=5),
+            GroupStart(at=EntryId(10), gone=5),
         ),
         # Moved, but not to before its beginning.
         (
             (created("14-0", added="15"), moved("16-0")),
-            Beginning(),
+            GroupStart(),
             EntryId(18),
-            Beginning(at=EntryId(14), gone=11),
+            GroupStart(at=EntryId(14), gone=11),
         ),
     ],
 )
 def test_a_group_began_at_the_lowest_place_that_anything_reports(
     ledger: tuple[tuple[LedgerKind, dict[str, str]], ...],
-    files: Beginning,
+    files: GroupStart,
     position: EntryId | None,
-    found: Beginning,
+    found: GroupStart,
 ) -> None:
     reported = read_first_creation("orders", ledger_of(*ledger))
     archived = Archived(entries=10, count_until=lambda _: 4)
@@ -121,8 +121,8 @@ def test_what_the_archive_cannot_hold_was_not_gone_before_the_group_began() -> N
     """Entries at the end of the window are the group's; of others nobody knows, so they stay."""
     ledger = read_first_creation("orders", ledger_of(created("14-0", added="15")))
     there = Archived(entries=10, count_until=lambda _: 4, beyond=3, beyond_seq=2)
-    found = find_beginning(ledger, Beginning(), there, position=None)
-    assert found == Beginning(at=EntryId(14), gone=9)
+    found = find_beginning(ledger, GroupStart(), there, position=None)
+    assert found == GroupStart(at=EntryId(14), gone=9)
     share = find("14-0", archived=6, before=4, beyond=1, beyond_seq=2)
     assert (share.archived, share.produced, share.left_out) == (2, 5, 4)
 

@@ -15,7 +15,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.kube.client import _render_yaml, translate_status
 from pelops.kube.container_environment import WorkerAccess, build_environment, literal
-from pelops.kube.event_recorder import NOTE_LIMIT, Happening, build_event
+from pelops.kube.event_recorder import NOTE_LIMIT, EventContent, build_event
 from pelops.kube.worker_deployment import build_deployment, is_applied
 from pelops.kube.workload_observation import Requirement, Selector, parse_selector
 from tests.builders import NOW, TEMPLATE, later, resource
@@ -193,7 +193,7 @@ def test_a_required_value_is_on_all_that_is_selected(
 
 
 HAPPENING = st.builds(
-    Happening,
+    EventContent,
     type=st.sampled_from(["Normal", "Warning"]),
     reason=st.sampled_from(["Ready", "Conflict"]),
     action=st.just("Reconcile"),
@@ -205,14 +205,14 @@ UID = st.sampled_from(["uid-1", "uid-2"])
 
 @given(UID, UID, HAPPENING, HAPPENING)
 def test_an_event_has_one_name_per_happening(
-    uid: str, other_uid: str, one: Happening, other: Happening
+    uid: str, other_uid: str, one: EventContent, other: EventContent
 ) -> None:
-    def name(uid: str, happening: Happening, reporter: str) -> str:
+    def name(uid: str, happening: EventContent, reporter: str) -> str:
         subject = {"metadata": {"name": "orders", "namespace": "shop", "uid": uid}}
         now = later(seconds=len(reporter))
         return str(build_event(subject, happening, reporter=reporter, now=now)["metadata"]["name"])
 
-    def what(uid: str, happening: Happening) -> tuple[str, ...]:
+    def what(uid: str, happening: EventContent) -> tuple[str, ...]:
         return uid, happening.reason, happening.note, happening.occurrence
 
     assert name(uid, one, "a") == name(uid, one, "another replica")
@@ -221,7 +221,7 @@ def test_an_event_has_one_name_per_happening(
 
 
 @given(HAPPENING)
-def test_a_note_fits_into_an_event_in_whole_characters(happening: Happening) -> None:
+def test_a_note_fits_into_an_event_in_whole_characters(happening: EventContent) -> None:
     subject = {"metadata": {"name": "orders", "namespace": "shop", "uid": "u"}}
     note = build_event(subject, happening, reporter="r", now=NOW)["note"]
     assert len(note.encode()) <= NOTE_LIMIT

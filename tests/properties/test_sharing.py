@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pelops.api.group.scaling import ScalingMode
-from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, Sharing, decide_replicas
+from pelops.policy.scaling.decision import (
+    OtherGroups,
+    ScalingDecision,
+    ScalingMemory,
+    decide_replicas,
+)
 from pelops.policy.scaling.demand import Demand
 from pelops.policy.scaling.measurement import Backlog
 from pelops.policy.scaling.sharing import Claim, Contribution, Role, decide_part
@@ -62,7 +67,7 @@ def decide(
     memory, now = lived(spec, life)
     seen = workload(wished=current, current=current, ready=current)
     memory = replace(memory, others=ScalingMemory().others)
-    sharing = Sharing(name="leader", others=others)
+    sharing = OtherGroups(name="leader", others=others)
     return decide_replicas(spec, seen, backlog, memory, now=now, sharing=sharing)[0]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.policy.scaling.measurement import Handling, watch_handling
+from pelops.policy.scaling.measurement import HandlingTime, watch_handling
 
 
 def watch(
-    handling: Handling, seconds: int, *, held: float, acknowledged: int, interval: float = 1.0
-) -> Handling:
+    handling: HandlingTime, seconds: int, *, held: float, acknowledged: int, interval: float = 1.0
+) -> HandlingTime:
     """The same look so many times."""
     for _ in range(seconds):
         handling = watch_handling(handling, held=held, acknowledged=acknowledged, seconds=interval)
@@ -17,21 +17,21 @@ def watch(
 
 
 def test_it_is_what_is_held_for_each_entry_that_is_acknowledged() -> None:
-    assert watch(Handling(), 60, held=20, acknowledged=50).mean_s == pytest.approx(0.4)
+    assert watch(HandlingTime(), 60, held=20, acknowledged=50).mean_s == pytest.approx(0.4)
 
 
 def test_it_does_not_depend_on_how_often_one_looks() -> None:
-    seldom = watch(Handling(), 12, held=20, acknowledged=250, interval=5.0)
+    seldom = watch(HandlingTime(), 12, held=20, acknowledged=250, interval=5.0)
     assert seldom.mean_s == pytest.approx(0.4)
 
 
 def test_too_few_entries_report_nothing() -> None:
-    assert watch(Handling(), 4, held=1, acknowledged=1).mean_s is None
-    assert watch(Handling(), 6, held=1, acknowledged=1).mean_s == pytest.approx(1.0)
+    assert watch(HandlingTime(), 4, held=1, acknowledged=1).mean_s is None
+    assert watch(HandlingTime(), 6, held=1, acknowledged=1).mean_s == pytest.approx(1.0)
 
 
 def test_long_jobs_take_as_long_as_they_do() -> None:
-    found = Handling()
+    found = HandlingTime()
     for _ in range(20):
         found = watch(found, 59, held=4, acknowledged=0)
         found = watch(found, 1, held=4, acknowledged=4)
@@ -39,7 +39,7 @@ def test_long_jobs_take_as_long_as_they_do() -> None:
 
 
 def test_what_failed_does_not_pass_for_long_work_when_the_traffic_is_over() -> None:
-    quick = watch(Handling(), 60, held=20, acknowledged=50)
+    quick = watch(HandlingTime(), 60, held=20, acknowledged=50)
     later = watch(quick, 3_600, held=20, acknowledged=0)
     assert later.mean_s == quick.mean_s
     again = watch(later, 30, held=40, acknowledged=5)
@@ -49,12 +49,12 @@ def test_what_failed_does_not_pass_for_long_work_when_the_traffic_is_over() -> N
 
 
 def test_a_long_silence_counts_for_five_minutes_at_most() -> None:
-    silent = watch_handling(Handling(), held=1, acknowledged=0, seconds=10_000)
+    silent = watch_handling(HandlingTime(), held=1, acknowledged=0, seconds=10_000)
     assert watch_handling(silent, held=1, acknowledged=10, seconds=1).mean_s == pytest.approx(30)
 
 
 def test_work_that_became_quick_is_seen_to_be() -> None:
-    slow = watch(Handling(), 600, held=40, acknowledged=1)
+    slow = watch(HandlingTime(), 600, held=40, acknowledged=1)
     quick = watch(slow, 900, held=2, acknowledged=10)
     assert slow.mean_s is not None
     assert quick.mean_s is not None

@@ -8,7 +8,7 @@ import pytest
 
 from pelops import errors
 from pelops.kube.client import _render_yaml, translate_status
-from pelops.kube.event_recorder import Happening, build_event
+from pelops.kube.event_recorder import EventContent, build_event
 from tests.builders import NOW, later
 
 STATUS = b'{"kind": "Status", "message": "because"}'
@@ -75,7 +75,7 @@ def test_an_apply_writes_no_surrogates_and_no_raw_control_characters(
 
 
 SUBJECT = {"metadata": {"name": "orders", "namespace": "shop", "uid": "u-1"}}
-HAPPENING = Happening(type="Warning", reason="Conflict", action="Reconcile", note="two want it")
+HAPPENING = EventContent(type="Warning", reason="Conflict", action="Reconcile", note="two want it")
 
 
 def test_an_event_speaks_of_the_resource_and_of_who_reports() -> None:
@@ -87,7 +87,7 @@ def test_an_event_speaks_of_the_resource_and_of_who_reports() -> None:
 
 
 def test_every_replica_names_an_event_alike_and_each_occurrence_differently() -> None:
-    def name(happening: Happening, reporter: str = "a") -> str:
+    def name(happening: EventContent, reporter: str = "a") -> str:
         now = later(seconds=len(reporter))
         return str(build_event(SUBJECT, happening, reporter=reporter, now=now)["metadata"]["name"])
 

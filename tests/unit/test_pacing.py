@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pelops.controller.recovery.scanner import Pacing
+from pelops.controller.recovery.scanner import ScanSchedule
 from pelops.controller.runtime.cache import Name
 from pelops.domain.recovery import Trigger
 from pelops.policy.recovery.scan_interval import (
@@ -123,7 +123,7 @@ def test_ranks_follow_each_other_and_the_interval_counts_from_the_last_scan() ->
 
 
 def test_a_group_where_nothing_changes_is_looked_at_ever_more_rarely() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     waits = [pacing.after(NAME, WAITING, HOUR, rank=0) for _ in range(4)]
     assert waits == [SOON, 2 * SOON, 4 * SOON, 8 * SOON]
     assert pacing.after(NAME, replace(WAITING, moved=1), HOUR, rank=0) == SOON
@@ -131,14 +131,14 @@ def test_a_group_where_nothing_changes_is_looked_at_ever_more_rarely() -> None:
 
 
 def test_what_stood_still_in_one_group_says_nothing_of_another_one() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     for _ in range(3):
         pacing.after(NAME, WAITING, HOUR, rank=0)
     assert pacing.after(OTHER, WAITING, HOUR, rank=0) == SOON
 
 
 def test_what_is_done_with_is_looked_at_quickly_when_it_comes_again() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     for _ in range(3):
         pacing.after(NAME, WAITING, HOUR, rank=0)
     assert pacing.after(NAME, Unfinished(), HOUR, rank=0) == HOUR
@@ -146,14 +146,14 @@ def test_what_is_done_with_is_looked_at_quickly_when_it_comes_again() -> None:
 
 
 def test_an_early_look_of_the_first_replica_is_its_own_and_counts_once() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     pacing.after(NAME, WAITING, MINUTE, rank=0)
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == timedelta()
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == decide_due(MINUTE, is_timer=True)
 
 
 def test_an_early_look_of_another_replica_is_content_with_one_that_was_as_early() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     early = pacing.after(NAME, WAITING, MINUTE, rank=1)
     due = pacing.due(NAME, MINUTE, Trigger.SCAN, rank=1)
     assert timedelta() < due == decide_due(early, is_timer=True) < early
@@ -161,18 +161,18 @@ def test_an_early_look_of_another_replica_is_content_with_one_that_was_as_early(
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_usual_wait_leaves_others_scans_enough(rank: int) -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     assert pacing.after(NAME, Unfinished(earliest=HOUR), MINUTE, rank=rank) == MINUTE
     due = pacing.due(NAME, MINUTE, Trigger.SCAN, rank=rank)
     assert due == decide_due(MINUTE, is_timer=True)
 
 
 def test_a_death_is_scanned_for_in_any_case() -> None:
-    assert Pacing().due(NAME, MINUTE, Trigger.POD_DEATH, rank=1) == timedelta()
+    assert ScanSchedule().due(NAME, MINUTE, Trigger.POD_DEATH, rank=1) == timedelta()
 
 
 def test_who_comes_back_scans_though_a_scan_has_just_begun() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     assert pacing.come_back(NAME, SECOND) == SECOND
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == timedelta()
     pacing.come_back(NAME, HOUR)
@@ -180,7 +180,7 @@ def test_who_comes_back_scans_though_a_scan_has_just_begun() -> None:
 
 
 def test_a_resource_that_is_forgotten_begins_anew() -> None:
-    pacing = Pacing()
+    pacing = ScanSchedule()
     for _ in range(3):
         pacing.after(NAME, WAITING, HOUR, rank=0)
     pacing.forget(NAME)
@@ -191,5 +191,5 @@ def test_a_resource_that_is_forgotten_begins_anew() -> None:
 
 def test_a_replica_looks_again_by_the_interval_alone_when_nothing_calls() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    found = Pacing().until_next(MINUTE, scanned_at=now, now=now, rank=0)
+    found = ScanSchedule().until_next(MINUTE, scanned_at=now, now=now, rank=0)
     assert MINUTE <= found <= 1.1 * MINUTE

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pelops.controller.group.group_observer import RedisObservation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Progress
-from pelops.controller.runtime.leases import Members, Standing
+from pelops.controller.runtime.leases import Members, MembershipView
 from pelops.controller.scaling.loop import MOST, ScaleLoop
 from pelops.controller.scaling.scaler import Scaler
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -38,8 +38,8 @@ class Alone(Members):
         self.known = frozenset({"one"})
 
     @property
-    def standing(self) -> Standing:
-        return Standing(joins=1, is_admitted=True, members=self.known)
+    def standing(self) -> MembershipView:
+        return MembershipView(joins=1, is_admitted=True, members=self.known)
 
 
 @dataclass

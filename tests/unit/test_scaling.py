@@ -10,7 +10,7 @@ import pytest
 from pelops.api.group.scaling import ScalingSpec
 from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
 from pelops.policy.scaling.demand import judge_demand
-from pelops.policy.scaling.measurement import Backlog, Handling, Meter, Rates
+from pelops.policy.scaling.measurement import Backlog, HandlingTime, Meter, Rates
 from pelops.policy.status.reasons import Reason
 from tests.builders import pod, resource, workload
 from tests.scaling_cases import SECOND, decide, handling, knowing, owing, wanting
@@ -271,7 +271,7 @@ def test_workers_that_hold_entries_are_kept_when(
     case: tuple[float | None, dict[str, Any], bool],
 ) -> None:
     mean_s, given, only_at_work = case
-    known = Handling() if mean_s is None else handling(mean_s)
+    known = HandlingTime() if mean_s is None else handling(mean_s)
     memory = wanting(0, meter=Meter(handling=known))
     found = decide(owing(held=5), current=8, memory=memory, **given)
     assert (found.replicas, found.keep_at_most) == (1, 5)

@@ -9,8 +9,8 @@ import pytest
 
 from pelops.api.group.scaling import ScalingMode
 from pelops.policy.scaling.decision import (
+    OtherGroups,
     ScalingDecision,
-    Sharing,
     decide_fixed,
     decide_replicas,
 )
@@ -205,7 +205,7 @@ def shared(
 ) -> ScalingDecision:
     """The decision of the resource `orders` beside these."""
     seen = workload(wished=current, current=current, ready=more.pop("ready", current))
-    sharing = Sharing(name="orders", others=others)
+    sharing = OtherGroups(name="orders", others=others)
     memory = wanting(0, **more)
     spec = auto(maxReplicas=100, **(scaling or {}))
     return decide_replicas(spec, seen, backlog, memory, now=SECOND, sharing=sharing)[0]

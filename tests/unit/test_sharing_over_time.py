@@ -8,7 +8,12 @@ from random import Random
 
 import pytest
 
-from pelops.policy.scaling.decision import ScalingMemory, Sharing, decide_replicas, remember_write
+from pelops.policy.scaling.decision import (
+    OtherGroups,
+    ScalingMemory,
+    decide_replicas,
+    remember_write,
+)
 from pelops.policy.scaling.measurement import Backlog
 from pelops.policy.scaling.sharing import Contribution, Watched, contribute, watch_group
 from tests.builders import NOW, workload
@@ -65,7 +70,7 @@ class Fleet:
             self.watched[number] = known
             found = contribute(auto(), backlog, known, ready=size, now=now)
             others.append(replace(found, name=f"s{number}"))
-        sharing = Sharing(name="s0", others=tuple(others))
+        sharing = OtherGroups(name="s0", others=tuple(others))
         decision, self.memory = decide_replicas(
             self.spec, shown, own, self.memory, now=now, sharing=sharing
         )

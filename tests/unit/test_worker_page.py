@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from pelops.worker import Entry, RetryPolicy, WorkerSettings
 from pelops.worker.metrics import build_metrics, render_metrics
-from pelops.worker.producer import Adding
+from pelops.worker.producer import AddOptions
 from pelops.worker.testing import MemoryGroup
 from tests.worker_page import blocks, names, rows
 
@@ -50,10 +50,10 @@ def test_an_option_has_the_variable_and_the_default_that_the_page_says(name: str
         assert str(changed).removesuffix(".0") == value
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(Adding)])
+@pytest.mark.parametrize("name", [one.name for one in fields(AddOptions)])
 def test_an_option_of_the_producer_has_the_default_that_the_page_says(name: str) -> None:
     (row,) = [row for row in rows("Adding entries") if names(row[0]) == [name]]
-    default = getattr(Adding(), name)
+    default = getattr(AddOptions(), name)
     assert row[1].strip("`") == ("none" if default is None else f"{default}".removesuffix(".0"))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.prefetch import Receiving, Sizes
+from pelops.worker.engine.prefetch import DeliveryReceiver, Sizes
 from pelops.worker.entry import Entry, Terms
 from pelops.worker.server.adapter import Delivered, DeliverySource, Exchanged, Outgoing
 from pelops.worker.settings import WorkerSettings
@@ -98,7 +98,7 @@ def test_a_worker_that_is_told_to_end_hands_back_all_that_was_delivered_and_repo
 
 def test_what_was_put_off_is_held_before_what_comes_later() -> None:
     in_flight = InFlight(10)
-    receiving = Receiving(in_flight, Terms(lambda: 0.0, 30.0), Sizes(), Observer())
+    receiving = DeliveryReceiver(in_flight, Terms(lambda: 0.0, 30.0), Sizes(), Observer())
     assert receiving.put_off([Delivered(STREAM, DeliverySource.NEW, [raw(1), raw(2)])], 0.0) == 2
     assert receiving.coming == 2 and len(in_flight) == 0
     assert receiving.accept([Delivered(STREAM, DeliverySource.NEW, [raw(3)])], 1.0) == 1

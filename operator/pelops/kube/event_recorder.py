@@ -17,7 +17,7 @@ NOTE_LIMIT = 1024  # bytes, by events.k8s.io/v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class EventContent:
     """Something worth telling about a resource."""
 
     type: Literal["Normal", "Warning"]
@@ -29,7 +29,7 @@ class Happening:
 
 def build_event(
     subject: Manifest,
-    happening: Happening,
+    happening: EventContent,
     *,
     reporter: str,
     now: datetime,

@@ -43,8 +43,8 @@ from pelops.pipeline.reconcile.gone_entries import (
 from pelops.pipeline.reconcile.group_share import (
     Archived,
     Balance,
-    Beginning,
     GroupShare,
+    GroupStart,
     Removed,
     close_balance,
     find_audited_after,
@@ -196,7 +196,7 @@ def _share(
     there = Archived(entries=archived, count_until=count_until, **_read_beyond(work))
     begin = find_beginning(
         read_first_creation(plan.stream, history),
-        Beginning(at=created.position, gone=created.gone_before),
+        GroupStart(at=created.position, gone=created.gone_before),
         there,
         position=look.before.position if look.before else None,
     )

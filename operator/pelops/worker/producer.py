@@ -28,7 +28,7 @@ PATIENCE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adding:
+class AddOptions:
     """Settings of one producer. Raises WrongWorkerSettings for limits that are invalid."""
 
     # About so many entries stay; older ones are deleted, whether or not they were handled. None:
@@ -112,7 +112,7 @@ _UNKNOWN_OPTION: Final = "Invalid stream ID"  # what IDMP is to servers that do 
 
 
 class ProducerOptions(TypedDict, total=False):
-    """How a producer adds; each as in `Adding`, where the defaults stand."""
+    """How a producer adds; each as in `AddOptions`, which has the defaults."""
 
     max_length: int | None
     max_age_s: float | None
@@ -132,13 +132,15 @@ class Producer:
     outcome is unknown if the server keeps its key; otherwise OutcomeUnknown is raised.
     """
 
-    def __init__(self, endpoint: RedisEndpoint, stream: str, adding: Adding | None = None) -> None:
+    def __init__(
+        self, endpoint: RedisEndpoint, stream: str, adding: AddOptions | None = None
+    ) -> None:
         """Raises InvalidSpec when the endpoint's certificates cannot be read."""
         # Late: who only works a stream by the double of it needs no Redis client.
         from pelops.worker.server.connection import wire_to
 
         self.stream = stream
-        self._adding = adding or Adding()
+        self._adding = adding or AddOptions()
         self._wire = wire_to(endpoint, stream)
         self._waiting: list[PendingAdd] = []
         self._sender: asyncio.Task[None] | None = None
@@ -169,7 +171,7 @@ class Producer:
         if not stream:
             raise WrongWorkerSettings("no stream: set PELOPS_STREAM, or pass stream=")
         try:
-            return cls(read_endpoint(reported), stream, Adding(**options))
+            return cls(read_endpoint(reported), stream, AddOptions(**options))
         except WrongWorkerSettings:
             raise
         except InvalidSpec as error:

@@ -11,7 +11,7 @@ from pelops.worker.engine.in_flight import OrderBy
 from pelops.worker.engine.observer import Observer
 from pelops.worker.engine.retries import RetryPolicy, counted
 from pelops.worker.engine.shared import Clock, build_shared, steady
-from pelops.worker.engine.worker_session import Serving
+from pelops.worker.engine.worker_session import WorkerSession
 from pelops.worker.handlers import Threads, adapt_handler, decode_first, make_handler
 from pelops.worker.metrics import build_metrics
 from pelops.worker.redaction import Redact
@@ -94,7 +94,7 @@ class Worker:
         self._clock = clock
         self._threads = Threads()
         self._handler: Any = None
-        self._serving: Serving | None = None
+        self._serving: WorkerSession | None = None
 
     @classmethod
     def from_env(
@@ -186,7 +186,7 @@ class Worker:
         handler = traced(adapt_handler(self._handler, self._threads))
         if self.settings.max_crashes is not None:
             handler = counted(handler, adapter, self.settings.max_crashes)
-        serving = self._serving = Serving(shared, handler, self._make_adapter)
+        serving = self._serving = WorkerSession(shared, handler, self._make_adapter)
         try:
             await self._serve(serving)
         finally:
@@ -194,7 +194,7 @@ class Worker:
             self._threads.close()
         return serving.exit_code
 
-    async def _serve(self, serving: Serving) -> None:
+    async def _serve(self, serving: WorkerSession) -> None:
         work = asyncio.create_task(serving.run(), name="pelops-worker")
         try:
             await asyncio.shield(work)

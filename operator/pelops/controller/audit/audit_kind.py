@@ -73,7 +73,7 @@ from pelops.kube.client import (
     KubeApi,
     Manifest,
 )
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.kube.pod_security import hold_template
 from pelops.kube.trimmed import trim
 from pelops.kube.worker_deployment import fingerprint_of, is_applied
@@ -493,7 +493,7 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
     def measure(self, observation: ObservedAudit, decision: StatusDecision) -> None:
         measure_audit(observation.facts, decision.conditions)
 
-    def list_events(self, before: Status, after: Status) -> Iterable[Happening]:
+    def list_events(self, before: Status, after: Status) -> Iterable[EventContent]:
         yield from super().list_events(before, after)
         windows = report_windows(before, after)
         if windows is not None:

@@ -20,7 +20,7 @@ from pelops.domain.audit import (
     worst_verdict,
 )
 from pelops.domain.condition import Condition, render_time, shorten
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.metrics import (
     AUDIT_ALARM,
     AUDIT_ENTRIES,
@@ -82,7 +82,7 @@ def render_audit_status(
     return _present({**status, **seen})
 
 
-def report_windows(before: Status, after: Status) -> Happening | None:
+def report_windows(before: Status, after: Status) -> EventContent | None:
     """The Event for windows that were accounted for since the status before."""
     new = _newest(after)
     if not new or new == _newest(before):
@@ -108,7 +108,7 @@ def report_windows(before: Status, after: Status) -> Happening | None:
         f"{verdict} ({certainty})" if verdict == ReportedVerdict.BALANCED and certainty else verdict
     )
     note = f"Window {summary.get('window')}: {message.lower()}; {numbers}. {' '.join(sentences)}"
-    return Happening(
+    return EventContent(
         type=severity,
         reason=Reason.WINDOW_AUDITED,
         action="Audit",

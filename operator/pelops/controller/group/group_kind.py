@@ -29,7 +29,7 @@ from pelops.controller.group.group_observer import (
 from pelops.controller.group.group_status import compare, measure_resource, render_status
 from pelops.controller.group.upkeep import UpkeepActions, find_before
 from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
-from pelops.controller.recovery.lock_expiry import Listening
+from pelops.controller.recovery.lock_expiry import ExpiryListener
 from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
 from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
 from pelops.controller.runtime.cache import Name
@@ -47,7 +47,7 @@ from pelops.controller.runtime.kind import (
     StatusDecision,
 )
 from pelops.controller.runtime.namespaces import NamespaceLevels
-from pelops.controller.scaling.loop import Scaling, ScalingParts
+from pelops.controller.scaling.loop import ScalingLoop, ScalingParts
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
@@ -57,7 +57,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.metrics import GROUP_FACTS, QUEUE_DEPTH, RESOURCES, forget_group
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.group.losses import find_vanished
@@ -153,7 +153,7 @@ class GroupActions:
         before = find_before(observed, memory) if is_ours else None
         loss = find_vanished(before, facts.stream)
 
-        async def write() -> Happening | None:
+        async def write() -> EventContent | None:
             provisioned = await provision_group(
                 server,
                 keys,
@@ -178,12 +178,12 @@ class GroupActions:
         )
 
 
-def build_creation_event(creation: GroupCreation | None) -> Happening | None:
+def build_creation_event(creation: GroupCreation | None) -> EventContent | None:
     """A group that was there is made by one replica alone, and that one tells."""
     if creation is None:
         return None
     is_first = creation.why is CreationReason.FIRST
-    return Happening(
+    return EventContent(
         type="Normal" if is_first else "Warning",
         reason=Reason.GROUP_CREATED if is_first else Reason.GROUP_RECREATED,
         action="Provision",
@@ -206,7 +206,7 @@ class GroupDeletion:
 
     async def clean_up(
         self, resource: StreamConsumerGroup, memory: GroupMemory, now: datetime
-    ) -> Happening | None:
+    ) -> EventContent | None:
         """Destroy the group if that is asked for: what is reported, None when it was gone.
 
         Raises PelopsError when it did not work.
@@ -248,13 +248,15 @@ def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
     return is_asked_for and not spec.suspend and not spec.recovery.dry_run
 
 
-def report_abandoned(problem: str) -> Happening:
+def report_abandoned(problem: str) -> EventContent:
     """A resource goes whose spec cannot be read: nobody can say what to destroy."""
     note = (
         "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
         f"parsed: {problem}"
     )
-    return Happening(type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note)
+    return EventContent(
+        type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note
+    )
 
 
 def describe_destroyed(keys: GroupKeys, copies: int) -> str:
@@ -269,10 +271,10 @@ def describe_destroyed(keys: GroupKeys, copies: int) -> str:
     )
 
 
-def report_removed(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
+def report_removed(decision: CleanupDecision, note: str, *, is_loss: bool) -> EventContent:
     """The Event for a resource that was deleted."""
     is_left = decision.reason is Reason.GROUP_NOT_DESTROYED
-    return Happening(
+    return EventContent(
         type="Warning" if is_left or is_loss else "Normal",
         reason=decision.reason,
         action="Delete",
@@ -315,7 +317,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             UpkeepActions(api, cache, identity=settings.identity),
             BudgetActions(api, cache),
         )
-        self._listening = Listening(observer.connect, self._wake)
+        self._listening = ExpiryListener(observer.connect, self._wake)
         self._clocks = NodeClocks(api, clock)
         parts = ScanAdapters(
             cache=cache,
@@ -342,7 +344,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             make_due=self.queue.add,
             note=memories.note,
         )
-        self._scaling = Scaling(scaling_parts, services.progress, clock)
+        self._scaling = ScalingLoop(scaling_parts, services.progress, clock)
 
     # --- a pass
 
@@ -405,10 +407,10 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     # --- the end of a resource
 
-    async def clean_up(self, one: GroupPass, now: datetime) -> Happening | None:
+    async def clean_up(self, one: GroupPass, now: datetime) -> EventContent | None:
         return await self._deletion.clean_up(one.resource, one.memory, now)
 
-    def abandon(self, problem: str) -> Happening:
+    def abandon(self, problem: str) -> EventContent:
         return report_abandoned(problem)
 
     async def release(self, name: Name, manifest: Manifest | None) -> float | None:

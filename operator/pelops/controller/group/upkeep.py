@@ -23,7 +23,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.state import StickyCondition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, KubeApi, Manifest
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished, has_left
 from pelops.policy.group.position import (
     LastSeen,
@@ -124,7 +124,7 @@ class UpkeepActions:
             return None
         reason = "spec.recovery no longer uses the retry stream"
 
-        async def write() -> Happening | None:
+        async def write() -> EventContent | None:
             returned, moved, calls = Returned(may_continue=True), 0, 0
             while returned.may_continue and calls < MOST_RETURNS:
                 returned = await return_copies(
@@ -144,7 +144,7 @@ class UpkeepActions:
                 return None
             copies = "1 copy" if moved == 1 else f"{moved} copies"
             note = f"Moved {copies} from {keys.retry} back to {keys.stream}: {reason}"
-            return Happening(
+            return EventContent(
                 type="Normal",
                 reason=Reason.REQUEUED,
                 action="Requeue",
@@ -168,13 +168,13 @@ class UpkeepActions:
             memory.holders = Holders.of(stream)
             return None
 
-        async def write() -> Happening | None:
+        async def write() -> EventContent | None:
             at_most = await record_dropped(work.server, work.keys, work.observed.owner, dropped)
             memory.holders = Holders.of(stream)
             if at_most is None or dropped.is_quiet:
                 return None  # the alarm tells it, in an Event as well
             names, observed = sorted(dropped.consumers), render_time(dropped.observed)
-            return Happening(
+            return EventContent(
                 type="Warning",
                 reason=Reason.PENDING_ENTRIES_DROPPED,
                 action="Observe",
@@ -328,7 +328,7 @@ class _Upkeep:
         seconds = self.observed.facts.resource.spec.dead_letter.retention_seconds
         kept = timedelta(seconds=seconds)
 
-        async def write() -> Happening | None:
+        async def write() -> EventContent | None:
             letters, calls, may_continue, last = 0, 0, True, None
             after = memory.expired_to
             while may_continue and calls < MOST_EXPIRIES:
@@ -354,10 +354,10 @@ class _Upkeep:
         return back.after == change.after or (change.seen is not None and back.since >= change.seen)
 
 
-def report_expired(keys: GroupKeys, count: int, seconds: int, *, occurrence: str) -> Happening:
+def report_expired(keys: GroupKeys, count: int, seconds: int, *, occurrence: str) -> EventContent:
     """The Event for `count` dead letters that were kept for `seconds`."""
     letters = "1 dead letter" if count == 1 else f"{count} dead letters"
-    return Happening(
+    return EventContent(
         type="Normal",
         reason=Reason.DEAD_LETTERS_EXPIRED,
         action="Expire",

@@ -20,7 +20,7 @@ from pelops.domain.json_fields import unpack
 from pelops.errors import Forbidden, InvalidSpec, Rejected
 from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
 from pelops.kube.disruption_budget import Budget, build_budget, is_as_built
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.kube.pod_security import hold_template
 from pelops.kube.worker_deployment import (
     build_deployment,
@@ -212,7 +212,7 @@ class BudgetActions:
         if self._cache.clock() < memory.budget_refused_until:
             return None
 
-        async def write() -> Happening | None:
+        async def write() -> EventContent | None:
             try:
                 answer = await self._api.apply(_budget_address(name), body)
             except (Forbidden, Rejected) as error:
@@ -242,9 +242,9 @@ class BudgetActions:
         )
 
     def _remove(
-        self, name: Name, known: Budget, why: str, happening: Happening | None = None
+        self, name: Name, known: Budget, why: str, happening: EventContent | None = None
     ) -> PlannedAction:
-        async def write() -> Happening | None:
+        async def write() -> EventContent | None:
             await self._delete(name, known)
             return happening
 
@@ -256,9 +256,9 @@ class BudgetActions:
         self._cache.remove(DISRUPTION_BUDGET, name, known.uid)
 
 
-def report_budget_conflict(name: str, other: str, *, occurrence: str) -> Happening:
+def report_budget_conflict(name: str, other: str, *, occurrence: str) -> EventContent:
     """The Event for a PodDisruptionBudget that was deleted because of another one."""
-    return Happening(
+    return EventContent(
         type="Normal",
         reason=Reason.POD_DISRUPTION_BUDGET_CONFLICT,
         action="Protect",
@@ -268,9 +268,9 @@ def report_budget_conflict(name: str, other: str, *, occurrence: str) -> Happeni
     )
 
 
-def report_budget_refused(name: str, error: Exception) -> Happening:
+def report_budget_refused(name: str, error: Exception) -> EventContent:
     """The Event for a PodDisruptionBudget that Kubernetes refuses."""
-    return Happening(
+    return EventContent(
         type="Warning",
         reason=Reason.POD_DISRUPTION_BUDGET_REFUSED,
         action="Protect",

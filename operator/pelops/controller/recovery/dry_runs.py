@@ -8,7 +8,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.metrics import DRY_RUN_ENTRIES
 from pelops.policy.recovery.dry_run import DryRun
 from pelops.policy.status.reasons import Reason
@@ -47,9 +47,9 @@ class DryRuns:
             await self._reporter.report(metadata, report_dry_run(found))
 
 
-def report_dry_run(found: DryRun) -> Happening:
+def report_dry_run(found: DryRun) -> EventContent:
     """The Event for a dry run."""
-    return Happening(
+    return EventContent(
         type="Normal",
         reason=Reason.DRY_RUN,
         action="DryRun",

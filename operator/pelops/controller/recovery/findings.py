@@ -12,7 +12,7 @@ from pelops.api.group.group_status_model import DryRunAction
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Cutoff, EntryVerdict, LetterReason, Offers, Trigger
 from pelops.domain.state import ScanReport
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.metrics import (
     ALREADY_HANDLED,
     DEAD_LETTERED,
@@ -220,7 +220,7 @@ class Findings:
         for verdict, count in self.verdicts.items():
             VERDICTS.labels(verdict.value).inc(count)
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[EventContent]:
         """What people are informed, one Event for each owner; many owners share one."""
         reported = [
             (owner, tally)
@@ -232,7 +232,7 @@ class Findings:
             happenings = [one for owner, tally in reported for one in _report_owner(owner, tally)]
         return [*happenings, *self._report_rest()]
 
-    def _report_rest(self) -> Iterator[Happening]:
+    def _report_rest(self) -> Iterator[EventContent]:
         if self.dangling:
             note = (
                 "Pending entries were trimmed or deleted from the stream while workers process "
@@ -259,7 +259,7 @@ class Findings:
         self.unmovable += [entry_id for entry_id, verdict in stays if verdict in _UNMOVABLE]
 
 
-def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
+def _report_owner(owner: str, tally: OwnerTally) -> Iterator[EventContent]:
     shown = f"consumer {owner}" if owner else "deleted consumers"
     if tally.requeued:
         note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
@@ -280,7 +280,7 @@ def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
         yield _report("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
 
-def _report_many(reported: list[tuple[str, OwnerTally]]) -> Happening:
+def _report_many(reported: list[tuple[str, OwnerTally]]) -> EventContent:
     tallies = [tally for _, tally in reported]
     note = (
         f"Of {len(reported)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
@@ -293,8 +293,10 @@ def _report_many(reported: list[tuple[str, OwnerTally]]) -> Happening:
     return _report(kind, reason, "Recover", note, tallies[0].occurrence)
 
 
-def _report(kind: Severity, reason: Reason, action: str, note: str, occurrence: str) -> Happening:
-    return Happening(type=kind, reason=reason, action=action, note=note, occurrence=occurrence)
+def _report(
+    kind: Severity, reason: Reason, action: str, note: str, occurrence: str
+) -> EventContent:
+    return EventContent(type=kind, reason=reason, action=action, note=note, occurrence=occurrence)
 
 
 def _entries(count: int) -> str:

@@ -78,7 +78,7 @@ class _Check:
     can_see: bool | None = field(default=None)
 
 
-class Listening:
+class ExpiryListener:
     """Keeps the subscriptions of all resources that ask, one connection per master."""
 
     def __init__(self, connect: Connect, request_scan: RequestScan) -> None:

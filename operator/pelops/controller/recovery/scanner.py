@@ -65,7 +65,7 @@ from pelops.errors import (
     RedisUnavailable,
     SlotMigrating,
 )
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.group.provisioning import needs_offer_stream, needs_retry_stream
 from pelops.policy.recovery.liveness import could_be_dead
@@ -116,7 +116,7 @@ class GroupScan:
         return self.resource.metadata.namespace, self.resource.metadata.name
 
 
-class Closing:
+class ScanCloser:
     """Ends scans. Remembers where it stopped forgetting suspects that are done with."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -194,7 +194,7 @@ LOWEST: Final = 200  # pending entries whose owners are looked at instead
 Judged: TypeAlias = tuple[dict[str, Judgement], list[ObservedConsumer]]
 
 
-class Judging:
+class OwnerLookup:
     """Asks Redis for owners, and the cluster for what became of them."""
 
     def __init__(
@@ -285,7 +285,7 @@ def _no_workload(resource: StreamConsumerGroup) -> WorkloadObservation:
     return WorkloadObservation(target=target, exists=False)
 
 
-class Pacing:
+class ScanSchedule:
     """Remembers which groups are looked at earlier than their interval says, and why."""
 
     def __init__(self) -> None:
@@ -354,9 +354,9 @@ class Scanner:
     def __init__(self, parts: ScanAdapters, clock: Callable[[], float]) -> None:
         self._parts = parts
         self._clock = clock
-        self._judging = Judging(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
-        self._closing = Closing(parts.reporter)
-        self._pacing = Pacing()
+        self._judging = OwnerLookup(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
+        self._closing = ScanCloser(parts.reporter)
+        self._pacing = ScanSchedule()
         self._shared = SharedWorkloads(parts.cache)
         self.dry_runs = DryRuns(parts.reporter, parts.make_due)
 
@@ -398,7 +398,7 @@ class Scanner:
         finding = diagnose(error)
         await self._parts.reporter.report(
             ObjectMeta.model_validate(manifest["metadata"]),
-            Happening(
+            EventContent(
                 type="Warning",
                 reason=finding.reason,
                 action="Scan",

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pelops.api.schema.base import ObjectMeta
 from pelops.errors import KubernetesError
 from pelops.kube.client import Kind, KubeApi
-from pelops.kube.event_recorder import Happening, build_event, publish_event
+from pelops.kube.event_recorder import EventContent, build_event, publish_event
 from pelops.policy.status.reasons import UNDER_WAY, ConditionType
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Reporter:
         self._kind = kind
         self._identity = identity
 
-    async def report(self, metadata: ObjectMeta, happening: Happening) -> None:
+    async def report(self, metadata: ObjectMeta, happening: EventContent) -> None:
         """Publish an Event about a resource once; a failure is logged and nothing more."""
         subject = {
             "metadata": {
@@ -45,7 +45,7 @@ class Reporter:
 
 def list_transitions(
     before: Mapping[str, Any], after: Mapping[str, Any], alarms: Iterable[str]
-) -> Iterator[Happening]:
+) -> Iterator[EventContent]:
     """What became of a resource from one status to the next. Depends on these alone.
 
     A happening when Ready finds another reason, and one for each of these conditions that begins.
@@ -62,8 +62,8 @@ def list_transitions(
 
 def _happening(
     condition: Mapping[str, Any], *, action: str, severity: Literal["Normal", "Warning"]
-) -> Happening:
-    return Happening(
+) -> EventContent:
+    return EventContent(
         type=severity,
         reason=condition["reason"],
         action=action,

@@ -36,7 +36,7 @@ from pelops.domain.backoff import backoff_s
 from pelops.domain.condition import Condition, Finding, render_conditions
 from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import Address, Kind, KubeApi, Manifest
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.policy.membership import wait_for_turn
 from pelops.policy.status.health import decide_health
 from pelops.policy.status.reasons import ConditionType
@@ -76,7 +76,7 @@ class PlannedAction:
 
     part: str  # what it belongs to, a word of the kind; `ManagedKind.blame` is given it
     what: str  # for the log
-    do: Callable[[], Awaitable[Happening | None]]  # returns what is reported about it
+    do: Callable[[], Awaitable[EventContent | None]]  # returns what is reported about it
     # What is written depends on these Secrets, in the resource's namespace. They must be fresh.
     secrets: tuple[SecretRef | None, ...] = ()
     is_routine: bool = False  # happens all the time and is not worth a line in the log
@@ -327,14 +327,14 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
 
     # --- the end of a resource
 
-    async def clean_up(self, one: Pass[ResourceT, MemoryT], now: datetime) -> Happening | None:
+    async def clean_up(self, one: Pass[ResourceT, MemoryT], now: datetime) -> EventContent | None:
         """Undo what is outside of Kubernetes; then the finalizer goes. Returns what is reported.
 
         Raises PelopsError when it did not work: it is tried again.
         """
         return None
 
-    def abandon(self, problem: str) -> Happening | None:
+    def abandon(self, problem: str) -> EventContent | None:
         """What is informed of a resource that goes and cannot be read: it is not cleaned up."""
         return None
 
@@ -366,7 +366,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """
         return
 
-    def list_events(self, before: Status, after: Status) -> Iterable[Happening]:
+    def list_events(self, before: Status, after: Status) -> Iterable[EventContent]:
         """What is informed of a written status, from these two alone."""
         return list_transitions(before, after, self.alarms)
 

@@ -32,7 +32,7 @@ SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class MembershipView:
     """Where a replica stands among the others."""
 
     joins: int  # how often it joined them
@@ -70,10 +70,10 @@ class Members:
         return self._known.members(self._clock())
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> MembershipView:
         """What decides who is first; another value means that it may be somebody else."""
         now, known = self._clock(), self._known
-        return Standing(
+        return MembershipView(
             joins=known.joins, is_admitted=known.is_admitted(now), members=known.members(now)
         )
 

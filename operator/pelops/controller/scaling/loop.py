@@ -194,7 +194,7 @@ class ScalingParts:
     note: Callable[[StreamConsumerGroup, RedisObservation], None]  # keeps what a look found
 
 
-class Scaling:
+class ScalingLoop:
     """Scales, in mode Auto, the resources for which this replica ranks first."""
 
     def __init__(self, parts: ScalingParts, progress: Progress, clock: Callable[[], float]) -> None:

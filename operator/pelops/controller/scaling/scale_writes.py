@@ -34,7 +34,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.errors import Conflict, InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.client import POD, Address, KubeApi, Manifest
-from pelops.kube.event_recorder import Happening
+from pelops.kube.event_recorder import EventContent
 from pelops.kube.worker_deployment import SCALE_MANAGER
 from pelops.kube.workload_observation import DELETION_COST
 from pelops.metrics import SCALE_WRITES
@@ -437,9 +437,9 @@ class ScaleWrites:
         await self._reporter.report(scaled.resource.metadata, happening)
 
 
-def report_scaled(step: str, why: str, *, is_up: bool, occurrence: str) -> Happening:
+def report_scaled(step: str, why: str, *, is_up: bool, occurrence: str) -> EventContent:
     """The Event for a number of replicas that was written."""
-    return Happening(
+    return EventContent(
         type="Normal",
         reason=Reason.SCALED_UP if is_up else Reason.SCALED_DOWN,
         action="Scale",

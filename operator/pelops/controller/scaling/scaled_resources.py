@@ -18,7 +18,7 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.errors import InvalidSpec
 from pelops.kube.client import Manifest
-from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, Sharing, is_measured
+from pelops.policy.scaling.decision import OtherGroups, ScalingDecision, ScalingMemory, is_measured
 from pelops.policy.scaling.measurement import Backlog
 from pelops.policy.scaling.sharing import Claim, Contribution, Part, Role
 
@@ -115,11 +115,11 @@ class ScaledResources:
         leader = scaled.part.leader
         return None if leader is None else self._scaled.get((scaled.name[0], leader.name))
 
-    def sharing(self, scaled: Scaled, *, now: float) -> Sharing:
+    def sharing(self, scaled: Scaled, *, now: float) -> OtherGroups:
         """What the groups that follow this resource ask for. What is old is not known any more."""
         found = (self._contribution(scaled, one, now) for one in scaled.part.followers)
         others = tuple(one for one in found if one is not None)
-        return Sharing(name=scaled.name[1], others=others)
+        return OtherGroups(name=scaled.name[1], others=others)
 
     def _contribution(self, leader: Scaled, claim: Claim, now: float) -> Contribution | None:
         """What one group asks for; None when another resource acts on it."""

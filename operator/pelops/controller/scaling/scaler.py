@@ -29,9 +29,9 @@ from pelops.domain.workload import WorkloadObservation
 from pelops.errors import PelopsError
 from pelops.metrics import BACKLOG, SCALING_DECISIONS, SCALING_FACTS, forget_scaling
 from pelops.policy.scaling.decision import (
+    OtherGroups,
     ScalingDecision,
     ScalingMemory,
-    Sharing,
     decide_replicas,
     keep_hands_off,
     next_observation,
@@ -268,7 +268,7 @@ class Scaler:
         if reported != (decision.reason, decision.replicas):
             self._parts.make_due(scaled.name)
 
-    def _next(self, scaled: Scaled, redis: RedisObservation, sharing: Sharing) -> float:
+    def _next(self, scaled: Scaled, redis: RedisObservation, sharing: OtherGroups) -> float:
         """Seconds until the next look."""
         decision, backlog = scaled.decision, scaled.backlog
         if decision is None or decision.replicas is None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FILES: Final = "files"  # of a marker: {path in the stage: {"rows": ..., "bytes": ...}}
 
 
-class Listing(Protocol):
+class FileLister(Protocol):
     """What can tell the bytes of each file in a directory, by its name; nothing without one."""
 
     def list_sizes(self, path: str) -> dict[str, int]: ...
@@ -58,7 +58,7 @@ class Damage:
 
 
 def find_damage(
-    files: Listing, directory_of: Callable[[str], str], stage: str, marker: Mapping[str, Any]
+    files: FileLister, directory_of: Callable[[str], str], stage: str, marker: Mapping[str, Any]
 ) -> Iterator[Damage]:
     """Files that a stage's marker names, and that are missing or of another size.
 

@@ -97,7 +97,7 @@ class Archived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class GroupStart:
     """Where a group began, and how much of the stream was gone by then: never the group's."""
 
     at: EntryId | None = None  # None: nothing tells
@@ -106,11 +106,11 @@ class Beginning:
 
 def find_beginning(
     ledger: FirstCreation,
-    files: Beginning,
+    files: GroupStart,
     archived: Archived,
     *,
     position: EntryId | None,
-) -> Beginning:
+) -> GroupStart:
     """By the ledger, by append-only files, and by the group's `position` now, None without a group.
 
     A group whose position was set back to before its beginning owes what lies between. What was
@@ -125,7 +125,7 @@ def find_beginning(
     if ledger.added is not None and at == ledger.positions[0]:
         left = archived.count_until(at) + archived.beyond_seq  # at most
         gone = max(gone, ledger.added - left)
-    return Beginning(at=at, gone=gone)
+    return GroupStart(at=at, gone=gone)
 
 
 def find_audited_after(

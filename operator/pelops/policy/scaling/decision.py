@@ -366,14 +366,14 @@ def _says_number(spec: StreamConsumerGroupSpec) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
+class OtherGroups:
     """The other groups that a decision counts."""
 
     name: str = ""  # of the resource that leads
     others: tuple[Contribution, ...] = ()
 
 
-UNSHARED: Final = Sharing()
+UNSHARED: Final = OtherGroups()
 
 
 def decide_replicas(  # noqa: PLR0913 -- what is seen, what is remembered, and who else is counted
@@ -383,7 +383,7 @@ def decide_replicas(  # noqa: PLR0913 -- what is seen, what is remembered, and w
     memory: ScalingMemory,
     *,
     now: float,
-    sharing: Sharing = UNSHARED,
+    sharing: OtherGroups = UNSHARED,
 ) -> tuple[ScalingDecision, ScalingMemory]:
     """Choose the replica count from the backlog, and what to remember. Total for valid specs.
 

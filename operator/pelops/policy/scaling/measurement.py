@@ -260,7 +260,7 @@ LEAST_ACKNOWLEDGED: Final = 5.0  # fewer tell nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handling:
+class HandlingTime:
     """Entry-seconds that were spent, and what came of them; empty after a start."""
 
     held_s: float = 0.0  # entries times seconds, ...
@@ -277,8 +277,8 @@ class Handling:
 
 
 def watch_handling(
-    handling: Handling, *, held: float, acknowledged: int, seconds: float
-) -> Handling:
+    handling: HandlingTime, *, held: float, acknowledged: int, seconds: float
+) -> HandlingTime:
     """What is known after so many seconds with `held` entries in the workers' hands. Total.
 
     Time in which nothing is acknowledged counts only when something is, and for no more than
@@ -290,7 +290,7 @@ def watch_handling(
     if acknowledged <= 0:
         return replace(handling, open_held_s=open_held_s, open_s=open_s)
     left = exp(-open_s / FADE_S)
-    return Handling(
+    return HandlingTime(
         held_s=handling.held_s * left + open_held_s,
         acknowledged=handling.acknowledged * left + acknowledged,
     )
@@ -315,7 +315,7 @@ class Meter:
     finished: float = 0.0  # entries in the last minute or so, dead letters among them
     dead_lettered: float = 0.0
     capacity: Capacity = field(default_factory=Capacity)  # of one worker
-    handling: Handling = field(default_factory=Handling)
+    handling: HandlingTime = field(default_factory=HandlingTime)
 
     @property
     def rates(self) -> Rates:

@@ -19,7 +19,7 @@ _PATIENCE_S: Final = 0.2
 _LOOK_S: Final = 60.0
 
 
-class Rejecting:
+class DeadLetterWriter:
     """Entries on their way to the dead letters: held, and refreshed, until they are there."""
 
     def __init__(self, shared: Shared, disown: Callable[[Iterable[Entry]], None]) -> None:

@@ -162,7 +162,7 @@ class Answered:
     delivered: list[Delivered]
 
 
-class Digesting:
+class AnswerDigest:
     """Takes in what was delivered, tells the observer what was done, and learns the pace."""
 
     def __init__(self, shared: Shared, reader: BlockingReader) -> None:
@@ -229,7 +229,7 @@ _INSTANT_S: Final = 0.0005
 _QUICK_S: Final = 0.005
 
 
-class Exchanging:
+class ExchangeLoop:
     """All that one worker says to Redis while it works."""
 
     def __init__(self, shared: Shared, reader: BlockingReader) -> None:
@@ -237,7 +237,7 @@ class Exchanging:
         self.slots: Slots | None = None
         self.is_closing = False  # nothing is read or started any more
         self.has_ended = False
-        self._digesting = Digesting(shared, reader)
+        self._digesting = AnswerDigest(shared, reader)
         self._reader = reader
         self._adapter = shared.adapter
         self._in_flight = shared.in_flight

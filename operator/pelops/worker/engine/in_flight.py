@@ -25,7 +25,7 @@ from pelops.worker.entry import Entry
 OrderBy = Callable[[Entry], Hashable]
 
 
-class Ordering:
+class KeyOrder:
     """Who waits behind whom. Without a rule nobody does."""
 
     def __init__(self, order_by: OrderBy | None) -> None:
@@ -149,7 +149,7 @@ class InFlight(Unsettled):
         self.granted: deque[Entry] = deque()
         self.running: dict[Entry, Task[None]] = {}  # the longest running first
         self.done: list[Entry] = []  # handled, and not yet known to be acknowledged
-        self._ordering = Ordering(order_by)
+        self._ordering = KeyOrder(order_by)
         self._ready: deque[Entry] = deque()
         self._isolated: deque[Entry] = deque()
         self._offered: list[Entry] = []

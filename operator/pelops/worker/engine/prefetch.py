@@ -101,7 +101,7 @@ class Prefetcher:
 SUSPICIOUS: int = 2  # deliveries before this one: something goes on ending those who hold it
 
 
-class Receiving:
+class DeliveryReceiver:
     """Takes deliveries in."""
 
     def __init__(self, in_flight: InFlight, terms: Terms, sizes: Sizes, observer: Observer) -> None:

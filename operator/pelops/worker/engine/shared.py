@@ -14,7 +14,7 @@ from typing import Final
 
 from pelops.worker.engine.in_flight import InFlight, OrderBy
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.prefetch import Prefetcher, Receiving
+from pelops.worker.engine.prefetch import DeliveryReceiver, Prefetcher
 from pelops.worker.entry import Terms
 from pelops.worker.server.adapter import GroupAdapter, NameTaken
 from pelops.worker.settings import WorkerSettings
@@ -95,7 +95,7 @@ class Shared:
     complaints: Complaints
     in_flight: InFlight
     prefetcher: Prefetcher
-    receiving: Receiving
+    receiving: DeliveryReceiver
 
 
 def build_shared(
@@ -121,7 +121,7 @@ def build_shared(
         complaints=Complaints(observer, clock),
         in_flight=in_flight,
         prefetcher=prefetcher,
-        receiving=Receiving(in_flight, terms, prefetcher.sizes, observer),
+        receiving=DeliveryReceiver(in_flight, terms, prefetcher.sizes, observer),
     )
 
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from pelops.errors import OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.worker.engine.blocking_reads import BlockingReader
-from pelops.worker.engine.dead_letter_writer import Rejecting
-from pelops.worker.engine.exchange import Exchanging, by_key
+from pelops.worker.engine.dead_letter_writer import DeadLetterWriter
+from pelops.worker.engine.exchange import ExchangeLoop, by_key
 from pelops.worker.engine.retries import Again, GivenUp, decide_settlement
 from pelops.worker.engine.shared import Alarm, Shared
 from pelops.worker.engine.slots import Slots
@@ -41,8 +41,8 @@ class WindDown:
         shared: Shared,
         *,
         reader: BlockingReader,
-        exchanging: Exchanging,
-        rejecting: Rejecting,
+        exchanging: ExchangeLoop,
+        rejecting: DeadLetterWriter,
         slots: Slots,
     ) -> None:
         self.unfinished: list[Entry] = []  # their handlers were cancelled, and have ended
@@ -144,7 +144,7 @@ class WindDown:
 _PATIENCE_S: Final = 0.1
 
 
-class Serving:
+class WorkerSession:
     """Everything that runs while a worker serves."""
 
     def __init__(
@@ -154,8 +154,8 @@ class Serving:
         self.exit_code = 0
         self.stopping = asyncio.Event()
         self.reader = BlockingReader(shared)
-        self.exchanging = Exchanging(shared, self.reader)
-        self.rejecting = Rejecting(shared, self.exchanging.disown)
+        self.exchanging = ExchangeLoop(shared, self.reader)
+        self.rejecting = DeadLetterWriter(shared, self.exchanging.disown)
         self.slots = Slots(shared, handler, ended=self._note_end, look=self.exchanging.alarm.ring)
         self.exchanging.slots = self.slots
         self.watchdog = Watchdog(shared, make_adapter)

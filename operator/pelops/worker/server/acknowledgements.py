@@ -15,7 +15,7 @@ _IDS_PER_SCRIPT: Final = 1000  # a call from Lua takes 7,999 arguments at most
 Understand = Callable[[Exchanged, bytes, Reply], None]
 
 
-class Saying:
+class AcknowledgementCommands:
     """Commands for what is to be said, each with the way to understand its reply."""
 
     def __init__(self, names: Names, *, deletes: bool) -> None:

@@ -151,7 +151,7 @@ class Answer:
     again: bool = False  # it was asked in a way that this server does not take: ask anew
 
 
-class Reading:
+class ReadCommands:
     """Puts the question and understands the answer; learns what the server can do by trying."""
 
     def __init__(self, place: WorkerPlace, names: Names, now: Callable[[], float]) -> None:

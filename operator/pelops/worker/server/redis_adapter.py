@@ -18,7 +18,7 @@ from pelops.redis_core.replies.shapes import number, reading
 from pelops.redis_core.scripts import ScriptAnswer
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, Reply
-from pelops.worker.server.acknowledgements import Saying, in_chunks, understand
+from pelops.worker.server.acknowledgements import AcknowledgementCommands, in_chunks, understand
 from pelops.worker.server.adapter import (
     Boot,
     Delivered,
@@ -30,7 +30,7 @@ from pelops.worker.server.adapter import (
 )
 from pelops.worker.server.connection import Whereabouts, Wire
 from pelops.worker.server.consumer_fencing import ConsumerNameOwnership
-from pelops.worker.server.reads import Answer, HistoryReader, Reading
+from pelops.worker.server.reads import Answer, HistoryReader, ReadCommands
 from pelops.worker.server.refusals import Refusals
 from pelops.worker.server.script_commands import Names, Parts, command_of, worker_script
 from pelops.worker.settings import WorkerPlace
@@ -52,8 +52,8 @@ class RedisAdapter:
         self._refusals = Refusals.of_worker(self._names)
         self._reads = Wire(whereabouts, login, place.patience_s, self._refusals)
         self._acts = Wire(whereabouts, login, place.patience_s, self._refusals)
-        self._reading = Reading(place, self._names, time.monotonic)
-        self._saying = Saying(self._names, deletes=place.deletes)
+        self._reading = ReadCommands(place, self._names, time.monotonic)
+        self._saying = AcknowledgementCommands(self._names, deletes=place.deletes)
         self._history = HistoryReader(self._reads, self._names, self._reading.streams)
         self._name = ConsumerNameOwnership(self._names, place.processing_timeout_ms, time.monotonic)
         self._regaining = asyncio.Lock()
