@@ -43,7 +43,8 @@ Each message says what is so, why, and what to do. A message that says nothing t
 action. The reason is stable, for alerts and scripts; the message is for people, and its wording can
 change. Names and numbers on this page are examples.
 
-```console
+<!-- not run: NAMESPACE and NAME are placeholders -->
+```sh
 kubectl get scg -A -o wide
 kubectl describe scg -n NAMESPACE NAME
 kubectl events -n NAMESPACE --for scg/NAME
