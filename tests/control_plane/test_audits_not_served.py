@@ -36,7 +36,7 @@ def test_audits_are_looked_after_once_their_crd_is_there_and_groups_before(
         operators.start(1)
         resources.apply(NAME, a_spec(redis_86.url, f"{namespace}-orders"))
         resources.await_condition(NAME, reason="Ready")
-        assert "serves no streamaudits: install the CRDs" in operators.logs()
+        assert "does not serve streamaudits: install the CRDs" in operators.logs()
         _await_served(operators, is_served=False)
         install(plane)
         _await_served(operators, is_served=True)

@@ -163,7 +163,7 @@ def test_a_number_that_may_not_be_written_is_reported_and_written_once_it_may(
         reported = group.await_scaling(Reason.REJECTED)
         assert reported["status"] == "False"
         assert (
-            "frozen by the platform" in reported["message"] and "backlog 10:" in reported["message"]
+            "frozen by the platform" in reported["message"] and "Backlog 10:" in reported["message"]
         )
         assert group.replicas() == 0
     group.await_replicas(2)

@@ -430,7 +430,7 @@ async def test_readiness_follows_the_watch(scene: Scene) -> None:
 async def test_a_required_kind_without_its_definition_keeps_the_operator_from_starting(
     scene: Scene,
 ) -> None:
-    with pytest.raises(KubernetesUnavailable, match="serves no strangers: install the CRDs"):
+    with pytest.raises(KubernetesUnavailable, match="does not serve strangers: install the CRDs"):
         await scene.start("one", api=build_kind("strangers"))
 
 

@@ -88,7 +88,7 @@ def test_what_a_job_records_is_told_where_people_look(
     ]
     assert row.split()[:8] == [AUDIT, "True", "Scheduled", "Findings", "2", "1", "3", "0"]
     of_group = await_reason(resources, "LossDetected", "LossDetected", of=("scg", NAME))
-    assert f"2 by StreamAudit {AUDIT}" in of_group["message"]
+    assert f"2 according to StreamAudit {AUDIT}" in of_group["message"]
     for name, reported in ((AUDIT, {"LossDetected", "WindowAudited"}), (NAME, {"LossDetected"})):
         wait_until(
             partial(_are_reported, resources, name, reported),

@@ -116,7 +116,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     assert reported_columns(resources)[:2] == [second["verdict"], "340"]
     assert _produced(archive) == 500
     loss = await_reason(resources, "LossDetected", "LossDetected", of=of)
-    assert f"340 by StreamAudit {AUDIT}" in loss["message"]
+    assert f"340 according to StreamAudit {AUDIT}" in loss["message"]
     # It was behind when that run began: only one that is not ends the alarm.
     await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention", of=of)
     # What the ledger tells was archived as well: it need not wait for this audit.

@@ -191,7 +191,7 @@ async def test_a_right_that_is_missing_is_a_problem_and_an_unknown_setting_is_no
                 await scans.await_reported(asks())
                 assert scans.listening.problem(ORDERS) is None
             else:
-                said = "cannot be seen: the ACL of the Redis user forbids psubscribe"
+                said = "notifications: the ACL of the Redis user forbids psubscribe"
                 await until(
                     lambda: said in (scans.listening.problem(ORDERS) or ""), "the right is named"
                 )

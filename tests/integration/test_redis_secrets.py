@@ -91,16 +91,24 @@ async def test_each_part_may_come_from_a_secret_of_its_own(secured: StandaloneSe
     ("changes", "refusal", "said"),
     [
         ({"login": ({"password": "no"}, ALLOWED)}, AuthenticationFailed, "WRONGPASS|password"),
-        ({"login": ({"username": "u"}, ALLOWED)}, InvalidSpec, "login has no key password"),
+        (
+            {"login": ({"username": "u"}, ALLOWED)},
+            InvalidSpec,
+            "Secret login does not have the key password",
+        ),
         ({"login": ({"password": PASSWORD}, {})}, CredentialsNotAllowed, "Secret login"),
         (
             {"login": ({"password": PASSWORD}, {REDIS_HOSTS: "eve"})},
             CredentialsNotAllowed,
             "Secret login",
         ),
-        ({"ca": ({"tls.crt": "x"}, {})}, InvalidSpec, "ca has no key ca.crt"),
+        ({"ca": ({"tls.crt": "x"}, {})}, InvalidSpec, "Secret ca does not have the key ca.crt"),
         ({"ca": ({"ca.crt": "x"}, {})}, InvalidSpec, "ca.crt"),
-        ({"cert": ({"tls.crt": "x"}, ALLOWED)}, InvalidSpec, "cert has no key tls.key"),
+        (
+            {"cert": ({"tls.crt": "x"}, ALLOWED)},
+            InvalidSpec,
+            "Secret cert does not have the key tls.key",
+        ),
     ],
     ids=str,
 )

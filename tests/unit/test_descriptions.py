@@ -16,7 +16,15 @@ MOST_SENTENCES: Final = 3
 _SENTENCE: Final = re.compile(r"(?<=\.) (?=[A-Z])")
 # `Requeue: copies it ...` explains one value of an enum, `Default: 60 s.` is written by the schema.
 _VALUE: Final = re.compile(r"(Default|[A-Z][A-Za-z]+): ")
-_BEGINNINGS: Final = ("Number of ", "Seconds ", "Time ", "Duration of ", "Ratio ", "1 ")
+_BEGINNINGS: Final = (
+    "Number of ",
+    "Seconds ",
+    "Time ",
+    "Unix time ",
+    "Duration of ",
+    "Ratio ",
+    "1 ",
+)
 # A description is no answer to a question.
 _QUESTION: Final = re.compile(r"(The|A|An|When|Whether|How|What|Who|Where|Which|By)\b")
 _ADVICE: Final = re.compile(r"\b(should|must|set|check|take|use) ", re.IGNORECASE)

@@ -29,9 +29,7 @@ def render_fields(kind: KindDefinition, part: str) -> Iterator[str]:
             for path, field, _ in fields
         )
         return render_table(("field", "type", "what it holds"), rows)
-    immutable = {
-        path for path, message in _list_rules(schema, "") if "cannot be changed:" in message
-    }
+    immutable = {path for path, message in _list_rules(schema, "") if " is immutable:" in message}
     immutable.discard("spec.replicas")  # only without workers
     return render_table(
         ("field", "type", "default", "can be changed", "what it does"),
@@ -95,7 +93,7 @@ def _list_rules(schema: SchemaView, at: str) -> Iterator[tuple[str, str]]:
 def _render_spec(
     path: str, field: SchemaView, is_required: bool, immutable: set[str]
 ) -> tuple[str, str, str]:
-    text = _describe(path, field)[0].removesuffix(" Cannot be changed.")
+    text = _describe(path, field)[0].removesuffix(" Immutable.")
     return _render_default(path, field, is_required), "no" if path in immutable else "yes", text
 
 

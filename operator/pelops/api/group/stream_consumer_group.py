@@ -213,7 +213,7 @@ class StreamConsumerGroupSpec(ApiModel):
         default=None,
         description=(
             "Name of the consumer group. If it does not exist, it is created; if it "
-            "exists, it is adopted as it is. Immutable; default: metadata.name."
+            "exists, it is adopted as it is. Immutable. Default: metadata.name."
         ),
     )
     start_from: Annotated[
