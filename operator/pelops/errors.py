@@ -23,6 +23,7 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   ├── WrongType             a key holds another type
     │   ├── StreamInUse           a key that Pelops needs has other contents
     │   │   └── DeadLetterStreamInUse
+    │   ├── NewerFormat           a newer version of Pelops wrote the state of the group
     │   ├── CrossSlot             keys of one script are in different hash slots
     │   ├── NoSuchStream
     │   ├── NoSuchGroup
@@ -139,6 +140,10 @@ class StreamInUse(RedisError):
 
 class DeadLetterStreamInUse(StreamInUse):
     """The dead-letter stream has other contents, or a consumer group reads it."""
+
+
+class NewerFormat(RedisError):
+    """A newer version of Pelops wrote the state of the group; nothing was written to the group."""
 
 
 class CrossSlot(RedisError):

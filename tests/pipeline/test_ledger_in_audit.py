@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pelops.domain.audit import EntryStatus, EvidenceKind, Window
+from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.archive.windows import EPOCH
 from pelops.pipeline.reconcile.gone_entries import Gone, account_for_gone
 from pelops.pipeline.reconcile.ledger_history import GroupHistory
+from pelops.pipeline.run import open_run, run_archive
 from tests.pipeline.audited import FIRST_MS, Audited
 
 WINDOW = Window(
@@ -72,6 +73,53 @@ def test_acts_that_workers_report_end_entries_and_say_nothing_else(audited: Audi
         "payload_gone": 1,
         "in_flight": 1,
     }
+
+
+def audit_after_a_trim(audited: Audited, *checkpoint: str) -> AuditSummary:
+    """An audit of eight entries: four were archived before their delivery, and then trimmed."""
+    audited.create_group()
+    ids = audited.add(8)
+    audited.acknowledge(*audited.deliver(4))
+    run = open_run(audited.spark, audited.settings)
+    try:
+        assert run_archive(run) == 8
+    finally:
+        run.watch.close()
+    audited.acknowledge(*audited.deliver(4))
+    counters = ("entries_added", 8, "last_generated", ids[7], "last_delivered", ids[7])
+    audited.record("bookmark", *counters, *checkpoint)
+    audited.client.xtrim(audited.stream, maxlen=0, approximate=False)
+    return audited.audit()[0]
+
+
+def test_what_was_trimmed_where_the_operator_observed_was_acknowledged(audited: Audited) -> None:
+    summary = audit_after_a_trim(audited, "watched_from", "0-0")
+    assert audited.counts(summary) == {"acknowledged_inferred": 8}
+    assert any("after 0-0 and up to" in one for one in audited.json("audit.json")["limits"])
+
+
+def test_what_was_trimmed_where_nobody_observed_is_indeterminate(audited: Audited) -> None:
+    summary = audit_after_a_trim(audited, "watched_from", f"{FIRST_MS}-5")
+    assert audited.counts(summary) == {"acknowledged_inferred": 6, "indeterminate": 2}
+    assert summary.verdict is not AuditVerdict.BALANCED
+
+
+def test_a_checkpoint_of_an_operator_that_did_not_watch_proves_nothing(audited: Audited) -> None:
+    summary = audit_after_a_trim(audited)
+    assert audited.counts(summary) == {"acknowledged_inferred": 4, "indeterminate": 4}
+    assert any("last audit: no entries" in one for one in audited.json("audit.json")["limits"])
+
+
+def test_a_possible_loss_is_not_counted_as_one() -> None:
+    reported = {"at_least": "0", "at_most": "4", "after": "12-0", "before": "17-0"}
+    reported["cause"] = "trimmed"
+    found = account_for_gone(
+        Gone(missing=5, removed=15),
+        WINDOW,
+        history((LedgerKind.DATA_LOSS, reported)),
+        "orders",
+    )
+    assert found == {EntryStatus.INDETERMINATE: 5}
 
 
 def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:

@@ -22,8 +22,10 @@ def requeue(audited: Audited, ids: Sequence[str], roots: Sequence[str], retry: i
 
 
 def watch(audited: Audited) -> None:
-    """The operator looks at the stream's counters."""
-    audited.record("bookmark", "entries_added", audited.count)
+    """The operator looks at the counters of the stream; it has watched from the beginning on."""
+    (group,) = audited.client.xinfo_groups(audited.stream)
+    position = ("watched_from", "0-0", "last_delivered", group["last-delivered-id"])
+    audited.record("bookmark", "entries_added", audited.count, *position)
 
 
 def trim(audited: Audited, *how: Any) -> None:

@@ -103,7 +103,7 @@ class RecoveryStage(RuleBasedStateMachine):
             field_prefix="_",
             batch=batch,
             actor="replica-1",
-            trigger="sweep",
+            trigger="scan",
             allows_others=False,
         )
 

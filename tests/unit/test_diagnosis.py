@@ -27,6 +27,12 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         True,
         "S holds a list. Nothing was changed",
     ),
+    "a state of a newer version": (
+        errors.NewerFormat("the key s was written in format 2"),
+        "NewerFormat",
+        True,
+        "Nothing is written to the group. Upgrade the operator",
+    ),
     "an address that is not allowed": (
         errors.AddressNotAllowed("Redis at r:1 is not allowed: it is a loopback address"),
         "AddressNotAllowed",

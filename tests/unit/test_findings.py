@@ -127,7 +127,7 @@ def test_a_pod_whose_end_is_not_proven_yet_is_looked_at_when_it_can_be() -> None
 
 def test_what_was_taken_or_waits_is_no_event_and_the_report_says_what_waits() -> None:
     findings = Findings(trigger=Trigger.SCAN, at=NOW, offered=2)
-    findings.review(Offers(now=NOW, taken={"sweep": 3}, untaken=5, oldest=NOW, due=NOW))
+    findings.review(Offers(now=NOW, taken={"scan": 3}, untaken=5, oldest=NOW, due=NOW))
     assert [one.reason for one in findings.happenings()] == ["Released"]
     assert (findings.report().offered, findings.report().is_not_taken) == (7, False)
 

@@ -27,12 +27,20 @@ WAITING = [Reason.CRASH_LOOPING, Reason.SECRET_MISSING, Reason.REDIS_UNREACHABLE
 
 
 def seen(
-    reason: str, *, before: dict[str, Any] | None = None, now: datetime = NOW, generation: int = 1
+    reason: str,
+    *,
+    before: dict[str, Any] | None = None,
+    now: datetime = NOW,
+    generation: int = 1,
+    message: str | None = None,
 ) -> dict[str, Any]:
     """A resource whose Ready has this reason, as it is written after `before`."""
     is_ready = reason in {Reason.READY, Reason.SCHEDULED}
     ready = Condition(
-        type="Ready", status="True" if is_ready else "False", reason=reason, message=f"m {reason}"
+        type="Ready",
+        status="True" if is_ready else "False",
+        reason=reason,
+        message=message or f"m {reason}",
     )
     previous = PreviousStatus(status=(before or {}).get("status") or {}, generation=generation)
     heading = render_heading([ready], previous, now)

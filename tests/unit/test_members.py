@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.runtime.leases import FORGET_AFTER_S, RENEW_S, Members, read_lease
+from pelops.controller.runtime.leases import (
+    FORGET_AFTER_S,
+    FORMAT_ANNOTATION,
+    RENEW_S,
+    Members,
+    read_lease,
+)
+from pelops.domain.state import FORMAT_VERSION
 from pelops.policy.membership import DURATION_S, VALID_S, SeenLease, rank_of
 from tests.leases import LeaseStore, RunningReplica
 from tests.virtual_time import run_virtually
@@ -197,6 +204,40 @@ def test_a_lease_that_does_not_say_how_long_it_counts_does_so_as_long_as_ours() 
     metadata = {"name": "x", "resourceVersion": "7"}
     found = read_lease({"metadata": metadata, "spec": {"holderIdentity": "one"}})
     assert found == SeenLease(name="x", holder="one", version="7", duration_s=DURATION_S)
+
+
+@pytest.mark.parametrize(
+    ("written", "format_version"), [("3", 3), (None, 1), ("", 1), ("many", 1), ("-2", 1)]
+)
+def test_a_lease_says_which_format_its_holder_writes(
+    written: str | None, format_version: int
+) -> None:
+    metadata: dict[str, Any] = {"name": "x"}
+    if written is not None:
+        metadata["annotations"] = {FORMAT_ANNOTATION: written}
+    found = read_lease({"metadata": metadata, "spec": {"holderIdentity": "one"}})
+    assert found is not None
+    assert found.format == format_version
+
+
+def test_a_replica_is_outdated_while_one_of_a_newer_format_lives() -> None:
+    async def scenario(scene: Scene) -> None:
+        first, second = scene.first, scene.second
+        first.start()
+        second.start()
+        await asyncio.sleep(DURATION_S)
+        assert not first.members.is_outdated()
+        lease = scene.store.leases[SECOND]
+        assert lease["metadata"]["annotations"] == {FORMAT_ANNOTATION: str(FORMAT_VERSION)}
+        await second.kill()
+        newer = {**lease["metadata"], "annotations": {FORMAT_ANNOTATION: str(FORMAT_VERSION + 1)}}
+        scene.store.put(SECOND, {**lease, "metadata": newer})
+        await asyncio.sleep(RENEW_S * 2)
+        assert first.members.is_outdated()
+        await asyncio.sleep(DURATION_S * 2)  # nobody renews it
+        assert not first.members.is_outdated()
+
+    play(scenario)
 
 
 def test_members_know_themselves_before_they_see_anybody() -> None:

@@ -29,6 +29,7 @@ FULL: dict[str, str | None] = {
     "sweep:report": '{"reason": "SlotMigrating", "waiting": 3, "unmatched": ["w-1"], "new": [1]}',
     "bookmark:at_ms": "3000",
     "group:created_ms": "4000",
+    "group:format": "1",
     "trim:at_ms": "9000",
     "seen:last_delivered": "6-0",
     "seen:lowest_pending": "3-0",

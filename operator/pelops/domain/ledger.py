@@ -79,7 +79,8 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     # `first_id_after` is the first entry left.
     LedgerKind.TRIMMED: ("stream", "count", "below", "first_id_after"),
     LedgerKind.DEAD_LETTERS_EXPIRED: ("count", "last_id"),  # no dead letter up to it is left
-    # `after` is the position, `before` the first entry left.
+    # `after` is the position, `before` the first entry left. With `at_least` 0 the group passed
+    # entries that were removed between two observations, and may have been given all of them.
     LedgerKind.DATA_LOSS: (
         *("at_least", "at_most", "after", "before"),
         *("cause", "undelivered", "pending", "observed_ms"),
@@ -90,6 +91,8 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     LedgerKind.CHECKPOINT: (
         *("stream", "entries_added", "last_generated", "last_delivered"),
         *("lowest_pending", "length", "pending", "first_id"),
+        # What was removed after it, up to `last_delivered`, was delivered before.
+        "watched_from",
     ),
 }
 # Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.

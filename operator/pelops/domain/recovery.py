@@ -26,7 +26,7 @@ FINISHED: Final = "finished"  # some of it was acknowledged
 class Trigger(StrEnum):
     """Why a group is scanned now."""
 
-    SCAN = "sweep"  # the timer
+    SCAN = "scan"  # the timer
     START_UP = "start-up"
     POD_DEATH = "pod-death"
     LOCK_EXPIRY = "lock-expiry"

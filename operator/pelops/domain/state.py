@@ -24,6 +24,10 @@ from pelops.errors import InvalidSpec
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_370_764_800_000  # the year 9999; a damaged time must stop nobody
 
+# The format of the fields below, as a number; absent in a state of version 1. Only a change that an
+# older operator would misread raises it. The field keeps its name and meaning in every version.
+FORMAT_VERSION: Final = 1
+FORMAT: Final = "group:format"
 # Fields with one value. The scripts write them; their names are part of the protocol.
 MASTER_REPLID: Final = "master:replid"
 MASTER_SINCE: Final = "master:since_ms"  # server time at which this master was first seen
@@ -38,6 +42,7 @@ SEEN_PENDING: Final = "seen:pending"
 SEEN_UNDELIVERED: Final = "seen:undelivered"  # at least so many; empty: not known
 SEEN_AT: Final = "seen:at_ms"
 SEEN_REPLID: Final = "seen:replid"  # the master that it was read from
+WATCH: Final = "watch"  # what the next observation is compared with: see watch.lua
 CREATED_AT: Final = "group:created_ms"  # when we made the group, for the first time or anew
 TRIM_AT: Final = "trim:at_ms"  # when trimming was last tried and could not go on
 CHECKPOINT_AT: Final = "bookmark:at_ms"
@@ -72,6 +77,7 @@ RETRY_BATCH: Final = "chunk"  # IDs of suspects released and not yet resolved, s
 
 # What every look reads, in one HMGET.
 FIXED_FIELDS: Final = (
+    FORMAT,
     *(MASTER_SINCE, SCAN_AT, SCAN_REPORT, CHECKPOINT_AT, CREATED_AT, TRIM_AT),
     *(SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT),
     *(SEEN_PENDING, SEEN_UNDELIVERED),
@@ -171,6 +177,18 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PossibleLoss:
+    """Entries that were removed between two observations, and that the group passed in between.
+
+    Redis does not record whether they were delivered before.
+    """
+
+    after: EntryId  # they lay after it,
+    before: EntryId  # and before it
+    at_most: int | None  # None: no bound is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedConsumers:
     """Consumers that somebody deleted with entries pending."""
 
@@ -220,6 +238,7 @@ class RetryWait:
 class GroupState:
     """The group's state as it was read; what was never written is absent."""
 
+    format: int = 1  # the version of the format that it is written in
     seen: RememberedPosition | None = None
     back: WentBack | None = None
     loss: Loss | None = None
@@ -241,6 +260,7 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
     """The state from its fields; whatever is damaged counts as never written. Never raises."""
     loss, is_acknowledged = _parse_loss(fields), fields.get(LOSS_SEEN) is None
     return GroupState(
+        format=_number(fields.get(FORMAT)) or 1,
         seen=_parse_seen(fields),
         back=_parse_back(fields),
         loss=None if is_acknowledged else loss,

@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Final
 
+from pelops.build import describe_build
 from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus
 from pelops.errors import PelopsError
 from pelops.pipeline.engine.spark_errors import is_of_spark
@@ -104,7 +105,12 @@ def _first_line(error: Exception) -> str:
 
 
 def _run_command(command: str, settings: PipelineSettings) -> int:
-    log.info("Redis at %s, archive %s", settings.place.address, settings.archive)
+    log.info(
+        "Pelops %s: Redis at %s, archive %s",
+        describe_build(),
+        settings.place.address,
+        settings.archive,
+    )
     refuse_connect(settings)  # at once, also where a run this small would need no Spark
     if command != "report":
         _reach(settings)
@@ -191,6 +197,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m pelops.pipeline",
         description="Audit the outcome of every entry of a stream. COMMAND --help lists the "
         "arguments.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"pelops.pipeline {describe_build()}"
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, sentence in _COMMANDS.items():

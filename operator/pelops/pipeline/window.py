@@ -334,6 +334,7 @@ def _render(case: Case, summary: AuditSummary, reported: Mapping[str, Any]) -> d
                 has_hashes=plan.payload is not ArchivedPayload.NONE,
                 lacks_key=bool(settings.sent or settings.effects) and plan.business_key is None,
                 audited_from=audited_from,
+                watched=case.history.watched,
             )
         ),
         **reported,

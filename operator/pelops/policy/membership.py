@@ -73,6 +73,7 @@ class SeenLease:
     holder: str
     version: str  # another one after each renewal
     duration_s: float  # what its holder says; an older version of the operator says more
+    format: int = 1  # of the groups' states that it writes: pelops/domain/state.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +158,14 @@ class Membership:
             if not each.is_expired and each.counts_from <= now
         )
         return frozenset({self.identity, *counted})
+
+    def knows_newer(self, format_version: int) -> bool:
+        """Whether another member writes a newer format: during an upgrade, or after it."""
+        return any(
+            lease.format > format_version
+            for name, lease in self.leases.items()
+            if not self._known[name].is_expired
+        )
 
     def is_admitted(self, now: float) -> bool:
         """Whether it takes part: its Lease holds good, and all others have seen it."""

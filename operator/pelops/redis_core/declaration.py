@@ -41,6 +41,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS
+from pelops.domain.state import FORMAT, FORMAT_VERSION
 from pelops.redis_core.commands import COMMANDS, split_command
 from pelops.redis_core.replies.shapes import Check, check_of_field
 
@@ -72,6 +73,7 @@ local dry_run, redis = true, (function(server)
   }}, {{ __index = server }})
 end)(redis)
 """
+NEWER_FORMAT: Final = "newer-format"  # the verdict of any script that checks the format
 _LINES: Final = ("KEYS", "ARGV", "READS", "WRITES", "USER", "RETURNS")
 _INCLUDE: Final = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
 _BEGINS: Final = re.compile(r"-- ([A-Z]{4,}) +(\S.*)")
@@ -173,6 +175,11 @@ class Declaration:
         begin = _DRY_RUN.format(writes=", ".join(f"{word} = true" for word in sorted(words)))
         return begin + self.text.removeprefix(_FOR_REAL)
 
+    @property
+    def checks_format(self) -> bool:
+        """Whether it refuses a state that a newer version wrote: all that write beside one do."""
+        return bool(self.writes) and any(key.name == "state" for key in self.keys)
+
     def runs(self) -> Iterator[DeclaredCommand]:
         """Every command, reads first."""
         yield from self.reads
@@ -264,7 +271,9 @@ def parse_script(name: str, source: str, package: str = OPERATOR_SCRIPTS) -> Dec
         text="",
     )
     included = "".join(_include(source, package, {}).values())
-    text = _FOR_REAL + _render_locals(declared) + included + _render_refusal(declared, body) + body
+    guard = _render_format_check(declared)
+    refusal = _render_refusal(declared, body)
+    text = _FOR_REAL + _render_locals(declared) + guard + included + refusal + body
     return replace(declared, text=text)
 
 
@@ -470,6 +479,31 @@ def _render_tail(tail: Tail, after: int) -> str:
         for place, one in enumerate(tail.columns)
     )
     return f"{begins}, {len(tail.columns)} do {name}[#{name} + 1] = {{ {row} }} end\n"
+
+
+def _render_format_check(declared: Declaration) -> str:
+    """Lua that ends a script whose group has a state of a newer format, before anything else.
+
+    A key of another type, or a missing right, is for the script to find.
+    """
+    if not declared.checks_format:
+        return ""
+    reads = {run.command for run in declared.reads if "state" in run.keys}
+    if not reads & {"hget", "hmget"}:
+        raise BadDeclaration("what writes beside a state needs hget or hmget of it, for its format")
+    is_single = "hget" in reads
+    answer = "HGET" if is_single else "HMGET"
+    place = "" if is_single else "[1]"
+    return (
+        f"local STATE_FORMAT = '{FORMAT_VERSION}'\n"
+        "do\n"
+        f"  local found = redis.pcall('{answer}', state, '{FORMAT}'){place}\n"
+        "  if type(found) == 'string' and #found <= 19 and string.find(found, '^%d+$')\n"
+        "    and tonumber(found) > tonumber(STATE_FORMAT) then\n"
+        f"    return {{ '{NEWER_FORMAT}', found, state }}\n"
+        "  end\n"
+        "end\n"
+    )
 
 
 def _render_refusal(declared: Declaration, body: str) -> str:

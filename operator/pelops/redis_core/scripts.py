@@ -8,8 +8,11 @@ from functools import cache, cached_property
 from hashlib import sha1
 from typing import Any, Final, TypeVar
 
+from pelops.domain.state import FORMAT_VERSION
+from pelops.errors import NewerFormat
 from pelops.redis_core.commands import NamedKeys, Need, Part, text_of
 from pelops.redis_core.declaration import (
+    NEWER_FORMAT,
     OPERATOR_SCRIPTS,
     Argument,
     ArgumentKind,
@@ -118,7 +121,10 @@ class Script:
                 raise TypeError(f"{self.name}.lua: the key {key.name} is missing")
 
     def read(self, reply: Reply) -> ScriptAnswer:
-        """The reply by its names; raises InvalidReply for one that the header does not know."""
+        """The reply by its names; raises InvalidReply for one that the header does not know.
+
+        Raises NewerFormat when the script refused the state of the group.
+        """
         with reading(f"{self.name}.lua"):
             return self._read(reply)
 
@@ -129,6 +135,8 @@ class Script:
             verdict, parts = reply.decode(), ()
         elif reply and isinstance(reply[0], bytes) and _is_verdict(reply[0], answers):
             verdict, parts = reply[0].decode(), reply[1:]
+        elif self.declared.checks_format and _is_newer_format(reply):
+            raise newer_format(key=text_of(reply[2]), version=int(reply[1]))
         fields = answers.get(verdict)
         if fields is None or not _fits(parts, fields):
             raise BadShape("the script's header does not declare it")
@@ -197,6 +205,14 @@ def _name(text: str) -> str:
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+def newer_format(*, key: str, version: int) -> NewerFormat:
+    """The error for a state of a format that this version does not know."""
+    return NewerFormat(
+        f"the key {key} was written in format {version} by a newer version of Pelops, and this "
+        f"operator understands formats up to {FORMAT_VERSION}"
+    )
+
+
 def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
     """A command whose reply is the place of the first need that the ACL forbids, from 1; or 0.
 
@@ -210,6 +226,13 @@ def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
 def _is_verdict(part: bytes, answers: Collection[str]) -> bool:
     # An empty text is the first part of an answer without a verdict.
     return part != b"" and part.decode("latin-1") in answers
+
+
+def _is_newer_format(reply: Reply) -> bool:
+    if type(reply) is not list or len(reply) != 3 or reply[0] != NEWER_FORMAT.encode():
+        return False
+    version, key = reply[1:]
+    return isinstance(version, bytes) and version.isdigit() and isinstance(key, bytes)
 
 
 def _fits(parts: Sequence[Reply], fields: Sequence[Field]) -> bool:

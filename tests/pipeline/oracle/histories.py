@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -65,9 +65,11 @@ class Act:
     number: int = 0
     group: int = 0
     pick: int = 0
+    is_unwatched: bool = False  # the operator observes nothing before the next act
 
     def __str__(self) -> str:
-        return f"{self.kind.value}({self.number}, group={self.group}, pick={self.pick})"
+        unwatched = ", unwatched" if self.is_unwatched else ""
+        return f"{self.kind.value}({self.number}, group={self.group}, pick={self.pick}{unwatched})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class History:
 
     def render(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return asdict(self) | {"acts": [[a.kind, a.number, a.group, a.pick] for a in self.acts]}
+        return asdict(self) | {"acts": [list(astuple(a)) for a in self.acts]}
 
     def __str__(self) -> str:
         head = (
@@ -167,6 +169,8 @@ def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
     if chance.random() < 0.5:
         weights = {kind: weight for kind, weight in weights.items() if kind not in _MISHAPS}
     kinds, chances = list(weights), list(weights.values())
+    unwatched = random.Random(history.seed)  # of its own: the acts stay what they were
+    share = unwatched.choice((0.0, 0.3, 0.7))
     for _ in range(chance.choice((1, 2, 2, 3))):
         yield Act(Kind.ADD, chance.randrange(20, 80) * scale)
         for kind in chance.choices(kinds, chances, k=chance.randrange(3, 22)):
@@ -175,5 +179,6 @@ def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
                 chance.choice((2, 5, 10, 20, 40)) * scale,
                 chance.randrange(history.groups),
                 chance.randrange(1000),
+                unwatched.random() < share,
             )
         yield Act(Kind.AUDIT)

@@ -49,6 +49,14 @@ _REQUEUED_AND_TRIMMED: Final = (
     Act(Kind.RETENTION),
     Act(Kind.AUDIT),
 )
+_TRIMMED_UNWATCHED: Final = (
+    *_AUDITED,
+    Act(Kind.ADD, 20),
+    Act(Kind.AUDIT),
+    Act(Kind.TRIM, 30, is_unwatched=True),
+    Act(Kind.DRAIN),
+    Act(Kind.AUDIT),
+)
 _SET_BACK: Final = (
     Act(Kind.SET_POSITION, pick=_BEGINNING),
     Act(Kind.READ, 10),
@@ -177,6 +185,7 @@ KNOWN: Final[dict[str, History]] = {
         *_DELETED_UNREAD, has_operator=True
     ),
     "trimmed before delivery": _history(*_TRIMMED_UNREAD),
+    "trimmed between two observations": _history(*_TRIMMED_UNWATCHED, has_operator=True),
     "dead-lettered after the audit of its window": _history(
         Act(Kind.ADD, 20),
         Act(Kind.READ, 10),

@@ -14,6 +14,7 @@ from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, RetryBatch
+from pelops.domain.state import CHECKPOINT_AT
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NoSuchGroup, PelopsError, PositionAhead, WouldDuplicate
 from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished
@@ -144,7 +145,7 @@ class World:
         # Where the operator refuses, it has done nothing.
         with suppress(WouldDuplicate, PositionAhead, NoSuchGroup):
             await _ACTS[act.kind](self, group, act.number, chance)
-        if self.history.has_operator:
+        if self.history.has_operator and not act.is_unwatched:
             await self._watch()
 
     # What users, workers and their accidents do.
@@ -518,6 +519,8 @@ class World:
                 known = self.watched.setdefault(group, Watched())
                 await self._record_losses(group, stream, known)
                 await self._record_changes(group, stream, known)
+                # A minute later, as it were: what it found is in a checkpoint.
+                self.ask("HSET", self.keys(group).state, CHECKPOINT_AT, 0)
                 await positions.remember_position(self.server, self.keys(group), an_owner())
 
     async def _record_losses(self, group: str, stream: StreamObservation, known: Watched) -> None:
@@ -526,7 +529,8 @@ class World:
         if vanished is not None:
             await positions.record_loss(self.server, keys, owner, vanished, first_id=None)
         if loss is not None:
-            await positions.record_loss(self.server, keys, owner, loss, first_id=stream.first_id)
+            first = stream.first_id or stream.last_generated_id.after()
+            await positions.record_loss(self.server, keys, owner, loss, first_id=first)
 
     async def _record_changes(self, group: str, stream: StreamObservation, known: Watched) -> None:
         keys, owner, book = self.keys(group), an_owner(), self.book(group)

@@ -23,22 +23,28 @@ from pelops.policy.audit.classification import Why
 
 
 def loss_watched(history: GroupHistory, max_deleted: EntryId) -> Column:
-    """Whether the operator watched, and told of no loss around an entry.
+    """Whether the operator watched without a gap around an entry, and told of no loss.
 
     It watches trimming. What users delete (XDEL, up to `max_deleted`) it counts as no loss.
     """
-    is_watched = history.exists and history.checkpoints > 0
-    watched = F.lit(is_watched) & ~at_or_before(max_deleted)
-    for details in history.of(LedgerKind.DATA_LOSS):
+    ranges = [within(one.after, one.upto) for one in history.watched]
+    watched = reduce(or_, ranges, F.lit(False)) & ~at_or_before(max_deleted)
+    for details in _certain_losses(history):
         after, before = gap_of(details)
         watched = watched & ~within(after, before)
     return watched
 
 
+def _certain_losses(history: GroupHistory) -> list[Mapping[str, str]]:
+    """Losses but for possible ones, which lie outside of what was watched."""
+    losses = history.of(LedgerKind.DATA_LOSS)
+    return [one for one in losses if one.get("at_least") != "0" or one.get("cause") != "trimmed"]
+
+
 def loss_seen(history: GroupHistory) -> Column:
     """Whether the operator counted an entry among the lost: the bounds of a gap hold no other."""
     seen = F.lit(False)
-    for details in history.of(LedgerKind.DATA_LOSS):
+    for details in _certain_losses(history):
         if details.get("at_least", "") == details.get("at_most"):
             seen = seen | within(*gap_of(details))
     return seen
@@ -52,7 +58,7 @@ def may_be_dropped(history: GroupHistory, since: EntryId = EntryId.MIN) -> Colum
 
 def count_in_gaps(history: GroupHistory, kept: DataFrame) -> int:
     """Of entries that were archived, those that are gone where the operator saw a loss."""
-    gaps = [within(*gap_of(details)) for details in history.of(LedgerKind.DATA_LOSS)]
+    gaps = [within(*gap_of(details)) for details in _certain_losses(history)]
     if not gaps:
         return 0
     gone = F.col("why").isin(str(Why.LOSS_SEEN), str(Why.TRIMMED_MEANWHILE))

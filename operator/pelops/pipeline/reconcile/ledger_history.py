@@ -8,8 +8,8 @@ Also the events that concern a group as a whole: losses, trims, changes of its p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
@@ -49,6 +49,7 @@ _FIELDS: Final = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"  # an event may re
 _AFTER, _UPTO = "after", "upto"  # of PENDING_DROPPED: where the entries lay
 _CONSUMERS: Final = "consumers"  # of PENDING_DROPPED: all that it names, as a JSON list
 _MOST_REPORTED: Final = 10_000
+_MOST_RANGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,20 @@ class DroppedInWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRange:
+    """Entries of which each was delivered before it was removed, or is still there."""
+
+    after: EntryId
+    upto: EntryId
+
+    @classmethod
+    def read(cls, look: LedgerEvent) -> WatchedRange | None:
+        """As a checkpoint tells; None for one of an operator that did not watch."""
+        after, upto = _id_of(look, "watched_from"), _id_of(look, "last_delivered")
+        return None if after is None or upto is None else cls(after=after, upto=upto)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
     """What a group's ledger says of the group as a whole, since the window began."""
 
@@ -71,6 +86,7 @@ class GroupHistory:
     rows: int  # acts on entries
     events: tuple[tuple[str, Mapping[str, str]], ...]  # kind and details, in order
     checkpoints: int
+    watched: tuple[WatchedRange, ...] = ()  # in order, apart from each other
 
     def of(self, kind: LedgerKind) -> list[Mapping[str, str]]:
         return [details for reported, details in self.events if reported == kind]
@@ -134,6 +150,11 @@ def read_history(content: Mapping[str, Any], group: str) -> GroupHistory:
         rows=content["rows"][group],
         events=tuple((kind, details) for kind, details in reported["events"]),
         checkpoints=reported["bookmarks"],
+        # A window that an older version began has none.
+        watched=tuple(
+            WatchedRange(after=parse_entry_id(after), upto=parse_entry_id(upto))
+            for after, upto in reported.get("watched", ())
+        ),
     )
 
 
@@ -204,13 +225,38 @@ def _report(events: DataFrame) -> Content:
     rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_REPORTED).collect()
     reported = [_of_group(*row) for row in rows]
     checkpoints = events.where(kind == str(LedgerKind.CHECKPOINT)).coalesce(1)
-    dropped = [details for one, details in reported if one == LedgerKind.PENDING_DROPPED]
-    if not dropped:
-        return {"events": reported, "bookmarks": checkpoints.count()}
     looks = [_event(*row) for row in checkpoints.orderBy("ms", "seq").collect()]
-    for details in dropped:
-        details.update(_bounds(details, looks))
-    return {"events": reported, "bookmarks": len(looks)}
+    for kind_of, details in reported:
+        if kind_of == LedgerKind.PENDING_DROPPED:
+            details.update(_bounds(details, looks))
+    watched = [[str(one.after), str(one.upto)] for one in join_watched(looks)]
+    return {"events": reported, "bookmarks": len(looks), "watched": watched}
+
+
+def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
+    """What checkpoints, in order, say was watched: in order, and apart from each other.
+
+    Of very many ranges the last remain. Of a stream that was made anew nothing counts that was said
+    before: it may use IDs again.
+    """
+    found: list[WatchedRange] = []
+    before = 0
+    for look in looks:
+        added = _number(look.details.get("entries_added", ""))
+        if added < before:
+            found = []
+        before = added
+        one = WatchedRange.read(look)
+        if one is not None and one.after < one.upto:
+            found.append(one)
+    joined: list[WatchedRange] = []
+    for one in sorted(found, key=lambda each: (each.after, each.upto)):
+        if joined and one.after <= joined[-1].upto:
+            last = joined.pop()
+            joined.append(replace(last, upto=max(last.upto, one.upto)))
+        else:
+            joined.append(one)
+    return joined[-_MOST_RANGES:]
 
 
 def _bounds(details: Mapping[str, str], looks: Sequence[LedgerEvent]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from pelops.domain.audit import (
     worst_certainty,
 )
 from pelops.pipeline.archive.snapshot import Snapshot
+from pelops.pipeline.reconcile.ledger_history import WatchedRange
 from pelops.policy.audit.classification import Why
 
 _ONE: Final = {
@@ -32,6 +33,7 @@ _ONE: Final = {
     "lie": "lies", "bodies": "body",
 }  # fmt: skip
 _MANY: Final = {word: word for word in _ONE}
+_RANGES: Final = 3  # of what the operator observed, as many are listed
 
 
 def agree(template: str, n: int, **more: str) -> str:
@@ -160,11 +162,13 @@ class Grounds:
     has_hashes: bool
     lacks_key: bool  # tables were to be compared, and no business key was archived
     audited_from: int  # the first window that was audited for the group
+    watched: tuple[WatchedRange, ...] = ()  # where the operator observed without a gap
 
 
 def list_limits(grounds: Grounds) -> list[str]:
     """Sentences about what the audit cannot prove with what it had."""
-    return [*_limits_of_evidence(grounds.evidence), *_limits_of_archive(grounds)]
+    watch = _limits_of_watch(grounds) if grounds.evidence is EvidenceKind.LEDGER else ()
+    return [*_limits_of_evidence(grounds.evidence), *watch, *_limits_of_archive(grounds)]
 
 
 def _limits_of_evidence(evidence: EvidenceKind) -> Iterator[str]:
@@ -194,6 +198,18 @@ def _limits_of_evidence(evidence: EvidenceKind) -> Iterator[str]:
             "The same holds for the position at which a group was created: earlier entries count "
             "as acknowledged once the group has read to the end of the stream."
         )
+
+
+def _limits_of_watch(grounds: Grounds) -> Iterator[str]:
+    ranges = [f"after {one.after} and up to {one.upto}" for one in grounds.watched]
+    hidden = len(ranges) - _RANGES
+    more = f"; and {hidden} earlier range{'s' if hidden > 1 else ''}" if hidden > 0 else ""
+    where = f"{'; '.join(ranges[-_RANGES:])}{more}" if ranges else "no entries"
+    yield (
+        "An entry that was archived before its delivery, and trimmed before the next audit, counts "
+        "as acknowledged only where the operator observed the group without a gap. Elsewhere it is "
+        f"indeterminate. Observed without a gap since the last audit: {where}."
+    )
 
 
 def _limits_of_archive(grounds: Grounds) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
-from pelops.domain.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.state import FORMAT_VERSION, OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.status.reasons import Reason
 
@@ -35,7 +35,7 @@ class Lack(StrEnum):
     LEDGER = "ledger"
     RETRY = "retry stream"
     HANDOVER = "offer stream"
-    OWNERSHIP = "ownership record"  # absent, or about to expire
+    OWNERSHIP = "ownership record"  # absent, about to expire, or in an older format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,8 @@ def plan_provisioning(
         Lack.LEDGER: not stream.ledger_exists,
         Lack.RETRY: stream.retry is not None and not stream.retry.exists,
         Lack.HANDOVER: not stream.has_offer_stream,
-        Lack.OWNERSHIP: needs_ownership(stream.ownership, owner, stream.server_time),
+        Lack.OWNERSHIP: needs_ownership(stream.ownership, owner, stream.server_time)
+        or stream.state.format < FORMAT_VERSION,
     }
     lacks = tuple(lack for lack, is_missing in missing.items() if is_missing)
     start = decide_start(spec.start_from, was_created=was_created)

@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.api.group.group_status_model import ConditionStatus
 from pelops.domain.condition import Condition, render_time
-from pelops.domain.state import Loss, LossCause
+from pelops.domain.state import Loss, LossCause, PossibleLoss
 from pelops.policy.audit.notices import decide_audit_alarms
 from pelops.policy.recovery.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
 from pelops.policy.recovery.scan_interval import NOT_TAKEN_AFTER
@@ -103,6 +103,18 @@ def _bounds(loss: Loss) -> str:
     if loss.at_most is None:
         return f"at least {loss.at_least}"
     return f"at least {loss.at_least}, at most {loss.at_most}"
+
+
+def report_possible_loss(stream: str, loss: PossibleLoss) -> str:
+    """What is so, why, and what to do about entries that were removed while nobody observed."""
+    at_most = "unknown" if loss.at_most is None else f"at most {loss.at_most}"
+    return (
+        f"Entries of the stream {stream} after ID {loss.after} and before {loss.before} were "
+        "trimmed between two observations of the operator, and the position of the group is after "
+        "them now. Redis does not record whether they were delivered before. Number of entries "
+        f"that may be lost: {at_most}. Compare the results of their processing, and use "
+        "spec.retention instead of XADD MAXLEN or XTRIM: it keeps what a group has not acknowledged"
+    )
 
 
 def _went_back(facts: Facts) -> str:

@@ -21,6 +21,7 @@ from pelops.errors import (
     InvalidSpec,
     KubernetesError,
     KubernetesUnavailable,
+    NewerFormat,
     NoSuchGroup,
     NotFound,
     NotOurs,
@@ -71,6 +72,12 @@ _DIAGNOSES: Final = (
         "{error}. Pelops retries automatically",
     ),
     _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
+    _Diagnosis(
+        NewerFormat,
+        Reason.NEWER_FORMAT,
+        "{error}. Nothing is written to the group. Upgrade the operator to that version; to go "
+        "back to this version, see docs/runbook/newer-format.md",
+    ),
     _Diagnosis(
         DeadLetterStreamInUse,
         Reason.DEAD_LETTER_STREAM_IN_USE,

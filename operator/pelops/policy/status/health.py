@@ -1,6 +1,6 @@
 """What GitOps tools see of a resource: Reconciling and Stalled beside Ready.
 
-kstatus (Flux, `kubectl`-like tools) and the health script for Argo CD in `manifests/argocd` read
+kstatus (Flux, `kubectl`-like tools) and the health scripts for Argo CD in `manifests/argocd` read
 these conditions, and `status.observedGeneration`:
 
     Ready is True         healthy         neither of the two

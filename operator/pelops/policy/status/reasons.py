@@ -178,6 +178,8 @@ class Reason(StrEnum):
 
     # Entries were lost before the group had finished them.
     DATA_LOSS = "DataLoss"
+    # The group passed entries that were removed between two observations; an Event alone.
+    POSSIBLE_DATA_LOSS = "PossibleDataLoss"
     # The position of the group went back, after a failover or a restored backup.
     POSITION_WENT_BACK = "PositionWentBack"
     # Another client deleted consumers with pending entries, which are not delivered again.
@@ -231,6 +233,8 @@ class Reason(StrEnum):
     PERMISSION_DENIED = "PermissionDenied"
     # A key of the group has another type than Pelops needs.
     WRONG_TYPE = "WrongType"
+    # A newer version of Pelops wrote the state of the group.
+    NEWER_FORMAT = "NewerFormat"
     # Keys of the group are in different hash slots of a Redis Cluster.
     CROSS_SLOT = "CrossSlot"
     # Redis does not support a command that Pelops needs.
@@ -351,6 +355,7 @@ NEEDS_CHANGE = frozenset(
         Reason.AUTHENTICATION_FAILED,
         Reason.PERMISSION_DENIED,
         Reason.WRONG_TYPE,
+        Reason.NEWER_FORMAT,
         Reason.CROSS_SLOT,
         Reason.UNSUPPORTED_SERVER,
         Reason.NAME_TAKEN,

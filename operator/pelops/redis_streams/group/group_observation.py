@@ -12,7 +12,14 @@ from typing import Final, NamedTuple, TypeVar
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import FIXED_FIELDS, GroupState, OwnerRecord, OwnershipRecord, parse_state
+from pelops.domain.state import (
+    FIXED_FIELDS,
+    FORMAT_VERSION,
+    GroupState,
+    OwnerRecord,
+    OwnershipRecord,
+    parse_state,
+)
 from pelops.domain.stream_observation import (
     Ahead,
     ConsumerObservation,
@@ -24,7 +31,7 @@ from pelops.domain.stream_observation import (
 from pelops.errors import PelopsError, WrongType
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import ScriptCall, load_script
+from pelops.redis_core.scripts import ScriptCall, load_script, newer_format
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 
@@ -97,7 +104,8 @@ async def observe_group(
 
     The retry and the offer stream are looked at only when asked for: a key that is absent stops
     every script while a cluster migrates its slot.
-    Raises WrongType for a key that holds something else, and what every call of the adapter raises.
+    Raises WrongType for a key that holds something else, NewerFormat for a state that a newer
+    version wrote, and what every call of the adapter raises.
     """
     request = ObservationRequest(keys, with_retry, with_offers, is_retry_former)
     return _read(request, await server.run(_call(request)))
@@ -147,6 +155,9 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
     found = _SCRIPT.read(answer)
     types, (seconds, microseconds), fields = found["types"], found["time"], found["fields"]
     _check_types(request, list(map(text_of, types)))
+    state = _read_state(fields[len(_OWNER) :])
+    if state.format > FORMAT_VERSION:
+        raise newer_format(key=request.keys.state, version=state.format)
     sides = {
         name: _read_side(one.stream, one.group, is_former=request.is_retry_former)
         for name, one in zip(request.further, found["further"], strict=True)
@@ -168,7 +179,7 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
         ledger_exists=types[2] == b"stream",
         ownership=parse_ownership(dict(zip(_OWNER, fields, strict=False))),
         max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
-        state=_read_state(fields[len(_OWNER) :]),
+        state=state,
         retry=sides.get(request.keys.retry),
         consumers=None if names is None else tuple(map(_read_consumer, names)),
         has_offer_stream=offer_stream is None or offer_stream.exists,

@@ -16,7 +16,14 @@ from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import STICKY_FIELDS, Loss, LossCause, OwnerRecord, StickyCondition
+from pelops.domain.state import (
+    STICKY_FIELDS,
+    Loss,
+    LossCause,
+    OwnerRecord,
+    PossibleLoss,
+    StickyCondition,
+)
 from pelops.policy.group.losses import LOSS_PAUSE, DroppedEntries
 from pelops.policy.group.position import CHECKPOINT_EVERY, PositionChange
 from pelops.policy.group.retention import RetentionPlan
@@ -39,17 +46,47 @@ _DROPPED: Final = load_script("record_dropped")
 _CLEAR: Final = load_script("clear_sticky")
 
 
-async def remember_position(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What was written of a group's position."""
+
+    possible_loss: PossibleLoss | None = None  # found by this call, and recorded in the ledger
+
+
+async def remember_position(
+    server: Server, keys: GroupKeys, owner: OwnerRecord
+) -> Remembered | None:
     """Write the group's position and its lowest pending entry into its state, read at one instant.
 
-    Now and then the ledger gets a checkpoint too. False when all was known already. Repeats safely.
+    Now and then the ledger gets a checkpoint too. The counters are compared with those of the last
+    call: entries that were removed since, and that the group passed, are a possible loss, which one
+    call reports. None when all was known already. Repeats safely.
     Raises NotOurs, NoSuchGroup, WrongType and PermissionDenied before anything was written.
     """
-    checkpoint_ms = CHECKPOINT_EVERY // MILLISECOND
-    call = _REMEMBER.call(keys, group=keys.group, uid=owner.uid, checkpoint_ms=checkpoint_ms)
+    call = _REMEMBER.call(
+        keys,
+        group=keys.group,
+        uid=owner.uid,
+        checkpoint_ms=CHECKPOINT_EVERY // MILLISECOND,
+        pause_ms=LOSS_PAUSE // MILLISECOND,
+    )
     answer = _REMEMBER.read(await server.run(call))
     raise_refusal(keys, answer)
-    return answer.verdict == "remembered"
+    return _read_remembered(answer) if answer.verdict == "remembered" else None
+
+
+@reading("remember_position.lua")
+def _read_remembered(answer: ScriptAnswer) -> Remembered:
+    if not answer["after"]:
+        return Remembered()
+    at_most = answer["at_most"]
+    return Remembered(
+        possible_loss=PossibleLoss(
+            after=parse_entry_id(answer["after"]),
+            before=parse_entry_id(answer["before"]),
+            at_most=int(at_most) if at_most else None,
+        )
+    )
 
 
 async def delay_recovery(
@@ -81,8 +118,8 @@ async def record_loss(
     """Record with a sticky condition that entries are gone before the group had finished them;
     False when it is known.
 
-    `first_id` is the first entry that is left after trimming. One gap is recorded once, and again
-    when it has grown. Repeats safely.
+    `first_id` is the first entry that is left after trimming, or where the next one can be. One gap
+    is recorded once, and again when it has grown. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     before = first_id if loss.cause is LossCause.TRIMMED else loss.before

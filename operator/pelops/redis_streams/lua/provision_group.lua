@@ -4,6 +4,7 @@
 -- include: adoption
 -- include: loss
 -- include: ledger
+-- include: watch
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
 -- KEYS     stream, dead_letter, ledger, state, started, dead_letter_owner, worker_state, worker_ledger,
@@ -60,7 +61,7 @@ local with_group = { stream, unpack(further) }
 
 local now_ms = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:namespace',
-  'owner:name', 'owner:created_ms', 'owner:held_until_ms')
+  'owner:name', 'owner:created_ms', 'owner:held_until_ms', 'group:format')
 local is_ours = held[1] == uid
 local left_ms = (tonumber(held[6] or 0) or 0) - now_ms
 -- A hold far in the future was written before the clock went back, and binds nobody.
@@ -86,7 +87,7 @@ end
 -- Words with which the fields of a state begin, as pelops/domain/state.py lists them.
 local STATE_WORDS = {}
 for word in string.gmatch('owner owned master sweep seen group trim bookmark back loss dropped total '
-  .. 'retry chunk crowd try offer offers pod boot gone alone large', '%a+') do
+  .. 'watch retry chunk crowd try offer offers pod boot gone alone large', '%a+') do
   STATE_WORDS[word] = true
 end
 
@@ -312,6 +313,8 @@ if lacks[stream] then
     'seen:entries_added', text(found['entries-added']), 'seen:last_generated',
     found['last-generated-id'], 'seen:at_ms', text(now_ms), 'seen:replid', replid or '',
     'seen:pending', '0', 'seen:undelivered', '', 'group:created_ms', text(now_ms))
+  local known = read_watch(redis.call('HMGET', state, 'watch')[1])
+  write_watch(state, compare_watch(known, found, at, replid))
   -- How many entries were ever added up to the position is known at the end alone.
   local added = at == found['last-generated-id'] and text(found['entries-added']) or ''
   record('group-created', {
@@ -320,7 +323,7 @@ if lacks[stream] then
   position = at
 elseif not is_ours then
   redis.call('HDEL', state, 'seen:last_delivered', 'seen:lowest_pending', 'seen:entries_added',
-    'seen:last_generated', 'seen:at_ms', 'seen:replid', 'seen:pending', 'seen:undelivered')
+    'seen:last_generated', 'seen:at_ms', 'seen:replid', 'seen:pending', 'seen:undelivered', 'watch')
   record(held[1] and 'owner-changed' or 'group-adopted', { position = '' })
 elseif not had_ledger then
   record('group-adopted', { position = '' })
@@ -334,6 +337,9 @@ for i = 2, #with_group do
   end
 end
 
+if held[7] ~= STATE_FORMAT then
+  redis.call('HSET', state, 'group:format', STATE_FORMAT)
+end
 local held_until_ms = tonumber(held[6] or 0)
 if not is_ours or not is_alive or left_ms * 3 < hold_ms * 2 then
   held_until_ms = now_ms + hold_ms

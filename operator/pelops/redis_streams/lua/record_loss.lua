@@ -1,5 +1,6 @@
 -- include: entry
 -- include: loss
+-- include: watch
 -- Write down that entries are gone from Redis before a group had finished them.
 --
 -- KEYS     ledger, state  (same slot)
@@ -28,7 +29,7 @@ if refusal then
   return refusal
 end
 local held = redis.call('HMGET', state, 'owner:uid', 'loss:position', 'loss:at_least', 'loss:at_most',
-  'loss:seen_ms', 'loss:found_ms', 'loss:cause')
+  'loss:seen_ms', 'loss:found_ms', 'loss:cause', 'watch')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -50,4 +51,10 @@ elseif held[2] == loss.position and (held[7] or 'trimmed') == 'trimmed' then
 end
 
 write_loss(ledger, state, now, loss)
+-- When the group passes these entries, that is no other loss.
+local watch = read_watch(held[8])
+if watch and loss.cause == 'trimmed' and loss.before ~= '' and not comes_before(watch['position'], loss.after) then
+  watch['reported'] = last_of(watch['reported'], id_before(loss.before))
+  write_watch(state, watch)
+end
 return { 'recorded' }

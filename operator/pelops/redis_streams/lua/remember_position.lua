@@ -2,16 +2,20 @@
 -- include: ids
 -- include: stream
 -- include: ledger
+-- include: watch
 -- Remember where a group stands and what its stream counts, so that it can be made anew when it is
--- lost.
+-- lost, and find whether it passed entries that were removed since the last time.
 --
 -- KEYS     stream, ledger, state  (same slot)
--- ARGV     group, uid, checkpoint_ms: number (the least time between two checkpoints in the ledger)
+-- ARGV     group, uid, checkpoint_ms: number (the least time between two checkpoints in the ledger),
+--          pause_ms: number (the least time between two records of a possible loss)
 -- READS    type stream ledger state; time; hmget state; xinfo|stream stream; xinfo|groups stream;
 --          xpending stream; [info]
 -- WRITES   xadd ledger; hset state
 -- USER     operator
--- RETURNS  remembered marks (1 when a checkpoint was written, else 0)
+-- RETURNS  remembered marks (1 when a checkpoint was written, else 0), after, before, at_most (a possible
+--          loss that was recorded: the IDs between which it lies, and how many entries it has at
+--          most, or ''; '' for all when there was none)
 --          | unchanged (nothing was written: all is known already)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  XINFO GROUPS is linear in the groups of the stream; all else is constant.
@@ -25,7 +29,8 @@ if refusal then
   return refusal
 end
 local held = redis.call('HMGET', state, 'owner:uid', 'seen:last_delivered', 'seen:lowest_pending',
-  'seen:at_ms', 'bookmark:at_ms', 'seen:entries_added', 'seen:last_generated', 'seen:pending')
+  'seen:at_ms', 'bookmark:at_ms', 'seen:entries_added', 'seen:last_generated', 'seen:pending',
+  'watch')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -41,7 +46,8 @@ local function as_number(digits)
   return string.match(digits or '', '^%d+$') and #digits <= 19 and tonumber(digits) or nil
 end
 -- What is damaged reads as nothing, and is written anew.
-local is_new = held[2] ~= ours['last-delivered-id'] or held[3] ~= lowest
+local known = read_watch(held[9])
+local is_new = not known or held[2] ~= ours['last-delivered-id'] or held[3] ~= lowest
   or not (as_number(held[4]) and as_number(held[6]) and is_id(held[7]))
   or held[6] ~= text(seen['entries-added']) or held[8] ~= text(ours['pending'])
 local seen_at, marked_at = as_number(held[4]) or 0, as_number(held[5]) or 0
@@ -52,13 +58,18 @@ if not is_new and not marks then
   return { 'unchanged' }
 end
 
+local info = redis.pcall('INFO', 'replication')
+local replid = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or nil
+local watch = compare_watch(known, seen, ours['last-delivered-id'], replid)
+
 -- From here on it writes.
+local gap = record_gap(ledger, watch, now, pause_ms, marks)
 if marks then
   redis.call('XADD', ledger, '*', unpack(ledger_event('bookmark', {
     stream = stream, entries_added = text(seen['entries-added']),
     last_generated = seen['last-generated-id'], last_delivered = ours['last-delivered-id'],
     lowest_pending = lowest, length = text(seen['length']), pending = text(ours['pending']),
-    first_id = seen['first-id'] or '',
+    first_id = seen['first-id'] or '', watched_from = watch['from'],
   })))
   redis.call('HSET', state, 'bookmark:at_ms', text(now))
 end
@@ -66,12 +77,12 @@ if is_new then
   -- The server's lag, where it can be true: so many at least are undelivered.
   local lag = ours['lag']
   local is_likely = lag and lag >= 0 and lag <= seen['length']
-  local info = redis.pcall('INFO', 'replication')
-  local replid = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
   redis.call('HSET', state, 'seen:last_delivered', ours['last-delivered-id'],
     'seen:lowest_pending', lowest, 'seen:entries_added', text(seen['entries-added']),
     'seen:last_generated', seen['last-generated-id'], 'seen:at_ms', text(now),
     'seen:replid', replid or '', 'seen:pending', text(ours['pending']),
     'seen:undelivered', is_likely and text(lag) or '')
 end
-return { 'remembered', marks and 1 or 0 }
+write_watch(state, watch)
+gap = gap or { after = '', before = '', at_most = '' }
+return { 'remembered', marks and 1 or 0, gap.after, gap.before, gap.at_most }

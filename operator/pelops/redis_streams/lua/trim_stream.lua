@@ -4,6 +4,7 @@
 -- include: trim
 -- include: adoption
 -- include: ledger
+-- include: watch
 -- Trim a stream below what all of its groups still need, as far as its limits ask.
 --
 -- KEYS     source, ledger, state  (same slot; state of the group on whose behalf it is done)
@@ -30,7 +31,7 @@ local refusal = find_refusal()
 if refusal then
   return refusal
 end
-local held = redis.call('HMGET', state, 'owner:uid', 'trim:at_ms')
+local held = redis.call('HMGET', state, 'owner:uid', 'trim:at_ms', 'watch')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -98,4 +99,10 @@ redis.call('XADD', ledger, '*', unpack(ledger_event('trimmed', {
   stream = source, count = text(removed), below = need, first_id_after = first,
 })))
 redis.call('HINCRBY', state, 'total:trimmed', removed)
+local watch = not is_derived and read_watch(held[3])
+if watch then
+  -- No group needs what went, so the next observation does not count it.
+  watch['removed'], watch['first'] = watch['removed'] + removed, first ~= '' and first or nil
+  write_watch(state, watch)
+end
 return { 'done', removed, need, first, 1 }

@@ -13,6 +13,25 @@ local function first_of(a, b)
   return comes_before(b, a) and b or a
 end
 
+local function last_of(a, b)
+  return comes_before(b, a) and a or b
+end
+
+-- The smallest ID that is greater; the greatest of all has none after it and is itself.
+local function id_after(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  local most = '18446744073709551615'
+  local function one_more(digits)
+    local head, digit, nines = string.match(digits, '^(%d-)([0-8]?)(9*)$')
+    digit = digit == '' and '1' or string.format('%d', string.byte(digit) - string.byte('0') + 1)
+    return head .. digit .. string.rep('0', #nines)
+  end
+  if seq ~= most then
+    return ms .. '-' .. one_more(seq)
+  end
+  return ms == most and id or one_more(ms) .. '-0'
+end
+
 -- The greatest ID that is smaller; 0-0 has none before it and is itself.
 local function id_before(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
