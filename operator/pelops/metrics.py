@@ -139,6 +139,12 @@ class ConditionMetric(Collector):
 
 CONDITIONS = ConditionMetric()
 
+BUILD_INFO = Gauge(
+    "pelops_build_info",
+    "1 for the version of Pelops, the commit that it was built from (unknown outside of images "
+    "and wheels), and the version of Python that run.",
+    ["version", "revision", "python"],
+)
 KUBERNETES_REQUESTS = Counter(
     "pelops_kubernetes_requests_total",
     "Number of requests to the API server, by HTTP status code; the code is none without an "
@@ -174,7 +180,11 @@ LOOP_STALLED = Gauge(
 LOOP_RESTARTS = Counter(
     "pelops_loop_restarts_total", "Number of restarts of a loop after an error.", ["loop"]
 )
-QUEUE_DEPTH = Gauge("pelops_queue_depth", "Number of resources that wait to be reconciled.")
+QUEUE_DEPTH = Gauge(
+    "pelops_queue_depth",
+    "Number of resources of a kind that are due and wait to be reconciled.",
+    ["kind"],
+)
 RESOURCES = Gauge("pelops_resources", "Number of StreamConsumerGroups in the cache.")
 MEMBERS = Gauge(
     "pelops_members", "Number of operator replicas that renew their Lease, including this one."
@@ -254,6 +264,43 @@ GROUP_FACTS = {
     ),
     "replicas": GroupGauge("pelops_worker_replicas", "Number of worker pods that exist."),
     "desired": GroupGauge("pelops_desired_replicas", "Number of worker pods that are wanted."),
+}
+
+# What the spec of a resource sets, so that alerts and dashboards can compare with it. A series is
+# absent while its limit has no effect.
+GROUP_LIMITS = {
+    "created": GroupGauge(
+        "pelops_created_timestamp_seconds",
+        "Unix time at which the resource was created, in seconds.",
+    ),
+    "scan_interval": GroupGauge(
+        "pelops_scan_interval_seconds",
+        "Seconds between two scans of the group (spec.recovery.scanPeriodSeconds); absent while "
+        "scans are not recorded: with spec.suspend, with spec.recovery.dryRun, and while another "
+        "resource manages the group.",
+    ),
+    "processing_timeout": GroupGauge(
+        "pelops_processing_timeout_seconds",
+        "Seconds after which a pending entry of a running worker without a heartbeat is stuck: "
+        "spec.recovery.processingTimeoutSeconds, or with spec.recovery.locks the time without a "
+        "lock.",
+    ),
+    "dead_letter_retention": GroupGauge(
+        "pelops_dead_letter_retention_seconds",
+        "Seconds after which a dead letter is deleted (spec.deadLetter.retentionSeconds); absent "
+        "while no dead letter is deleted: with spec.suspend, with spec.recovery.dryRun, and while "
+        "another resource manages the group.",
+    ),
+    "min_replicas": GroupGauge(
+        "pelops_min_replicas",
+        "Number of workers that scaling keeps at least (spec.scaling.minReplicas); absent "
+        "unless this resource sets the number of workers in mode Auto.",
+    ),
+    "max_replicas": GroupGauge(
+        "pelops_max_replicas",
+        "Number of workers that scaling allows at most (spec.scaling.maxReplicas); absent "
+        "unless this resource sets the number of workers in mode Auto.",
+    ),
 }
 
 # The same of each stream alone, under names of their own: a name that had both the total and its
@@ -472,7 +519,8 @@ def forget_group(namespace: str, name: str) -> None:
     forget_scaling(namespace, name)
     for stream in ("main", "retry"):
         forget_stream(namespace, name, stream)
-    for series in (*GROUP_FACTS.values(), *GROUP_ACTS, *GROUP_TOTALS, STATUS_WRITES_LIMITED):
+    facts = (*GROUP_FACTS.values(), *GROUP_LIMITS.values())
+    for series in (*facts, *GROUP_ACTS, *GROUP_TOTALS, STATUS_WRITES_LIMITED):
         series.forget(namespace, name)
 
 

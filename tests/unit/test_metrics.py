@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY
 from pelops.controller.audit.audit_status import measure_audit
 from pelops.controller.group.group_status import measure_resource
 from pelops.controller.recovery.findings import Findings, OwnerTally
+from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Trigger
 from pelops.domain.state import GroupState, ScanReport
@@ -21,6 +22,7 @@ from pelops.metrics import (
     CONDITIONS,
     GROUP_ACTS,
     GROUP_FACTS,
+    GROUP_LIMITS,
     SCALING_FACTS,
     STATUS_WRITES_LIMITED,
     forget_audit,
@@ -29,6 +31,8 @@ from pelops.metrics import (
 )
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
 from pelops.policy.audit.audit_facts import AuditFacts
+from pelops.policy.scaling.sharing import Part, Role
+from pelops.policy.status.reasons import Reason
 from pelops.worker.metrics import build_metrics
 from tests.audit_facts import a_group, after, an_audit, facts
 from tests.builders import NOW, group, resource, stream
@@ -49,7 +53,7 @@ def series(name: str) -> int:
 
 
 def report(name: str) -> None:
-    for gauge in GROUP_FACTS.values():
+    for gauge in (*GROUP_FACTS.values(), *GROUP_LIMITS.values()):
         gauge.set(1, "metrics-test", name)
     report_scaling(name)
     STATUS_WRITES_LIMITED.add("metrics-test", name)
@@ -77,7 +81,7 @@ def test_a_forgotten_resource_is_in_no_series_and_others_stay() -> None:
     report("gone")
     report("stays")
     reported = series("stays")
-    assert reported >= len(GROUP_FACTS) + 1 + len(GROUP_ACTS)
+    assert reported >= len(GROUP_FACTS) + len(GROUP_LIMITS) + 1 + len(GROUP_ACTS)
     forget_group("metrics-test", "gone")
     assert (series("gone"), series("stays")) == (0, reported)
     forget_group("metrics-test", "gone")
@@ -170,6 +174,59 @@ def test_an_age_that_is_not_known_is_nan(undelivered: GroupObservation) -> None:
     measured("unknown", stream=stream(group=undelivered))
     assert isnan(sampled("pelops_oldest_undelivered_seconds", "unknown")[()])
     forget_group("metrics-test", "unknown")
+
+
+LIMITS = {
+    "pelops_created_timestamp_seconds": NOW.timestamp(),
+    "pelops_scan_interval_seconds": 45,
+    "pelops_processing_timeout_seconds": 300,
+    "pelops_dead_letter_retention_seconds": 1_209_600,
+    "pelops_min_replicas": 1,
+    "pelops_max_replicas": 20,
+}
+LEADS = Part(role=Role.LEADS)
+AUTO = {"scaling": {"minReplicas": 1, "maxReplicas": 20}}
+EVERY_45_S = {"scanPeriodSeconds": 45}
+
+
+def limits(
+    name: str, *, recovery: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, float]:
+    """The limits that are exported of a resource."""
+    spec = {**AUTO, "recovery": {**EVERY_45_S, **(recovery or {})}, **changes.pop("spec", {})}
+    measured(name, part=changes.pop("part", LEADS), spec=spec, **changes)
+    return {metric: value for metric in LIMITS for value in sampled(metric, name).values()}
+
+
+def without(*names: str) -> dict[str, float]:
+    return {name: value for name, value in LIMITS.items() if name not in names}
+
+
+def test_what_the_spec_sets_is_exported_for_alerts_to_compare_with() -> None:
+    assert limits("limits") == LIMITS
+    forget_group("metrics-test", "limits")
+    assert series("limits") == 0
+
+
+def test_a_limit_that_has_no_effect_is_not_exported_and_comes_back() -> None:
+    bounds = ("pelops_min_replicas", "pelops_max_replicas")
+    acts = ("pelops_scan_interval_seconds", "pelops_dead_letter_retention_seconds")
+    conflict = Finding(reason=Reason.CONFLICT, message="Another resource manages the group.")
+    assert limits("inert", spec={"suspend": True}) == without(*bounds, *acts)
+    assert limits("inert", recovery={"dryRun": True}) == without(*bounds, *acts)
+    assert limits("inert", redis_problem=conflict) == without(*acts)
+    assert limits("inert", part=Part(role=Role.CONTENDS)) == without(*bounds)
+    assert limits("inert", spec={"scaling": {"mode": "Manual"}}) == without(*bounds)
+    assert limits("inert", spec={"scaling": None}, part=None) == without(*bounds)
+    assert limits("inert", stream=None) == LIMITS  # Redis is unreachable
+    forget_group("metrics-test", "inert")
+
+
+def test_with_locks_the_processing_timeout_is_that_of_an_entry_without_its_lock() -> None:
+    locks = {"keyTemplate": "lock:{$tag}:$id", "graceSeconds": 20}
+    exported = limits("locks", recovery={"locks": locks})
+    assert exported["pelops_processing_timeout_seconds"] == 20
+    forget_group("metrics-test", "locks")
 
 
 def test_what_redis_counted_is_followed() -> None:

@@ -61,8 +61,8 @@ def test_offers_are_looked_at_when_one_may_be_repeated_or_has_waited_for_long(
 
 
 def test_two_pages_of_offers_are_one() -> None:
-    first = Offers(now=NOW, taken={"sweep": 1}, untaken=2, oldest=later(seconds=1), repeated=1)
-    second = Offers(now=NOW, taken={"sweep": 2, "start-up": 1}, untaken=3, oldest=NOW, due=NOW)
+    first = Offers(now=NOW, taken={"scan": 1}, untaken=2, oldest=later(seconds=1), repeated=1)
+    second = Offers(now=NOW, taken={"scan": 2, "start-up": 1}, untaken=3, oldest=NOW, due=NOW)
     both = first.plus(second)
-    assert both.taken == {"sweep": 3, "start-up": 1}
+    assert both.taken == {"scan": 3, "start-up": 1}
     assert (both.untaken, both.oldest, both.due, both.repeated) == (5, NOW, NOW, 1)

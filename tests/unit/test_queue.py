@@ -46,6 +46,19 @@ def test_keys_that_are_due_at_once_come_in_the_order_of_their_adding() -> None:
     play(scenario)
 
 
+def test_keys_that_are_due_later_or_were_taken_are_not_counted_as_due() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        for key, delay_s in (("late", 7.0), ("soon", 2.0), ("now", 0.0)):
+            queue.add(key, delay_s=delay_s)
+        assert queue.count_due() == 1
+        await asyncio.sleep(3)
+        assert queue.count_due() == 2
+        await queue.take()
+        assert queue.count_due() == 1
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("delays_s", [(5.0, 1.0), (1.0, 5.0), (1.0, 1.0)])
 def test_a_key_added_twice_comes_once_at_the_earlier_time(delays_s: tuple[float, float]) -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pelops import __version__
+from pelops.build import describe_build
 from pelops.errors import InvalidSpec, PelopsError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     from pelops.redis_streams.access import Feature, Role
 
     parser = argparse.ArgumentParser(prog="pelops", description=__doc__)
-    parser.add_argument("--version", action="version", version=f"pelops {__version__}")
+    parser.add_argument("--version", action="version", version=f"pelops {describe_build()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     keys = commands.add_parser("keys", help="print the Redis keys of a group as JSON")

@@ -11,6 +11,7 @@ import gc
 import hashlib
 import logging
 import os
+import platform
 import resource
 import signal
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from pelops.build import revision, version
 from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
 from pelops.controller.runtime.cache import Cache, Recent
@@ -42,6 +44,7 @@ from pelops.kube.client import (
     KubeApi,
 )
 from pelops.logs import configure_logging
+from pelops.metrics import BUILD_INFO
 from pelops.redis_core.pool import ServerPool
 
 log = logging.getLogger(__name__)
@@ -313,6 +316,7 @@ class Replica:
 
     async def run(self) -> None:
         """Run until the stop event. Raises KubernetesUnavailable without a way to the cluster."""
+        BUILD_INFO.labels(version(), revision(), platform.python_version()).set(1)
         settings, clock = self._settings, self._clock
         api = await self._connect()
         # A client of its own: requests of a busy replica would delay its renewals.
@@ -435,6 +439,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the operator until SIGTERM or SIGINT; exits 1 with a message when it cannot start."""
     settings = parse_settings(sys.argv[1:] if argv is None else argv, os.environ)
     configure_logging(settings.log_format, settings.log_level)
+    build = {"version": version(), "revision": revision(), "python": platform.python_version()}
+    log.info("Starting pelops-operator %s", version(), extra=build)
     raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=ReplicaEventLoop) as runner:

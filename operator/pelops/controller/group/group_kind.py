@@ -58,7 +58,7 @@ from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from pelops.kube.event_recorder import EventContent
-from pelops.metrics import GROUP_FACTS, QUEUE_DEPTH, RESOURCES, forget_group
+from pelops.metrics import GROUP_FACTS, RESOURCES, forget_group
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation
@@ -301,6 +301,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         super().__init__(services.clock, memories)
         api, clock, settings = services.api, services.clock, services.settings
         self._settings = settings
+        self._members = services.members
         self._notices = notices
         cache = self._cache = WorkloadCache(clock, services.cache)
         self._shared = SharedWorkloads(cache)
@@ -391,11 +392,14 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         self, observation: ObservedGroup, one: GroupPass, now: datetime
     ) -> StatusDecision:
         facts = observation.facts
-        conditions = decide_conditions(facts)
+        conditions, problem = decide_conditions(facts), facts.redis_problem
+        is_newer = problem is not None and problem.reason == Reason.NEWER_FORMAT
         return StatusDecision(
             status=render_status(facts, conditions, one.previous, now),
             conditions=conditions,
-            problem=facts.redis_problem or facts.workload_problem,
+            problem=problem or facts.workload_problem,
+            # Side by side during an upgrade, the two would write their views by turns.
+            is_left_to_newer=is_newer and self._members.is_outdated(),
         )
 
     def intervals(self, known: int) -> PassIntervals:
@@ -452,8 +456,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def measure_failure(self, name: Name) -> None:
         GROUP_FACTS["ready"].set(0, *name)
 
-    def count(self, *, waiting: int, known: int) -> None:
-        QUEUE_DEPTH.set(waiting)
+    def count(self, known: int) -> None:
         RESOURCES.set(known)
 
     # --- what runs beside the passes

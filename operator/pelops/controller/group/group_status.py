@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pelops.api.group.recovery import RecoveryStrategy
+from pelops.api.group.scaling import ScalingMode
 from pelops.api.schema.base import MAX_EXACT_INTEGER
 from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
 from pelops.domain.condition import Condition, render_time, shorten
@@ -31,6 +32,7 @@ from pelops.metrics import (
     ENTRIES_ADDED,
     ENTRIES_READ,
     GROUP_FACTS,
+    GROUP_LIMITS,
     OFFERED,
     PAYLOAD_GONE,
     RELEASED,
@@ -40,7 +42,8 @@ from pelops.metrics import (
     forget_stream,
 )
 from pelops.policy.recovery.dry_run import DryRun
-from pelops.policy.scaling.sharing import show_demand
+from pelops.policy.recovery.processing_timeouts import decide_processing_timeouts
+from pelops.policy.scaling.sharing import Role, show_demand
 from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType
 
@@ -383,8 +386,37 @@ def measure_resource(facts: Facts, *, is_ready: bool) -> None:
         GROUP_FACTS[fact].set(value, *name)
     seen = None if facts.is_foreign else facts.stream
     measure_group(name, None if seen is None else replace(seen, state=facts.state))
+    _measure_limits(name, facts)
     if not facts.is_dry:
         _begin_counters(name, facts.resource.spec.recovery.strategy)
+
+
+def _measure_limits(name: tuple[str, str], facts: Facts) -> None:
+    limits = _limits(facts)
+    for limit, gauge in GROUP_LIMITS.items():
+        if limit in limits:
+            gauge.set(limits[limit], *name)
+        else:
+            gauge.forget(*name)
+
+
+def _limits(facts: Facts) -> dict[str, float]:
+    """What the spec sets and is in force; without the limits that have no effect."""
+    spec, created = facts.resource.spec, facts.resource.metadata.creation_timestamp
+    timeouts = decide_processing_timeouts(spec.recovery)
+    timeout = timeouts.limit(is_unknown=False, is_unowned=False)
+    limits: dict[str, float] = {"processing_timeout": timeout.total_seconds()}
+    if created is not None:
+        limits["created"] = created.timestamp()
+    acts = not (spec.suspend or facts.is_dry)
+    if acts and not facts.is_foreign:
+        limits["scan_interval"] = spec.recovery.scan_period_seconds
+        limits["dead_letter_retention"] = spec.dead_letter.retention_seconds
+    leads = facts.part is not None and facts.part.role is Role.LEADS
+    if acts and leads and spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
+        limits["min_replicas"] = spec.scaling.min_replicas
+        limits["max_replicas"] = spec.scaling.max_replicas
+    return limits
 
 
 def _begin_counters(name: tuple[str, str], strategy: RecoveryStrategy) -> None:

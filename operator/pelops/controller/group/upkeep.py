@@ -20,7 +20,7 @@ from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import StickyCondition
+from pelops.domain.state import PossibleLoss, StickyCondition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, KubeApi, Manifest
 from pelops.kube.event_recorder import EventContent
@@ -36,7 +36,7 @@ from pelops.policy.group.position import (
 from pelops.policy.group.retention import merge_retention, needs_retry_trim, plan_retention
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.recovery.retry_stream import needs_return, plan_note
-from pelops.policy.status.alarms import ACKNOWLEDGE, report_dropped
+from pelops.policy.status.alarms import ACKNOWLEDGE, report_dropped, report_possible_loss
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.maintenance import (
@@ -275,9 +275,9 @@ class _Upkeep:
             return None
 
         async def write() -> None:
-            await record_loss(
-                self.server, self.keys, self.observed.owner, loss, first_id=self.stream.first_id
-            )
+            # Of a stream that is empty, all entries that were ever added.
+            first = self.stream.first_id or self.stream.last_generated_id.after()
+            await record_loss(self.server, self.keys, self.observed.owner, loss, first_id=first)
 
         return PlannedAction(
             part=GroupPart.GROUP,
@@ -290,8 +290,10 @@ class _Upkeep:
         if not needs_remembering(self.stream):
             return None
 
-        async def write() -> None:
-            await remember_position(self.server, self.keys, self.observed.owner)
+        async def write() -> EventContent | None:
+            written = await remember_position(self.server, self.keys, self.observed.owner)
+            loss = written and written.possible_loss
+            return warn_of_possible_loss(self.keys, loss) if loss else None
 
         return PlannedAction(
             part=GroupPart.GROUP, what="record the position of the group", do=write, is_routine=True
@@ -352,6 +354,17 @@ class _Upkeep:
         if back is None:
             return False
         return back.after == change.after or (change.seen is not None and back.since >= change.seen)
+
+
+def warn_of_possible_loss(keys: GroupKeys, loss: PossibleLoss) -> EventContent:
+    """The Event for entries that were removed between two observations, and passed."""
+    return EventContent(
+        type="Warning",
+        reason=Reason.POSSIBLE_DATA_LOSS,
+        action="Observe",
+        note=report_possible_loss(keys.stream, loss),
+        occurrence=f"{loss.after}/{loss.before}",
+    )
 
 
 def report_expired(keys: GroupKeys, count: int, seconds: int, *, occurrence: str) -> EventContent:

@@ -89,6 +89,7 @@ class StatusDecision:
     status: Status
     conditions: Sequence[Condition]
     problem: Finding | None = None  # says how soon the next pass is worth a try
+    is_left_to_newer: bool = False  # a newer replica understands what this one does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,8 +371,8 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """What is informed of a written status, from these two alone."""
         return list_transitions(before, after, self.alarms)
 
-    def count(self, *, waiting: int, known: int) -> None:
-        """Set the metrics of all resources together. Called after each pass."""
+    def count(self, known: int) -> None:
+        """Set the metric of the number of resources. Called after each pass."""
         return
 
     def serve(self, is_served: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pelops.domain.state import FORMAT_VERSION
 from pelops.errors import Conflict, KubernetesError
 from pelops.kube.client import LEASE, Address, KubeApi, Manifest
 from pelops.metrics import MEMBERS
@@ -28,6 +30,7 @@ RETRY_S: Final = 0.5
 ANSWER_S: Final = 2.5  # a connection that hangs is given up while there is time for another one
 FORGET_AFTER_S: Final = 30.0  # a Lease that nobody renewed, and that has run out
 LABELS: Final = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
+FORMAT_ANNOTATION: Final = "pelops.dev/state-format"
 SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 
@@ -38,6 +41,9 @@ class MembershipView:
     joins: int  # how often it joined them
     is_admitted: bool  # whether it takes part now
     members: frozenset[str]  # that count, this one included
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 def elapsed() -> float:
@@ -89,6 +95,10 @@ class Members:
     def decides(self, key: str) -> bool:
         """Whether this replica alone decides for a key; to be asked again before each write."""
         return self._known.decides(key, self._clock())
+
+    def is_outdated(self) -> bool:
+        """Whether another replica writes states of groups in a newer format than this one knows."""
+        return self._known.knows_newer(FORMAT_VERSION)
 
     def left_s(self) -> float:
         """How long it still decides unless it renews its Lease: no write may take longer."""
@@ -146,7 +156,12 @@ class Members:
         return {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {"name": self.identity, "namespace": self._namespace, "labels": LABELS},
+            "metadata": {
+                "name": self.identity,
+                "namespace": self._namespace,
+                "labels": LABELS,
+                "annotations": {FORMAT_ANNOTATION: str(FORMAT_VERSION)},
+            },
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": int(DURATION_S),
@@ -161,9 +176,11 @@ def read_lease(manifest: dict[str, Any]) -> SeenLease | None:
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     if not spec.get("holderIdentity"):
         return None
+    written = str((metadata.get("annotations") or {}).get(FORMAT_ANNOTATION, ""))
     return SeenLease(
         name=str(metadata["name"]),
         holder=str(spec["holderIdentity"]),
         version=str(metadata.get("resourceVersion", "")),
         duration_s=float(spec.get("leaseDurationSeconds") or DURATION_S),
+        format=int(written) if _NUMBER.fullmatch(written) else 1,
     )

@@ -54,6 +54,7 @@ from pelops.kube.trimmed import check_kept, is_kept
 from pelops.metrics import (
     CONDITIONS,
     OTHER_REASON,
+    QUEUE_DEPTH,
     RECONCILE_SECONDS,
     RECONCILES,
     STATUS_WRITES_LIMITED,
@@ -172,6 +173,10 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         """Write the status if it is worth it: seconds until the next pass."""
         kind, memory = self._kind, one.memory
         decision = kind.decide_status(observation, one, datetime.now(UTC))
+        if decision.is_left_to_newer:
+            memory.differing.pop(STATUS, None)
+            self._show(one.name, one.manifest.get("status") or {})
+            return memory.retry_s(is_terminal=False)
         kind.measure(observation, decision)
         self._show(one.name, decision.status)
         intervals, problem = kind.intervals(len(self._resources)), decision.problem
@@ -365,6 +370,7 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         loop = f"reconcile {kind.api.plural}"
         self._gate = Gate(loop, kind.limits)
         services.progress.follow(loop, self._gate.stalled_s, kind.queue.overdue_s)
+        QUEUE_DEPTH.labels(kind.api.plural).set_function(self._count_waiting)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -374,13 +380,17 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
                 passes.create_task(self._serve(name))
                 await asyncio.sleep(0)  # thousands may be due at once
 
+    def _count_waiting(self) -> int:
+        """Resources that are due and wait: not yet taken, or for a place in the gate."""
+        return self._kind.queue.count_due() + self._gate.waiting
+
     async def _serve(self, name: Name) -> None:
         queue, again_s = self._kind.queue, None
         try:
             again_s = await self._reconcile(name)
         finally:
             queue.done(name, again_s=again_s)
-        self._kind.count(waiting=len(queue), known=len(self._resources))
+        self._kind.count(len(self._resources))
 
     async def _reconcile(self, name: Name) -> float | None:
         """One pass, whatever it meets: seconds until the next, or None."""

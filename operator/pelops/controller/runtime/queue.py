@@ -40,6 +40,11 @@ class KeyedQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    def count_due(self) -> int:
+        """Keys that are due and that nobody took."""
+        now = self._clock()
+        return sum(due <= now for due in self._due.values())
+
     def overdue_s(self) -> float:
         """Seconds for which the first key has been due and nobody took it; 0 when none is due."""
         wait_s = self._until_due()

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
+from pelops.build import describe_build, version
 from pelops.domain.destinations import ROUTABLE, AddressRules, parse_address_rules
 from pelops.logs import LogFormat
 
@@ -108,6 +109,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--http-port.",
     )
     add = parser.add_argument
+    add("--version", action="version", version=f"pelops-operator {describe_build()}")
     kubeconfig = environment.get("PELOPS_KUBECONFIG") or environment.get("KUBECONFIG")
     add(
         "--kubeconfig",
@@ -142,7 +144,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--resync-interval", type=float, default=variable("RESYNC_INTERVAL", "450"), metavar="S")
     skew = "largest difference, in seconds, between the clocks of a node and of Redis; default: 2"
     add("--clock-skew", type=float, default=variable("CLOCK_SKEW", "2"), metavar="S", help=skew)
-    image = variable("AUDIT_IMAGE", "pelops-pipeline:0.1.0")
+    image = variable("AUDIT_IMAGE", f"registry.pelops.dev/pelops-pipeline:{version()}")
     add("--audit-image", default=image, help="image of StreamAudits without spec.image")
     networks = (
         f"networks of Redis servers that Pelops may connect to, such as 10.0.0.0/8,{ROUTABLE}. "

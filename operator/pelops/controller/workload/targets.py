@@ -149,8 +149,8 @@ def scale_forbidden(target: Target, error: Forbidden) -> Finding:
         reason=Reason.TARGET_FORBIDDEN,
         message=(
             f"The operator may not scale {target}: {error}. Grant get and patch on the scale "
-            f"subresource of API group {group!r} in a ClusterRole labelled "
-            "pelops.dev/aggregate-to-operator=true"
+            f"subresource of API group {group!r} in a ClusterRole that is bound to the operator's "
+            "ServiceAccount"
         ),
         is_terminal=True,
     )
