@@ -1,6 +1,6 @@
 """Real Redis and Valkey servers for the demo, the tests and the benchmarks."""
 
-from local_cluster.redis_servers.binaries import cache_dir, find_binaries
+from local_cluster.redis_servers.binaries import cache_dir, find_binaries, is_installed
 from local_cluster.redis_servers.cluster import ClusterServers
 from local_cluster.redis_servers.options import ServerOptions
 from local_cluster.redis_servers.sentinel import SentinelServers
@@ -33,6 +33,7 @@ __all__ = [
     "TlsFiles",
     "cache_dir",
     "find_binaries",
+    "is_installed",
     "start_cluster",
     "start_sentinel",
     "start_servers",

@@ -41,7 +41,19 @@ def find_binaries(key: str) -> RedisBinaries:
     if key not in WISHED:
         raise NoSuchServer(f"no such version: {key!r}; there are {', '.join(VERSIONS)}")
     wished = WISHED[key]
-    return _named_by_user(wished) or _on_path(wished) or _cached(wished) or _install(wished)
+    return _find_installed(wished) or _install(wished)
+
+
+def is_installed(key: str) -> bool:
+    """Whether `find_binaries` finds the programs for one of `VERSIONS` without an installation.
+
+    Raises NoSuchServer when the directory that the user named does not have them.
+    """
+    return _find_installed(WISHED[key]) is not None
+
+
+def _find_installed(wished: Wished) -> RedisBinaries | None:
+    return _named_by_user(wished) or _on_path(wished) or _cached(wished)
 
 
 def cache_dir() -> Path:

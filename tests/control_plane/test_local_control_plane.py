@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.errors import KubectlError, LocalClusterError
+from local_cluster.kubeconfigs import Reader
 from local_cluster.nodes import start_nodes
 from local_cluster.parts import SERVERS
 from local_cluster.plane import ControlPlane
@@ -36,6 +37,13 @@ def test_client_and_server_are_of_the_version_that_go_mod_names(plane: ControlPl
     go_mod = (REPOSITORY / "local_cluster" / "control_plane" / "go.mod").read_text()
     assert f"k8s.io/kubernetes {versions['serverVersion']['gitVersion']}\n" in go_mod
     assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"]
+
+
+def test_objects_are_read_as_the_user_of_a_kubeconfig(plane: ControlPlane) -> None:
+    path = "/api/v1/namespaces/default"
+    assert Reader(plane.kubeconfig).get(path)["metadata"]["name"] == "default"
+    with pytest.raises(LocalClusterError, match=rf"GET {path}: .* 403"):
+        Reader(plane.kubeconfig_for("stranger")).get(path)
 
 
 def test_a_deployment_survives_the_death_of_every_part(plane: ControlPlane) -> None:
