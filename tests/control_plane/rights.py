@@ -17,6 +17,7 @@ BASE = ROOT / "manifests" / "base"
 # of the node is believed.
 RARE = frozenset({"get nodes"})
 NAMESPACED = ROOT / "manifests" / "overlays" / "namespaced"
+NAMESPACE_ROLE = ROOT / "manifests" / "namespace-role" / "role.yaml"
 TENANTS = ROOT / "manifests" / "overlays" / "tenants"
 TENANT = ROOT / "manifests" / "tenant"
 
@@ -53,7 +54,7 @@ def optional_rights() -> list[Right]:
 
 def namespaced_rights() -> list[Right]:
     """Every right of the overlay for one namespace, the members' aside."""
-    return sorted(_take_apart(_rules((NAMESPACED / "role.yaml").read_text(), "Role")))
+    return sorted(_take_apart(_rules(NAMESPACE_ROLE.read_text(), "Role")))
 
 
 def may(plane: ControlPlane, right: Right, namespace: str) -> bool:
