@@ -15,6 +15,7 @@ from typing import Final
 from pelops.api.generated_files import write_or_check
 from pelops.api.schema.kind_definitions import KINDS
 from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS
+from tools.reference.alerts import render_alerts
 from tools.reference.commands import render_cli, render_operator, render_output
 from tools.reference.environment import render_worker_variables
 from tools.reference.fields import render_columns, render_fields, render_rules
@@ -35,6 +36,7 @@ def list_renderers() -> dict[str, Renderer]:
         "settings of the operator": render_operator,
         "variables of workers": render_worker_variables,
         "versions": render_versions,
+        "alerts": render_alerts,
     }
     for section in SECTIONS:
         renderers[f"metrics, {section}"] = partial(render_metrics, section)

@@ -35,6 +35,7 @@ def _list_declared(declared: object) -> Iterator[Any]:
 _SECTIONS: Final[Mapping[str, tuple[object, ...]]] = {
     "groups": (
         metrics.GROUP_FACTS,
+        metrics.GROUP_LIMITS,
         metrics.CONDITIONS,
         metrics.GROUP_TOTALS,
         metrics.STATUS_WRITES_LIMITED,

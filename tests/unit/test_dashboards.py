@@ -1,0 +1,272 @@
+"""Dashboards as files: complete, as generated, and about metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.dashboards import DASHBOARDS
+from tools.dashboards.__main__ import DIRECTORY, find_differences, main, render_files
+from tools.dashboards.grafana import SCHEMA_VERSION
+from tools.dashboards.model import COLUMNS, Dashboard, Unit
+from tools.dashboards.preview.numbers import find_ticks, render_number
+from tools.reference.metrics import SECTIONS, MetricDeclaration, list_metrics
+
+METRICS = {one.name: one for section in SECTIONS for one in list_metrics(section)}
+# Every process that uses Prometheus' client for Python exports these.
+PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+FROM_TARGETS = {"namespace", "pod"}  # labels that Prometheus adds to what it scrapes
+FILES = sorted(DIRECTORY.glob("*.json"))
+
+
+def _expressions(*dashboards: Dashboard) -> list[str]:
+    return [q.expression for one in dashboards for panel in one.panels for q in panel.queries]
+
+
+def _declaration(name: str) -> MetricDeclaration | None:
+    return METRICS.get(name) or METRICS.get(re.sub(r"_(bucket|sum|count)$", "", name))
+
+
+def _labels(name: str) -> set[str]:
+    declared = _declaration(name)
+    own = set(declared.labels) if declared else set()
+    return own | FROM_TARGETS | ({"le"} if name.endswith("_bucket") else set())
+
+
+def _find_metrics(expression: str) -> list[str]:
+    return re.findall(r"\b(?:pelops|process)_\w+", expression)
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.stem)
+def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A dashboard as Grafana reads it."""
+    found: dict[str, Any] = json.loads(request.param.read_text())
+    return found
+
+
+def _panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def test_the_files_are_as_generated(tmp_path: Path) -> None:
+    assert main(["--check"]) == 0
+    files = render_files()
+    assert len(find_differences(tmp_path, files)) == len(files)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "fleet.json").write_text("{}")
+    (tmp_path / "former.json").write_text("{}")
+    differs, not_generated = find_differences(tmp_path, files)
+    assert differs.startswith("fleet.json") and not_generated.startswith("former.json")
+
+
+def test_every_file_is_in_a_config_map_with_the_label_of_the_sidecar() -> None:
+    kustomization = yaml.safe_load((DIRECTORY / "kustomization.yaml").read_text())
+    files = [file for one in kustomization["configMapGenerator"] for file in one["files"]]
+    assert sorted(file.partition("=")[2] for file in files) == [path.name for path in FILES]
+    assert kustomization["generatorOptions"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_every_dashboard_has_a_fixed_uid_and_cannot_be_edited(dashboard: dict[str, Any]) -> None:
+    assert dashboard["uid"].startswith("pelops-") and len(dashboard["uid"]) <= 40
+    assert dashboard["schemaVersion"] == SCHEMA_VERSION
+    assert dashboard["tags"] == ["pelops"] and not dashboard["editable"]
+    assert dashboard["title"] and dashboard["description"]
+
+
+def test_uids_and_titles_are_unique() -> None:
+    read = [json.loads(path.read_text()) for path in FILES]
+    assert len({one["uid"] for one in read}) == len({one["title"] for one in read}) == 5
+
+
+def test_the_ids_of_panels_are_unique(dashboard: dict[str, Any]) -> None:
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_panels_do_not_overlap(dashboard: dict[str, Any]) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel.get("gridPos") or {"x": 0, "w": 0, "h": 0, "y": 0}
+        assert place["x"] + place["w"] <= COLUMNS, panel["title"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_every_panel_has_a_title_a_description_and_a_unit(dashboard: dict[str, Any]) -> None:
+    for panel in _panels(dashboard):
+        assert panel["title"], panel["id"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in set(Unit), panel["title"]
+        assert panel["targets"], panel["title"]
+
+
+def test_only_tiles_with_limits_are_filled_with_a_color(dashboard: dict[str, Any]) -> None:
+    for panel in (one for one in _panels(dashboard) if one["type"] == "stat"):
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        expected = "background" if len(steps) > 1 else "none"
+        assert panel["options"]["colorMode"] == expected, panel["title"]
+
+
+def test_a_tile_that_shows_a_name_has_a_legend_with_the_label() -> None:
+    panels = json.loads((DIRECTORY / "operator.json").read_text())["panels"]
+    (version,) = (panel for panel in panels if panel["title"] == "Version")
+    assert version["options"]["textMode"] == "name"
+    assert version["targets"][0]["legendFormat"] == "{{version}}"
+
+
+def test_a_reason_that_is_not_well_is_orange() -> None:
+    panels = json.loads((DIRECTORY / "fleet.json").read_text())["panels"]
+    (table,) = (panel for panel in panels if panel["title"] == "Groups, worst first")
+    (override,) = (
+        one
+        for one in table["fieldConfig"]["overrides"]
+        if one["matcher"] == {"id": "byName", "options": "Ready"}
+    )
+    options = override["properties"][0]["value"][0]["options"]
+    assert options["result"] == {"color": "orange"}
+    shown = ("Ready", "ReadyAlmost", "TargetMissing", "DryRun", "Suspended")
+    orange = [reason for reason in shown if re.match(options["pattern"], reason)]
+    assert orange == ["ReadyAlmost", "TargetMissing"]
+
+
+def test_titles_within_a_row_are_unique() -> None:
+    for one in DASHBOARDS:
+        for row in one.rows:
+            titles = [panel.title for panel in row.panels]
+            assert len(set(titles)) == len(titles), row.title
+
+
+def test_the_user_chooses_the_data_source(dashboard: dict[str, Any]) -> None:
+    first, *others = dashboard["templating"]["list"]
+    assert (first["type"], first["name"], first["query"]) == (
+        *("datasource", "datasource", "prometheus"),
+    )
+    sources = [one["datasource"] for one in others]
+    for panel in _panels(dashboard):
+        sources += [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+    assert {source["uid"] for source in sources} == {"${datasource}"}
+
+
+def test_variables_reload_with_the_time_range(dashboard: dict[str, Any]) -> None:
+    names = {one["name"] for one in dashboard["templating"]["list"]}
+    for one in dashboard["templating"]["list"][1:]:
+        assert one["refresh"] == 2, one["name"]
+        assert one["multi"] == one["includeAll"], one["name"]
+        assert set(re.findall(r"\$(\w+)", one["definition"])) <= names, one["name"]
+
+
+def test_links_lead_to_dashboards_that_exist(dashboard: dict[str, Any]) -> None:
+    uids = {one.uid for one in DASHBOARDS}
+    links = re.findall(r"/d/([\w-]+)\?", json.dumps(dashboard))
+    assert set(links) <= uids
+    assert bool(links) == (dashboard["uid"] == "pelops-fleet")
+
+
+@pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
+def test_every_metric_and_label_exists(one: Dashboard) -> None:
+    for expression in _expressions(one):
+        _check_names(expression)
+
+
+def _check_names(expression: str) -> None:
+    names = _find_metrics(expression)
+    assert names or expression == "vector(0)"
+    for name in names:
+        assert name in PROCESS or _declaration(name), f"the operator has no metric {name}"
+    for name, selector in re.findall(r"\b((?:pelops|process)_\w+)\{([^}]*)\}", expression):
+        used = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector))
+        assert used <= _labels(name), f"{name} has no label {used - _labels(name)}"
+    known = set[str]().union(*(_labels(name) for name in names))
+    for labels in re.findall(r"\bby \(([^)]*)\)", expression):
+        assert set(labels.split(", ")) <= known, labels
+
+
+@pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
+def test_counters_are_only_read_as_rates(one: Dashboard) -> None:
+    for expression in _expressions(one):
+        for name in filter(_is_counter, _find_metrics(expression)):
+            assert re.search(rf"\b(?:rate|increase)\({name}\b", expression), expression
+
+
+def _is_counter(name: str) -> bool:
+    declared = _declaration(name)
+    kind = declared.kind if declared else "counter" if name.endswith("_total") else ""
+    return kind in {"counter", "histogram"}
+
+
+@pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
+def test_rates_are_taken_over_the_interval_that_grafana_chooses(one: Dashboard) -> None:
+    for expression in _expressions(one):
+        ranges = set(re.findall(r"\[([^\]]*)\]", expression))
+        assert ranges <= {"$__rate_interval", "$__range"}, expression
+
+
+def test_every_metric_of_a_group_is_on_a_dashboard() -> None:
+    shown = {name for expression in _expressions(*DASHBOARDS) for name in _find_metrics(expression)}
+    # What explains a limit or a name, and no person watches over time.
+    left_out = {
+        "pelops_created_timestamp_seconds",
+        "pelops_scan_interval_seconds",
+        "pelops_stream_oldest_pending_seconds",
+        "pelops_arrival_rate",
+    }
+    found = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
+    sections = ("groups", "streams", "scaling", "recovery", "audits", "workers")
+    declared = {one.name for section in sections for one in list_metrics(section)}
+    assert declared - found - left_out == set()
+
+
+def test_every_preview_shows_every_panel_and_is_small() -> None:
+    assets = DIRECTORY.parents[2] / "docs/assets"
+    for one in DASHBOARDS:
+        drawn = (assets / f"dashboard-{one.name}.svg").read_text()
+        assert len(drawn) < 150_000, one.name
+        for panel in one.panels:
+            assert f">{panel.title}</text>" in drawn, panel.title
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0, Unit.SECONDS, "0 s"),
+        (0.0123, Unit.SECONDS, "12.3 ms"),
+        (59, Unit.SECONDS, "59 s"),
+        (90, Unit.SECONDS, "1.5 min"),
+        (7200, Unit.SECONDS, "2 h"),
+        (0.125, Unit.RATIO, "12.5%"),
+        (1234, Unit.COUNT, "1.23 K"),
+        (100, Unit.COUNT, "100"),
+        (12.34, Unit.PER_SECOND, "12.3 /s"),
+        (3 << 20, Unit.BYTES, "3 MiB"),
+        (float("nan"), Unit.COUNT, "NaN"),
+    ],
+)
+def test_numbers_are_written_with_their_unit(value: float, unit: Unit, text: str) -> None:
+    assert render_number(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("highest", "unit", "ticks"),
+    [
+        (0, Unit.COUNT, [0, 1]),
+        (3, Unit.COUNT, [0, 1, 2, 3]),
+        (100, Unit.COUNT, [0, 25, 50, 75, 100]),
+        (130, Unit.SECONDS, [0, 60, 120, 180]),
+        (0.9, Unit.PER_SECOND, [0, 0.25, 0.5, 0.75, 1.0]),
+    ],
+)
+def test_ticks_are_round_and_reach_the_highest_value(
+    highest: float, unit: Unit, ticks: list[float]
+) -> None:
+    assert find_ticks(highest, unit) == pytest.approx(ticks)
