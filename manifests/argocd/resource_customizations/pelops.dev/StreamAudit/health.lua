@@ -1,5 +1,5 @@
--- Health of StreamConsumerGroup and StreamAudit for Argo CD. Put it into the ConfigMap argocd-cm as
--- resource.customizations.health.pelops.dev_StreamConsumerGroup, and the same for StreamAudit.
+-- Health of StreamConsumerGroup and StreamAudit for Argo CD; both kinds have the same script.
+-- ../../../argocd-cm.yaml has both for the ConfigMap argocd-cm.
 -- The kinds follow kstatus: Ready, Reconciling, Stalled and status.observedGeneration.
 local health = { status = "Progressing", message = "Waiting for the Pelops operator" }
 if obj.metadata.deletionTimestamp ~= nil then
