@@ -13,8 +13,10 @@ from pathlib import Path
 
 from demo.auditing import AuditFailed
 from demo.corpus import (
-    DEFAULT_FILES,
+    FILES_PER_PROCESSOR,
+    MOST_FILES,
     Source,
+    choose_number,
     describe,
     find_corpus,
     has_poison,
@@ -23,14 +25,16 @@ from demo.corpus import (
 from demo.direct import DirectComputation, DirectFailed
 from demo.finding import EndUnseen
 from demo.following import FollowingEnded
+from demo.introduction import NEXT, NEXT_ON_CLUSTER, list_missing, render_introduction
 from demo.killing import NobodyAtWork
 from demo.playground import Playground, open_playground, print_access
 from demo.sampling import SamplingEnded
+from demo.steps import INSTALL, STOP, Steps
 from demo.story import ChecksFailed, run_demo
 from demo.watching import Stalled
+from local_cluster.binaries import cache_directory
 from local_cluster.errors import LocalClusterError
 from local_cluster.interrupts import raise_first_interrupt
-from local_cluster.java import require_java
 from local_cluster.progress import report
 from local_cluster.redis_servers import NoSuchServer, ServerFailed
 
@@ -54,15 +58,25 @@ FAILURES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    most = "approximate maximum number of files to index (default: %(default)s)"
-    parser.add_argument("--files", type=int, default=DEFAULT_FILES, metavar="N", help=most)
+    most = (
+        "approximate maximum number of files to index (default:"
+        f" {FILES_PER_PROCESSOR} for each processor, at most {MOST_FILES})"
+    )
+    default = choose_number(len(os.sched_getaffinity(0)))
+    parser.add_argument("--files", type=int, default=default, metavar="N", help=most)
     files = max(1, parser.parse_args(arguments).files)
     keep = os.environ.get("KEEP", "") not in {"", "0"}
     raise_first_interrupt()
     left_up: list[Playground] = []
     began = time.monotonic()
+    last = ""
     try:
-        _run(find_corpus(files), left_up, keep=keep)
+        missing = list_missing()
+        without = [INSTALL] * (not missing) + [STOP] * keep
+        steps = Steps.open(cache_directory() / "demo-durations.json", without=without)
+        last = steps.describe_last_total()
+        report(render_introduction(steps, missing))
+        _run(find_corpus(files), left_up, steps, keep=keep)
     except FAILURES as error:
         code, verdict = 1, f"The demo FAILED: {error}"
     except KeyboardInterrupt:
@@ -70,27 +84,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     else:
         code, verdict = 0, "All checks of the demo passed."
-    report(f"{verdict}\nIt took {time.monotonic() - began:.0f} s.")
+    report(f"\n{verdict} It took {time.monotonic() - began:.0f} s{last}.")
+    if code == 0:
+        report(NEXT)
     for cluster in left_up:
+        report(NEXT_ON_CLUSTER)
         print_access(cluster)
     return code
 
 
-def _run(corpus: Sequence[Source], left_up: list[Playground], *, keep: bool) -> None:
+def _run(corpus: Sequence[Source], left_up: list[Playground], steps: Steps, *, keep: bool) -> None:
     """All of it; a cluster that outlives this is added to `left_up`."""
-    require_java()  # what is missing at the end is better told at the beginning
     with tempfile.TemporaryDirectory(prefix="pelops-demo-") as scratch:
         sources = _with_poison(corpus, Path(scratch))
-        report("Indexing the Python source files of this machine with workers on Redis streams:")
+        report("The workers index the Python source files of this machine:")
         for source in sources:
             report(f"  {describe(source)}")
         paths = [path for source in sources for path in source.paths]
         # Early, beside everything else: it yields the processor to all others.
         direct = DirectComputation.start(paths, Path(scratch))
         try:
-            with open_playground(keep=keep) as cluster:
+            with open_playground(steps, keep=keep) as cluster:
                 left_up += [cluster] * keep
-                run_demo(cluster, sources, direct, Path(scratch))
+                run_demo(cluster, sources, direct, Path(scratch), steps)
         finally:
             direct.process.kill()
 

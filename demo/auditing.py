@@ -14,7 +14,6 @@ from demo.finding import Findings
 from demo.stage import Stage
 from demo.team import Team
 from demo.workers import parse_ms
-from local_cluster.java import require_java
 from local_cluster.processes import wait_until
 from local_cluster.progress import report, step
 from pelops.domain.audit import AuditSummary
@@ -25,7 +24,7 @@ PAGE = ROOT / "build" / "audit.html"
 MADE_S = 60.0
 RUN_S = 600.0  # on two cores with much else to do
 REPORTED_S = 60.0
-LOOK_S = 1.0
+LOOK_S = 0.25
 
 
 class AuditFailed(Exception):
@@ -53,7 +52,7 @@ class Audit:
     def find_reported(self) -> Sequence[Mapping[str, Any]]:
         """What the StreamAudit's status says of the groups."""
         groups: Sequence[Mapping[str, Any]] = (
-            self.stage.get("streamaudit", self.name).get("status", {}).get("groups") or ()
+            self.stage.get("streamaudits", self.name).get("status", {}).get("groups") or ()
         )
         return groups
 
@@ -77,7 +76,7 @@ class Audited:
 def start_audit(stage: Stage) -> Audit:
     """Declare the StreamAudit, and run its Job now. Returns at once when it has begun."""
     archive = stage.cluster.state / "audit"
-    manifest = render_audit(AUDIT_MANIFEST.read_text(), archive=archive, java=require_java())
+    manifest = render_audit(AUDIT_MANIFEST.read_text(), archive=archive)
     name = read_audit_name(manifest)
     report(f"applying StreamAudit {stage.namespace}/{name}: kubectl apply -f demo/audit.yaml")
     stage.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
@@ -93,11 +92,15 @@ def start_audit(stage: Stage) -> Audit:
     return Audit(stage=stage, name=name, archive=archive)
 
 
-def await_audit(audit: Audit, found: Sequence[Findings]) -> Audited:
-    """What it found, once its Job has ended and the operator has told. Raises AuditFailed."""
-    with step("waiting for Spark to audit every entry"):
+def await_audit(audit: Audit) -> None:
+    """Return when its Job has ended. Raises AuditFailed."""
+    with step("waiting for the audit of every entry"):
         _await(lambda: _has_ended(audit), RUN_S, f"the Job {JOB}", audit)
-    status = audit.stage.get("job", JOB)["status"]
+
+
+def read_audit(audit: Audit, found: Sequence[Findings]) -> Audited:
+    """What it found, once the operator has reported it. Raises AuditFailed."""
+    status = audit.stage.get("jobs", JOB)["status"]
     summaries = {one.team.label: _read(audit, one.team) for one in found}
     _await(lambda: _is_reported(audit, summaries), REPORTED_S, "the StreamAudit's status", audit)
     where = ("-n", audit.stage.namespace)
@@ -118,7 +121,7 @@ def keep_page(written: Path, page: Path = PAGE) -> Path:
 
 
 def _is_made(stage: Stage, cron_job: str) -> bool:
-    return bool(stage.get("cronjobs", "--field-selector", f"metadata.name={cron_job}")["items"])
+    return bool(stage.get("cronjobs", fieldSelector=f"metadata.name={cron_job}")["items"])
 
 
 def _await(condition: Callable[[], bool], timeout_s: float, what: str, audit: Audit) -> None:
@@ -129,7 +132,7 @@ def _await(condition: Callable[[], bool], timeout_s: float, what: str, audit: Au
 
 
 def _has_ended(audit: Audit) -> bool:
-    status = audit.stage.get("job", JOB).get("status", {})
+    status = audit.stage.get("jobs", JOB).get("status", {})
     if find_condition(status, "Failed").get("status") == "True":
         raise AuditFailed(f"the audit's Job failed; its log ends with:\n{audit.read_log()}")
     return find_condition(status, "Complete").get("status") == "True"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from demo.counting import try_to_count
 
-# More would say nothing new, and a slow machine would take minutes.
-DEFAULT_FILES = 4000
+# Parsing is most of the work: fewer would be done before a worker can be killed, more would say
+# nothing new and take minutes.
+FILES_PER_PROCESSOR = 500
+MOST_FILES = 4000
 # Where Python keeps files that are wrong on purpose, to test itself with.
 WRONG_ON_PURPOSE = ("lib2to3/tests/data/", "/bad")
 # For a Python that comes without its tests.
@@ -27,7 +29,12 @@ class Source:
     paths: tuple[Path, ...]
 
 
-def find_corpus(most: int = DEFAULT_FILES) -> tuple[Source, ...]:
+def choose_number(processors: int) -> int:
+    """How many files a machine with so many processors indexes in some seconds."""
+    return min(MOST_FILES, max(2, processors) * FILES_PER_PROCESSOR)
+
+
+def find_corpus(most: int) -> tuple[Source, ...]:
     """About `most` files at most: half for the standard library, the rest for the packages."""
     library, packages = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
     own = find_files(library, without=OTHER_PACKAGES)

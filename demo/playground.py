@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.following import Following
+from demo.steps import CLUSTER, INSTALL, STOP, Steps
 from local_cluster.binaries import cache_directory, find_binaries
 from local_cluster.cluster import Cluster, ClusterOptions
 from local_cluster.commands import bring_down, bring_up
 from local_cluster.errors import LocalClusterError
+from local_cluster.kubeconfigs import Reader
 from local_cluster.kubectl import kubectl_environment, run_kubectl
 from local_cluster.processes import start_process
 from local_cluster.progress import report, step
 from local_cluster.records import Records
+from local_cluster.redis_servers import find_binaries as find_redis
 from local_cluster.state_directory import StateDirectory
 
 OPTIONS = ClusterOptions()
@@ -30,6 +33,7 @@ class Playground:
     kubeconfig: Path
     redis_url: str
     state: Path  # a directory that is gone with the cluster
+    reader: Reader
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
         """What kubectl prints, errors included unless `check`, with which they raise."""
@@ -44,27 +48,30 @@ class Playground:
 
 
 @contextmanager
-def open_playground(*, keep: bool) -> Iterator[Playground]:
+def open_playground(steps: Steps, *, keep: bool) -> Iterator[Playground]:
     """A cluster for the block; `keep` leaves it up unless the block is interrupted."""
-    _explain_cold_start()
-    yield from _kept() if keep else _temporary()
+    if INSTALL in steps.texts:
+        with steps.run(INSTALL):
+            find_binaries()
+            find_redis(OPTIONS.redis)
+    yield from _kept(steps) if keep else _temporary(steps)
 
 
 def print_access(cluster: Playground) -> None:
     """Say how to use a cluster that was left up; the last line is for a shell."""
-    report("The cluster is still running: kubectl get scg -A -w. Stop it with `make cluster-down`.")
+    report("The cluster is still running. Stop it with `make cluster-down`. To reach it:")
     print(f"REDIS_URL={shlex.quote(cluster.redis_url)}")
     print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}", flush=True)
 
 
-def _temporary() -> Iterator[Playground]:
+def _temporary(steps: Steps) -> Iterator[Playground]:
     clusters = cache_directory() / "clusters"
     _remove_leftovers(clusters)
     directory = StateDirectory(clusters / f"demo-{os.getpid()}")
     with directory.claimed():
         directory.empty()
         try:
-            yield from _up(directory.path)
+            yield from _up(directory.path, steps)
         except KeyboardInterrupt:
             directory.remove()
             raise
@@ -74,17 +81,19 @@ def _temporary() -> Iterator[Playground]:
         directory.remove()
 
 
-def _up(state: Path) -> Iterator[Playground]:
-    cluster = Cluster.up(state, OPTIONS)
+def _up(state: Path, steps: Steps) -> Iterator[Playground]:
+    with steps.run(CLUSTER):
+        cluster = Cluster.up(state, OPTIONS)
     try:
         yield Playground(
             kubectl_path=cluster.plane.kubectl_path,
             kubeconfig=cluster.kubeconfig,
             redis_url=cluster.redis_url,
             state=state,
+            reader=Reader(cluster.kubeconfig),
         )
     finally:
-        with step("stopping the cluster"):
+        with steps.run(STOP), step("stopping the cluster"):
             cluster.down()
 
 
@@ -98,35 +107,25 @@ def _remove_leftovers(clusters: Path) -> None:
             continue
 
 
-def _kept() -> Iterator[Playground]:
+def _kept(steps: Steps) -> Iterator[Playground]:
     directory = StateDirectory(cache_directory() / "clusters" / "default")
     if any(one.is_alive() for one in Records(directory.path / "processes.json").read()):
         raise LocalClusterError(
             f"a cluster is running in {directory.path}; stop it first: make cluster-down"
         )
     try:
-        with redirect_stdout(io.StringIO()):  # how to reach it is said at the very end
+        # How to reach it is said at the very end.
+        with steps.run(CLUSTER), redirect_stdout(io.StringIO()):
             bring_up(directory.path, OPTIONS, {})
         summary = directory.read_summary() or {}
+        kubeconfig = Path(str(summary["kubeconfig"]))
         yield Playground(
             kubectl_path=find_binaries().paths["kubectl"],
-            kubeconfig=Path(str(summary["kubeconfig"])),
+            kubeconfig=kubeconfig,
             redis_url=str(summary["redis_url"]),
             state=directory.path,
+            reader=Reader(kubeconfig),
         )
     except KeyboardInterrupt:
         bring_down(directory.path)
         raise
-
-
-def _explain_cold_start() -> None:
-    cache = cache_directory()
-    cold = []
-    if not any((cache / "control-plane").glob("[!.]*")) and not os.environ.get(
-        "KUBEBUILDER_ASSETS"
-    ):
-        cold.append("builds the Kubernetes control plane from source (minutes)")
-    if not (cache / "redis").exists():
-        cold.append("fetches Redis, unless it is installed")
-    if cold:
-        report(f"The first run takes longer: it {' and '.join(cold)}. Later runs reuse both.")

@@ -1,11 +1,11 @@
 """What every act of the demo works with."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from demo.checks import find_condition, is_ready, is_settled
 from demo.declaration import MANIFEST, read_declarations, render_manifest
@@ -22,6 +22,14 @@ from demo.watching import Watch
 from demo.workers import WATCH_PODS, History, read_history
 from pelops.domain.ledger import LedgerKind
 from pelops.policy.status.reasons import Reason
+
+API_GROUPS = {
+    "pods": "/api/v1",
+    "jobs": "/apis/batch/v1",
+    "cronjobs": "/apis/batch/v1",
+    "streamconsumergroups": "/apis/pelops.dev/v1alpha1",
+    "streamaudits": "/apis/pelops.dev/v1alpha1",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +80,18 @@ class Stage:
             for following in (pods, events, replicas):
                 following.stop()
 
-    def get(self, kind: str, *args: str) -> dict[str, Any]:
-        """An object, or a list of them, of the demo's namespace."""
-        where = ["-n", self.namespace, "-o", "json"]
-        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", kind, *args, *where))
-        return found
+    def get(self, resource: str, name: str = "", **query: str) -> dict[str, Any]:
+        """An object of the demo's namespace; without a name, the list of those that fit."""
+        path = f"{API_GROUPS[resource]}/namespaces/{self.namespace}/{resource}"
+        return self.cluster.reader.get(
+            path + f"/{name}" * bool(name) + f"?{urlencode(query)}" * bool(query)
+        )
 
     def status(self, team: Team) -> dict[str, Any]:
         """The status of the team's resource; empty before the operator saw it."""
-        status: dict[str, Any] = self.get("scg", team.declaration.name).get("status", {})
+        status: dict[str, Any] = self.get("streamconsumergroups", team.declaration.name).get(
+            "status", {}
+        )
         return status
 
     def observe_workers(self, team: Team) -> History:
@@ -93,7 +104,8 @@ class Stage:
 
     def list_pods(self, team: Team) -> list[dict[str, Any]]:
         """The pods of its workers; those on their way out as well."""
-        pods: list[dict[str, Any]] = self.get("pods", "-l", self.status(team)["selector"])["items"]
+        selector = self.status(team)["selector"]
+        pods: list[dict[str, Any]] = self.get("pods", labelSelector=selector)["items"]
         return pods
 
 

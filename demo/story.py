@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from demo.audit_checks import check_audit
-from demo.auditing import Audit, Audited, await_audit, start_audit
+from demo.auditing import Audit, Audited, await_audit, read_audit, start_audit
 from demo.checks import Check, Counts, render_checks
 from demo.corpus import Source
 from demo.direct import ROOT, DirectComputation
@@ -15,6 +15,7 @@ from demo.picture import draw_course
 from demo.playground import Playground
 from demo.recovery import Victim, are_rescued
 from demo.stage import Stage, is_all_told, is_asleep, is_complete
+from demo.steps import AUDIT, CHECK, GROUPS, KILL, OPERATOR, WORK, Steps
 from demo.summary import (
     render_audits,
     render_dead_letters,
@@ -36,7 +37,11 @@ class ChecksFailed(Exception):
 
 
 def run_demo(
-    cluster: Playground, sources: Sequence[Source], direct: DirectComputation, scratch: Path
+    cluster: Playground,
+    sources: Sequence[Source],
+    direct: DirectComputation,
+    scratch: Path,
+    steps: Steps,
 ) -> None:
     """All acts. Raises ChecksFailed, or what went wrong on the way, after saying what is known.
 
@@ -44,20 +49,27 @@ def run_demo(
     """
     with Stage.open(cluster, scratch) as stage:
         try:
-            install_operator(cluster)
-            declare_groups(stage)
+            with steps.run(OPERATOR):
+                install_operator(cluster)
+            with steps.run(GROUPS):
+                declare_groups(stage)
             began = time.monotonic()
-            ids = add_files(stage, sources)
-            victims = kill_workers(stage)
-            await_work(stage, began, sum(map(len, ids)))
-            # Every entry has come to its end: what became of them is looked up as workers go.
-            audit = start_audit(stage)
-            await_sleep(stage)
+            with steps.run(KILL):
+                ids = add_files(stage, sources)
+                victims = kill_workers(stage)
+            with steps.run(WORK):
+                await_work(stage, began, sum(map(len, ids)))
+            with steps.run(AUDIT):
+                # Every entry has come to its end: the audit runs while the workers go.
+                audit = start_audit(stage)
+                await_sleep(stage)
+                await_audit(audit)
             deeds = [
                 Deeds(ids=some, victims=[one for one in victims if team.declaration.owns(one.pod)])
                 for team, some in zip(stage.teams, ids, strict=True)
             ]
-            check_claims(stage, sources, direct, deeds, audit)
+            with steps.run(CHECK):
+                check_claims(stage, sources, direct, deeds, audit)
         except Exception:
             print_diagnosis(stage)
             raise
@@ -161,7 +173,7 @@ def check_claims(
         for team, deed in zip(stage.teams, deeds, strict=True)
     ]
     scaling = find_scaling(stage, stage.sdk, deeds[0], found[0])
-    audited = await_audit(audit, found)
+    audited = read_audit(audit, found)
     claims = {**check_found(found, scaling), **check_audits(audited)}
     print_claims(claims)
     print_results(sources, found, expected)
@@ -203,7 +215,7 @@ def print_results(sources: Sequence[Source], found: Sequence[Findings], expected
 
 def print_audit(audited: Audited) -> None:
     """What became of every entry, for people, and where more is written."""
-    print(f"Audit by Spark, in the Job of a StreamAudit, in {audited.took_s} s:")
+    print(f"Audit, by the Job of a StreamAudit, in {audited.took_s} s:")
     print(render_audits(audited.summaries), "", sep="\n")
     print("kubectl get streamaudit:", audited.table, sep="\n")
     print(f"Report of the audit: {audited.page}\n", flush=True)

@@ -7,7 +7,8 @@ from itertools import groupby
 from demo.notices import Notices
 from demo.playground import Playground
 
-EVERY_S = 1.0
+LOOK_S = 0.25
+SHOW_S = 1.0  # a kubectl costs as much as fifty looks
 STALLED_S = 60.0
 AGES = frozenset({"AGE", "OLDEST"})
 MIN_WIDTH = 8  # so that the columns stay where they are while the first cells fill
@@ -33,15 +34,15 @@ class Watch:
 
         Raises Stalled when no row has changed for a minute and it still does not hold.
         """
-        began = moved = time.monotonic()
-        while True:
-            if self.show():
-                moved = time.monotonic()
-            if condition():
-                break
+        began = moved = shown = time.monotonic()
+        self.show()
+        while not condition():
+            if time.monotonic() - shown >= SHOW_S:
+                shown = time.monotonic()
+                moved = shown if self.show() else moved
             if time.monotonic() - moved > STALLED_S:
                 raise Stalled(f"no change for {STALLED_S:.0f} s while waiting for: {what}")
-            time.sleep(EVERY_S)
+            time.sleep(LOOK_S)
         took = time.monotonic() - began
         self.show()
         return took

@@ -1,6 +1,7 @@
 """`make demo` as a person runs it: what it says, its exit code, and what it leaves behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ Demo = subprocess.Popen[str]
 
 
 @pytest.fixture
-def demo(tmp_path: Path, java: Path) -> Iterator[Demo]:
+def demo(tmp_path: Path) -> Iterator[Demo]:
     """The demo on a few files, with both of its outputs in one, as on a terminal."""
     started = subprocess.Popen(
         [sys.executable, "-m", "demo", "--files", FEW],
@@ -51,6 +52,9 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     assert "FAILED" not in said
     assert said.count("REPLICAS") == 1, "the header comes once"
     assert "to keep this short" in said, "what is left out is said"
+    steps = re.findall(r"^\[(\d)/8\] ", said, re.MULTILINE)
+    assert steps == list("12345678"), "each step is announced"
+    assert said.count("  make demo KEEP=1") == 1, "what to do next is said"
     for workers in ("indexers-workers-", "plain-workers-"):
         assert said.count(f"\nkilled {workers}") == 2, "both kinds are killed alike"
     assert said.count(" pending entries: kubectl delete pod --now\n") == 2

@@ -42,8 +42,8 @@ GOOD = AuditOutcome(
 BALANCE, MOVES, LOSSES, STATUS, PAGE = range(5)
 
 
-def a_manifest(archive: str = "/archive", java: str = "/java") -> str:
-    return render_audit(AUDIT_MANIFEST.read_text(), archive=Path(archive), java=Path(java))
+def a_manifest(archive: str = "/archive") -> str:
+    return render_audit(AUDIT_MANIFEST.read_text(), archive=Path(archive))
 
 
 def test_all_holds_when_all_is_well() -> None:
@@ -79,10 +79,8 @@ def test_an_empty_stream_proves_nothing() -> None:
 
 @pytest.mark.parametrize("path", ["/src", "/and: colon # hash", '/quo"te', "/$HOME"])
 def test_any_directory_can_be_named(path: str) -> None:
-    spec = yaml.safe_load(a_manifest(archive=path, java=path))["spec"]
+    spec = yaml.safe_load(a_manifest(archive=path))["spec"]
     assert spec["archive"] == {"path": path}
-    (container,) = spec["template"]["spec"]["containers"]
-    assert {"name": "JAVA_HOME", "value": path} in container["env"]
 
 
 def test_the_audit_is_of_the_groups_that_the_demo_declares() -> None:

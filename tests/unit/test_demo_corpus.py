@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from demo.corpus import (
     Source,
+    choose_number,
     describe,
     find_corpus,
     find_files,
@@ -82,3 +83,7 @@ def test_files_that_are_wrong_on_purpose_are_poison_only_if_they_do_not_parse(
     assert not has_poison([fine])
     (tmp_path / "bad_name.py").write_text("print 1\n")
     assert has_poison([fine])
+
+
+def test_more_processors_index_more_files_within_limits() -> None:
+    assert [choose_number(count) for count in (1, 2, 4, 8, 64)] == [1000, 1000, 2000, 4000, 4000]

@@ -1,0 +1,56 @@
+"""What a person reads before and after the demo."""
+
+from demo.playground import OPTIONS
+from demo.steps import INSTALL, Steps
+from local_cluster.binaries import cache_directory, is_control_plane_installed
+from local_cluster.redis_servers import is_installed
+
+CONTROL_PLANE = (
+    "Kubernetes control plane: downloaded from dl.k8s.io and github.com (about 300 MB). Where these"
+    " cannot be reached, it is built from Go modules, which takes 10 minutes or more"
+)
+REDIS = "Redis: packages of Debian, unpacked without an installation"
+NEXT = "\n".join(
+    [
+        "Next:",
+        "  build/audit.html, build/demo.svg         the report; backlog and workers over time",
+        "  make demo KEEP=1                         run it again, and keep the cluster",
+        "  docs/get-started/quickstart.md           use Pelops on your own cluster",
+        "  docs/guides/adopt-a-deployment.md        let it manage workers that you already run",
+    ]
+)
+NEXT_ON_CLUSTER = "\n".join(
+    [
+        "In the cluster:",
+        "  kubectl get scg -A -w                    both groups, as they change",
+        "  kubectl describe scg indexers -n demo    conditions and Events of one group",
+        "  kubectl get pods -n demo -w              the workers of both groups",
+    ]
+)
+
+
+def list_missing() -> list[str]:
+    """What this run installs, for people; empty when everything is there."""
+    missing = []
+    if not is_control_plane_installed():
+        missing.append(CONTROL_PLANE)
+    if not is_installed(OPTIONS.redis):
+        missing.append(REDIS)
+    return missing
+
+
+def render_introduction(steps: Steps, missing: list[str]) -> str:
+    """What the run installs, and its steps."""
+    if INSTALL in steps.texts:
+        lines = [f"This run installs into {cache_directory()}:", *(f"  {one}" for one in missing)]
+    else:
+        lines = [f"Everything that it needs is in {cache_directory()} or on this machine."]
+    return "\n".join(
+        [
+            "The demo runs on this machine only. It needs no container engine, and does not use"
+            " your kubeconfig.",
+            *lines,
+            f"Steps{steps.describe_last_total()}:",
+            steps.describe(),
+        ]
+    )
