@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import pyspark
 import pytest
 
-from pelops.controller.runtime.settings import parse_settings
+from pelops.build import REVISION_FILE, UNKNOWN, version
 from pelops.kube.audit_cron_job import COMMAND, USER
 from pelops.kube.audit_spark import MAIN_FILE, SPARK_VERSION
 from pelops.kube.container_environment import WORK_MOUNT
@@ -23,7 +23,6 @@ from pelops.kube.container_environment import WORK_MOUNT
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "pipeline_image"
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-MAKEFILE = (ROOT / "Makefile").read_text()
 ENTRYPOINT = TOOLS / "entrypoint.sh"
 # Refuses to import any package of a distribution that the first argument does not name.
 ONLY = """
@@ -72,15 +71,60 @@ def run(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_make_image_makes_the_images_that_the_manifests_and_the_operator_name() -> None:
-    made = dict(re.findall(r"docker build --target (\S+) --tag (\S+) \.", MAKEFILE))
-    assert made["pipeline"] == parse_settings([], {}).audit_image
-    deployment = (ROOT / "manifests" / "base" / "deployment.yaml").read_text()
-    assert f"image: {made['operator']}\n" in deployment
+IMAGES = ("operator", "pipeline")
+
+
+def arguments() -> dict[str, str]:
+    """The arguments of a build, with their defaults."""
+    text = DOCKERFILE.partition("\nFROM ")[0]
+    return dict(re.findall(r"^ARG ([A-Z_]+)=(.*)$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_says_what_it_is(name: str) -> None:
+    """The annotations that OCI has words for; `created` would make each build another image."""
+    (words,) = (line[1:] for line in stage(name) if line[0] == "LABEL")
+    labels = dict(one.split("=", 1) for one in shlex.split(" ".join(words)))
+    prefix = "org.opencontainers.image."
+    assert all(key.startswith(prefix) for key in labels)
+    named = {key.removeprefix(prefix): value for key, value in labels.items()}
+    assert named.pop("description")
+    assert named == {
+        "title": f"pelops-{name}",
+        "version": "$VERSION",
+        "revision": "$REVISION",
+        "source": "$SOURCE",
+        "licenses": "Apache-2.0",
+        "vendor": "Pelops maintainers",
+        "base.name": "$PYTHON_IMAGE",
+    }
+    declared = {line[1] for line in stage(name) if line[0] == "ARG"}
+    assert {"VERSION", "REVISION", "SOURCE", "PYTHON_IMAGE"} <= declared <= arguments().keys()
+
+
+def test_an_image_reports_the_version_and_commit_of_its_labels() -> None:
+    assert arguments()["VERSION"] == version()
+    assert arguments()["REVISION"] == UNKNOWN
+    (made,) = (" ".join(line) for line in stage("wheel") if line[0] == "RUN")
+    written = f"printf '%s\\n' \"$REVISION\" > operator/pelops/{REVISION_FILE} && pip wheel "
+    assert written in made
+    for name in IMAGES:
+        last = " ".join(stage(f"{name}-packages")[-1])
+        assert last.endswith('$VERSION (revision $REVISION)"')
+        assert "--version)" in last
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_runs_without_rights(name: str) -> None:
+    assert ["USER", f"{USER}:{USER}"] in stage(name)
+    # Only a user of another stage installs anything: nothing follows but metadata.
+    after = [line[0] for line in stage(name)][stage(name).index(["USER", f"{USER}:{USER}"]) + 1 :]
+    assert set(after) <= {"ENTRYPOINT", "CMD"}
 
 
 @pytest.mark.parametrize(
-    "name", ["packages", "operator-packages", "spark", "jars", "pipeline-packages", "pipeline"]
+    "name",
+    ["packages", "wheel", "operator-packages", "spark", "jars", "pipeline-packages", "pipeline"],
 )
 def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
     ignored = (ROOT / ".dockerignore").read_text().split()
@@ -143,10 +187,12 @@ def test_every_input_of_the_images_has_a_hash() -> None:
     installs = re.findall(r"pip install ([^&\n]+)", DOCKERFILE)
     assert len(installs) == 5
     for install in installs:
-        own = install.split() == ["--no-cache-dir", "--no-deps", "--no-build-isolation", "."]
+        own = install.split() == ["--no-cache-dir", "--no-deps", "--no-index", "/wheel/*.whl"]
         # A package without a wheel would be built with what pip fetches without a hash.
         assert own or {"--require-hashes", "--only-binary"} <= set(install.split())
         assert "--no-binary" not in install or "--no-build-isolation" in install
+    (made,) = re.findall(r"pip wheel ([^&\n]+)", DOCKERFILE)
+    assert {"--no-deps", "--no-build-isolation"} <= set(made.split())
     java = " ".join(word for line in stage("java") for word in line)
     assert java.index("--download-only") < java.index("verify_files.py /build/debian-")
     assert java.index("verify_files.py /build/debian-") < java.index("--no-download")

@@ -19,14 +19,16 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pelops.build import version as pelops_version
 from tools.supply_chain import advisories
 from tools.supply_chain.components import OURS, list_jars, list_packages, parse_license
-from tools.supply_chain.dist import CHECKSUMS, NOTICES, build
+from tools.supply_chain.dist import CHECKSUMS, NOTICES, build, find_revision
 from tools.supply_chain.documents import render_bill_of_materials, render_notices
 from tools.supply_chain.lock import parse_uris
 
 ROOT = Path(__file__).parents[2]
 EPOCH = 1_700_000_000
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture(scope="module")
@@ -135,21 +137,27 @@ def test_a_release_is_the_same_when_it_is_built_again(
     first, second, copy = (tmp_path / name for name in ("first", "second", "copy"))
     first.mkdir()
     second.mkdir()
-    made = build(ROOT, first, EPOCH)
+    made = build(ROOT, first, EPOCH, COMMIT)
     subprocess.run(["git", "init", "--quiet", str(copy)], check=True)
-    with tarfile.open(made[0]) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+    for source in (made[0], made[2]):
+        with tarfile.open(source) as archive:
+            archive.extractall(tmp_path / "unpacked", filter="data")
     for name in ("operator", "pyproject.toml", "README.md", "LICENSE"):
-        (tmp_path / "unpacked" / "pelops_operator-0.1.0" / name).rename(copy / name)
-    for egg in copy.rglob("*.egg-info"):
-        egg.rename(tmp_path / egg.name)
+        (tmp_path / "unpacked" / f"pelops_operator-{pelops_version()}" / name).rename(copy / name)
+    (copy / "packages").mkdir()
+    worker = copy / "packages" / "pelops-worker"
+    (tmp_path / "unpacked" / f"pelops_worker-{pelops_version()}").rename(worker)
+    for made_by_the_build in [*copy.rglob("*.egg-info"), worker / "PKG-INFO", worker / "setup.cfg"]:
+        made_by_the_build.rename(
+            tmp_path / f"{made_by_the_build.parent.name}-{made_by_the_build.name}"
+        )
     subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
     for path in copy.rglob("*.py"):
         os.utime(path, (1_500_000_000, 1_500_000_000))
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     before = os.umask(0o077)
     try:
-        again = build(copy, second, EPOCH)
+        again = build(copy, second, EPOCH, COMMIT)
     finally:
         os.umask(before)
     assert [path.name for path in again] == [path.name for path in made]
@@ -160,13 +168,42 @@ def test_a_release_is_the_same_when_it_is_built_again(
         f"{sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in made[:-1]
     ]
     assert NOTICES in {path.name for path in made}
+    assert [path.name for path in made[:4]] == [
+        f"pelops_{name}-{pelops_version()}{ending}"
+        for name in ("operator", "worker")
+        for ending in (".tar.gz", "-py3-none-any.whl")
+    ]
     source, wheel = made[:2]
     packed = zipfile.ZipFile(wheel).namelist()
+    assert zipfile.ZipFile(wheel).read("pelops/REVISION").decode() == f"{COMMIT}\n"
+    assert not (ROOT / "operator" / "pelops" / "REVISION").exists()
     assert {"pelops/py.typed", "pyspark_redis_streams/py.typed"} <= set(packed)
     assert any(name.endswith(".lua") for name in packed)
     with tarfile.open(source) as archive:
         assert {member.mtime for member in archive} == {EPOCH}
         assert not any("tests" in Path(member.name).parts[1:2] for member in archive)
+
+
+def test_a_release_names_its_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:
+    (tmp_path / "operator").mkdir()
+    (tmp_path / "operator" / "a.py").touch()
+
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        return subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "a")
+    commit = git("rev-parse", "HEAD")
+    (tmp_path / "operator" / "untracked.py").touch()  # is not packed
+    (tmp_path / "other.md").touch()
+    git("add", "other.md")
+    assert find_revision(tmp_path) == commit
+    (tmp_path / "operator" / "a.py").write_text("a = 1\n")
+    assert find_revision(tmp_path) == f"{commit}-dirty"
 
 
 def test_no_file_of_pins_names_a_registry_or_a_mirror() -> None:
@@ -208,7 +245,7 @@ def test_one_commit_of_an_action_has_one_version_everywhere() -> None:
     assert all(len(found) == 1 for found in pins.values()), pins
 
 
-@pytest.mark.parametrize("name", ["images", "release"])
+@pytest.mark.parametrize("name", ["publish", "release"])
 @pytest.mark.parametrize("pin", ["v4", "main", "11d5960", "v4 # " + "a" * 40, None])
 def test_nothing_is_published_while_an_action_can_be_replaced(
     tmp_path: Path, name: str, pin: str | None

@@ -1,9 +1,10 @@
 """Builds what is released: `python -m tools.supply_chain.dist DIRECTORY`.
 
-The wheel, the source archive, `pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and
-`SHA256SUMS` of them all. The same commit gives the same bytes on every machine with the pinned
-packages: only tracked files go in, with the same permissions, in the order of their names, and with
-the time of the commit, or SOURCE_DATE_EPOCH.
+A wheel and a source archive of pelops-operator and of pelops-worker,
+`pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and `SHA256SUMS` of them all. The
+package contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
+same bytes on every machine with the pinned packages: only tracked files go in, with the same
+permissions, in the order of their names, and with the time of the commit, or SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from typing import Final
 
 from build import ProjectBuilder
 
+from pelops.build import REVISION_FILE
 from tools.supply_chain.components import OURS, ROOT, list_jars, list_packages
 from tools.supply_chain.documents import render_bill_of_materials, render_notices
 
 NOTICES: Final = "THIRD_PARTY_NOTICES.txt"
 CHECKSUMS: Final = "SHA256SUMS"
-_PACKED: Final = ("operator", "pyproject.toml", "README.md", "LICENSE")
+# The directory of each project, and what goes into its source archive.
+_OPERATOR: Final = (".", ("operator", "pyproject.toml", "README.md", "LICENSE"))
+_WORKER: Final = ("packages/pelops-worker", ("packages/pelops-worker",))
 
 
 def main() -> int:
@@ -36,7 +40,7 @@ def main() -> int:
     directory = Path(sys.argv[1])
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    for path in build(ROOT, directory, commit_epoch(ROOT)):
+    for path in build(ROOT, directory, commit_epoch(ROOT), find_revision(ROOT)):
         print(path)
     return 0
 
@@ -47,20 +51,29 @@ def commit_epoch(root: Path) -> int:
     return int(given or _git(root, "log", "-1", "--format=%ct"))
 
 
-def build(root: Path, directory: Path, epoch: int) -> list[Path]:
+def find_revision(root: Path) -> str:
+    """The last commit, with `-dirty` at the end if a file of a release differs from it."""
+    packed = [*_OPERATOR[1], *_WORKER[1]]
+    commit = _git(root, "rev-parse", "HEAD").strip()
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *packed)
+    return f"{commit}-dirty" if changed else commit
+
+
+def build(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
     """Build all into the directory; return what was made.
 
     Raises:
         ValueError: the licence or hash of a component is not known.
     """
-    source, wheel = build_archives(root, directory, epoch)
+    archives = build_archives(root, directory, epoch, revision)
+    source = archives[0]
     version = source.name.removesuffix(".tar.gz").rpartition("-")[2]
     components = [*list_packages(), *list_jars()]
     bill = directory / f"{OURS}-{version}.cdx.json"
     bill.write_text(render_bill_of_materials(version, components, epoch))
     notices = directory / NOTICES
     notices.write_text(render_notices(components))
-    made = [source, wheel, bill, notices]
+    made = [*archives, bill, notices]
     checksums = directory / CHECKSUMS
     checksums.write_text(
         "".join(f"{sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in made)
@@ -68,15 +81,25 @@ def build(root: Path, directory: Path, epoch: int) -> list[Path]:
     return [*made, checksums]
 
 
-def build_archives(root: Path, directory: Path, epoch: int) -> tuple[Path, Path]:
-    """Build the source archive, and the wheel from it."""
+def build_archives(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
+    """Build of each project the source archive, and the wheel from it: the operator's first."""
+    archives: list[Path] = []
+    for project, packed in (_OPERATOR, _WORKER):
+        with TemporaryDirectory() as temporary:
+            copied = Path(temporary, "copied")
+            for name in _git(root, "ls-files", "--", *packed).splitlines():
+                if (root / name).exists():
+                    (copied / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(root / name, copied / name)
+            if project == ".":
+                (copied / "operator" / "pelops" / REVISION_FILE).write_text(f"{revision}\n")
+            archives.extend(_build_project(copied / project, directory, epoch))
+    return archives
+
+
+def _build_project(project: Path, directory: Path, epoch: int) -> tuple[Path, Path]:
     with TemporaryDirectory() as temporary:
-        copied = Path(temporary, "copied")
-        for name in _git(root, "ls-files", "--", *_PACKED).splitlines():
-            if (root / name).exists():
-                (copied / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(root / name, copied / name)
-        made = Path(_builder(copied, epoch).build("sdist", temporary))
+        made = Path(_builder(project, epoch).build("sdist", temporary))
         source = directory / made.name
         source.write_bytes(_without_traces(made, epoch))
         with tarfile.open(source) as archive:

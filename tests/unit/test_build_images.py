@@ -1,0 +1,242 @@
+"""`make image` calls the container engine that is installed, with the names of the manifests."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pelops import build
+from pelops.controller.runtime.settings import parse_settings
+
+ROOT: Final = Path(__file__).parents[2]
+NEEDED: Final = ("bash", "dirname", "env", "git", "head", "make", "sed")
+VERSION: Final = build.version()
+OPERATOR: Final = f"registry.pelops.dev/pelops-operator:{VERSION}"
+PIPELINE: Final = f"registry.pelops.dev/pelops-pipeline:{VERSION}"
+# Writes its arguments as a line of JSON. `docker buildx` is missing where NO_PLUGIN is set.
+PROGRAM: Final = f"""#!{sys.executable}
+import json, os, sys
+words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+if words[1:3] == ["buildx", "version"]:
+    sys.exit("NO_PLUGIN" in os.environ)
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(json.dumps([os.environ.get("DOCKER_BUILDKIT", ""), *words]) + "\\n")
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    code: int
+    output: str
+    errors: str
+    calls: list[list[str]]  # each: DOCKER_BUILDKIT, then the words of the command
+
+
+class Machine:
+    """A PATH on which only the given container engines are installed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._bin = directory / "bin"
+        self._calls = directory / "calls"
+        self._bin.mkdir()
+        for name in NEEDED:
+            found = shutil.which(name)
+            assert found is not None
+            (self._bin / name).symlink_to(found)
+
+    def install(self, *names: str) -> None:
+        for name in names:
+            (self._bin / name).write_text(PROGRAM)
+            (self._bin / name).chmod(0o755)
+
+    def run(self, variables: Mapping[str, str], *argv: str) -> Ended:
+        self._calls.write_text("")
+        kept = {"HOME": os.environ["HOME"], "PATH": str(self._bin), "CALLS": str(self._calls)}
+        ended = subprocess.run(
+            argv or [str(ROOT / "tools" / "build_images.sh")],
+            env=kept | dict(variables),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+        )
+        calls = [json.loads(line) for line in self._calls.read_text().splitlines()]
+        return Ended(code=ended.returncode, output=ended.stdout, errors=ended.stderr, calls=calls)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def value(call: list[str], option: str) -> str:
+    return call[call.index(option) + 1]
+
+
+def arguments(call: list[str]) -> dict[str, str]:
+    """The build arguments of a call."""
+    words = [after for word, after in pairwise(call) if word == "--build-arg"]
+    return dict(word.split("=", 1) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("installed", "variables", "begin"),
+    [
+        (["docker"], {}, ["", "docker", "buildx", "build"]),
+        (["docker"], {"NO_PLUGIN": "1"}, ["1", "docker", "build"]),
+        (["buildx"], {}, ["", "buildx", "build"]),
+        (["podman"], {}, ["", "podman", "build"]),
+        (["docker", "buildx", "podman"], {}, ["", "docker", "buildx", "build"]),
+        (["docker", "podman"], {"IMAGE_ENGINE": "podman"}, ["", "podman", "build"]),
+    ],
+)
+def test_both_images_are_built_with_what_is_installed(
+    machine: Machine, installed: list[str], variables: dict[str, str], begin: list[str]
+) -> None:
+    machine.install(*installed)
+    ended = machine.run(variables)
+    assert (ended.code, ended.errors) == (0, "")
+    assert [call[: len(begin)] for call in ended.calls] == [begin, begin]
+    assert [value(call, "--tag") for call in ended.calls] == [OPERATOR, PIPELINE]
+    assert [value(call, "--target") for call in ended.calls] == ["operator", "pipeline"]
+    assert {call[-1] for call in ended.calls} == {"."}
+    assert ended.output.split() == [OPERATOR, PIPELINE]
+    # Only Buildx needs to be told that this machine's engine gets the image.
+    assert [("--load" in call) for call in ended.calls] == ["buildx" in begin] * 2
+    assert not any("--push" in call or "push" in call for call in ended.calls)
+
+
+def test_the_names_are_those_of_the_manifests_and_of_the_operator(machine: Machine) -> None:
+    machine.install("docker")
+    operator, pipeline = machine.run({}, "make", "--silent", "image").output.split()
+    deployment = (ROOT / "manifests" / "base" / "deployment.yaml").read_text()
+    assert f"image: {operator}\n" in deployment
+    assert f"image: {operator} " in (ROOT / "examples" / "quickstart.yaml").read_text()
+    assert pipeline == parse_settings([], {}).audit_image
+
+
+def test_the_image_gets_version_and_commit(machine: Machine) -> None:
+    machine.install("docker")
+    given = arguments(machine.run({"SOURCE": "https://git.example/pelops"}).calls[0])
+    assert given.keys() == {"VERSION", "REVISION", "SOURCE"}
+    assert given["VERSION"] == VERSION
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(f"{head.stdout.strip()}(-dirty)?", given["REVISION"])
+    assert given["SOURCE"] == "https://git.example/pelops"
+
+
+def test_a_commit_is_marked_if_files_differ_from_it(tmp_path: Path, machine: Machine) -> None:
+    machine.install("docker")
+    copy = tmp_path / "copy"
+    (copy / "tools").mkdir(parents=True)
+    (copy / "operator").mkdir()
+    program = copy / "tools" / "build_images.sh"
+    shutil.copy(ROOT / "tools" / "build_images.sh", program)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+
+    def revision() -> str:
+        return arguments(machine.run({}, str(program)).calls[0])["REVISION"]
+
+    assert revision() == "unknown"
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for words in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "a"]):
+        subprocess.run(["git", *words], cwd=copy, check=True)
+    assert re.fullmatch("[0-9a-f]{40}", revision())
+    (copy / "operator" / "new.py").touch()
+    assert re.fullmatch("[0-9a-f]{40}-dirty", revision())
+
+
+def test_names_can_be_changed(machine: Machine) -> None:
+    machine.install("podman")
+    chosen = {"IMAGE_REGISTRY": "harbor.example/team", "IMAGE_TAG": "mine", "IMAGES": "operator"}
+    ended = machine.run(chosen)
+    assert [value(call, "--tag") for call in ended.calls] == [
+        "harbor.example/team/pelops-operator:mine"
+    ]
+    # The version in the image is that of the code, whatever the tag.
+    assert arguments(ended.calls[0])["VERSION"] == VERSION
+
+
+@pytest.mark.parametrize(
+    ("engine", "variables", "pushes"),
+    [
+        ("docker", {}, []),
+        ("docker", {"NO_PLUGIN": "1"}, [["docker", "push", OPERATOR]]),
+        ("buildx", {}, []),
+        ("podman", {}, [["podman", "push", OPERATOR]]),
+    ],
+)
+def test_an_image_is_pushed_when_asked_for(
+    machine: Machine, engine: str, variables: dict[str, str], pushes: list[list[str]]
+) -> None:
+    machine.install(engine)
+    ended = machine.run({**variables, "PUSH": "1", "IMAGES": "operator"})
+    assert ended.code == 0, ended.errors
+    first, *others = ended.calls
+    assert [call[1:] for call in others] == pushes
+    assert ("--push" in first) == (not pushes) and "--load" not in first
+
+
+BOTH: Final = "linux/amd64,linux/arm64"
+
+
+@pytest.mark.parametrize("engine", ["docker", "buildx"])
+def test_both_architectures_go_to_the_registry(machine: Machine, engine: str) -> None:
+    """The store of Docker has no place for an image of several architectures."""
+    machine.install(engine)
+    refused = machine.run({"PLATFORMS": BOTH})
+    assert refused.code == 1 and not refused.calls
+    assert "set PUSH=1, or build with podman" in refused.errors
+    ended = machine.run({"PLATFORMS": BOTH, "PUSH": "1"})
+    assert ended.code == 0, ended.errors
+    assert all(value(call, "--platform") == BOTH and "--push" in call for call in ended.calls)
+    assert len(ended.calls) == 2
+
+
+def test_podman_keeps_both_architectures_in_a_manifest_list(machine: Machine) -> None:
+    machine.install("podman")
+    ended = machine.run({"PLATFORMS": BOTH, "IMAGES": "operator"})
+    assert ended.code == 0, ended.errors
+    former, made = ended.calls
+    assert former[1:] == ["podman", "manifest", "rm", OPERATOR]
+    assert (value(made, "--manifest"), value(made, "--platform")) == (OPERATOR, BOTH)
+    assert "--tag" not in made
+    pushed = machine.run({"PLATFORMS": BOTH, "IMAGES": "operator", "PUSH": "1"}).calls[-1]
+    assert pushed[1:] == ["podman", "manifest", "push", "--all", OPERATOR, f"docker://{OPERATOR}"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "variables", "reason"),
+    [
+        ([], {}, "none of docker, buildx and podman is installed"),
+        (["docker"], {"IMAGE_ENGINE": "kaniko"}, "IMAGE_ENGINE=kaniko is unknown"),
+        (["docker"], {"IMAGES": "worker"}, "IMAGES names worker, which is unknown"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_with_the_reason(
+    machine: Machine, installed: list[str], variables: dict[str, str], reason: str
+) -> None:
+    machine.install(*installed)
+    ended = machine.run(variables)
+    assert ended.code == 1 and not ended.calls
+    assert ended.errors.startswith("error: ") and reason in ended.errors
+
+
+def test_a_failed_build_ends_the_run(machine: Machine) -> None:
+    machine.install("docker")
+    ended = machine.run({"CALLS": "/dev/full"})
+    assert ended.code != 0
+    assert not ended.output
