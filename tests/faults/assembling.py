@@ -40,6 +40,7 @@ def assemble_history(
         other_groups=tuple(world.other_groups.get(lane.name, ())),
         is_poisoned_fleet=lane.entries is not None,
         problems=problems,
+        disagreements=tuple(world.disagreements),
         unreported=tuple(world.unreported.get(lane.name, ())),
         **_facts_of_hindered(world, lane, events),
     )

@@ -18,8 +18,10 @@ from tests.faults.groups_under_fault import Place
 from tests.faults.producing import Producer
 from tests.faults.proxy import Proxy
 from tests.faults.skewing import skewed_environment, skewed_start
+from tests.faults.upgrading import Upgrade
 from tests.faults.world import Ground, Setting, World, connect_to
 from tests.operators import Resources, install
+from tests.versions import extract_former
 
 READY_S = 90.0
 # Times in the append-only file tell how much of it a lost sync could take.
@@ -159,7 +161,13 @@ def _start_operators(world: World, directory: Path, ends: Ends) -> None:
         environment={**ground.operator_environment, **_allowed_skew(setting), **skew},
     )
     ends.append(fleet.stop)
-    fleet.start()
+    if setting.upgrades:
+        former = extract_former(directory)
+        world.upgrade = Upgrade(world.resources, former, world.place.redis_spec)
+        fleet.start(**world.upgrade.former_environment)
+        world.upgrade.declare_quiet()
+    else:
+        fleet.start()
     world.fleets.append(fleet)
 
 

@@ -92,6 +92,14 @@ def find_unreported(history: History) -> list[Evidence]:
     ]
 
 
+def find_disagreements(history: History) -> list[Evidence]:
+    """Objects that two versions of the operator wrote by turns while they ran side by side."""
+    return [
+        Evidence(anomaly="versions disagree", subject=history.name, text=text)
+        for text in history.disagreements
+    ]
+
+
 def _is_just(letter: Letter, history: History) -> bool:
     produced = history.produced.get(letter.unique)
     if produced is not None and produced.is_poison:
@@ -111,4 +119,9 @@ ANOMALIES: Mapping[str, Check] = {
     "unexplained_duplicates": find_unexplained_duplicates,
 }
 # Those that make a run fail without a field of their own.
-OTHERS: tuple[Check, ...] = (find_excess_crashes, find_unsettled, find_unreported)
+OTHERS: tuple[Check, ...] = (
+    find_excess_crashes,
+    find_unsettled,
+    find_unreported,
+    find_disagreements,
+)

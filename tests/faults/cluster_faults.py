@@ -103,6 +103,13 @@ def hurt_network(world: World, dice: random.Random) -> str:
     return f"{who} {how}"
 
 
+def upgrade_operators(world: World, dice: random.Random) -> str:
+    """All replicas are replaced by those of another version, one by one, with a worker's death."""
+    world.signal_some(dice, signal.SIGKILL)
+    assert world.upgrade is not None
+    return world.upgrade.roll(world.fleets[0], dice)
+
+
 def disturb_twins(world: World, dice: random.Random) -> str:
     """Replicas of one of the two operators are killed and replaced, with a worker's death."""
     world.signal_some(dice, signal.SIGKILL)

@@ -140,7 +140,7 @@ def _await_report(world: World, lane: GroupUnderFault, since_ms: int) -> bool:
 
 
 def add_group(world: World, dice: random.Random) -> str:
-    """A second group is created in mid-sweep, and goes again."""
+    """A second group is created in mid-scan, and goes again."""
     lane = next(lane for lane in world.lanes if lane.strategy != RETRY_STREAM)
     server = world.connect()
     end_other_groups(world)

@@ -62,5 +62,6 @@ FAULTS: Mapping[str, Fault] = {
     "overtake": Fault(inject=hindering.overtake, every_s=5, domain=""),
     "terminate": Fault(inject=hindering.terminate, every_s=3, domain=""),
     "partition": Fault(inject=hindering.cut_off, every_s=4, domain=""),
+    "upgrade": Fault(inject=cluster_faults.upgrade_operators, every_s=40, domain="operators"),
     "twins": Fault(inject=cluster_faults.disturb_twins, every_s=5, domain="operators"),
 }

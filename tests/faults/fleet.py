@@ -43,9 +43,11 @@ class Fleet:
         self._lock = threading.Lock()
         self.replicas: list[Process] = []
 
-    def start(self) -> None:
-        """Start all, and wait until they are ready."""
-        self.replicas += self._operators.start(REPLICAS, kubeconfig=self._kubeconfig)
+    def start(self, **environment: str) -> None:
+        """Start all, with variables of their own, and wait until they are ready."""
+        self.replicas += self._operators.start(
+            REPLICAS, kubeconfig=self._kubeconfig, wait=True, **environment
+        )
 
     def kill(self, dice: random.Random, count: int) -> None:
         """SIGKILL some."""
@@ -63,6 +65,15 @@ class Fleet:
             self.replicas += self._operators.start(
                 missing, kubeconfig=self._kubeconfig, wait=False, **environment
             )
+
+    def roll(self, environment: Mapping[str, str]) -> None:
+        """Replace the oldest by one with these variables, which is ready before that one ends."""
+        with self._lock:
+            oldest = self.replicas.pop(0)
+            self.replicas += self._operators.start(
+                1, kubeconfig=self._kubeconfig, wait=True, **environment
+            )
+            oldest.stop()
 
     def stop(self) -> None:
         """End all at once."""

@@ -182,6 +182,7 @@ class History:
     is_poisoned_fleet: bool = False  # nothing but poison ended workers
     problems: tuple[str, ...] = field(default=())  # why it did not come to rest
     unreported: tuple[str, ...] = ()  # losses that a fault made and the operator did not tell
+    disagreements: tuple[str, ...] = ()  # what versions of the operator wrote by turns
     # Of workers whose every fault was written down; None: of others.
     hindrances: tuple[Hindrance, ...] | None = None
     acknowledged: frozenset[Place] = frozenset()  # by Redis' own file, whoever did it

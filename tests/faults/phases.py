@@ -180,8 +180,11 @@ def _alone(fault: str, *, fsync: str = "everysec") -> Phase:
         topology=topologies.get(fault, "standalone"),
         fsync=fsync,
         twins=fault == "twins",
+        upgrades=fault == "upgrade",
     )
     company = {} if fault in {"sigkill", "restart"} else WORKERS_DIE
+    if fault == "upgrade":
+        company = {**WORKERS_DIE, "restart": 6.0, "delete": 8.0}
     return Phase(setting=setting, every_s={**company, fault: FAULTS[fault].every_s})
 
 
@@ -205,6 +208,7 @@ def _setting(
     topology: str = "standalone",
     fsync: str = "everysec",
     twins: bool = False,
+    upgrades: bool = False,
     node_skew_s: float = 0,
     operator_skews_s: tuple[float, ...] = (0.0,),
 ) -> Setting:
@@ -214,6 +218,7 @@ def _setting(
         topology=topology,
         fsync=fsync,
         twins=twins,
+        upgrades=upgrades,
         node_skew_s=node_skew_s,
         operator_skews_s=operator_skews_s,
     )

@@ -8,6 +8,7 @@ all      below 400 s: one phase of all that a single server can meet, with a nod
          wrong (ahead for odd seeds), and a shorter one that the seed chooses by its rest modulo 3:
          0 two operators, 1 Sentinel, 2 Redis Cluster. From 400 s on: a phase for each of these,
          for skew both ways, for faults by hand, for pods that reuse names, and for poison alone
+upgrade  operators of the former version become this one, go back, and become it again; workers die
 mixed    what ends and hinders workers, operators, Redis and the API server, with some poison
 poison   two poison entries among 4,000, for each of three kinds of worker; nothing else fails
 """
@@ -34,6 +35,7 @@ from tests.faults.running import Outcome, Say, run_phase
 from tests.faults.skewing import NoFaketime
 from tests.faults.world import Ground
 from tests.operators import install
+from tests.versions import NoFormerVersion
 
 SHOWN = 8
 
@@ -155,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mutation=given.mutation,
             say=say,
         )
-    except NoFaketime as error:
+    except (NoFaketime, NoFormerVersion) as error:
         parser.exit(1, f"{error}\n")
     print(report.render(), flush=True)
     return 0 if report.passed else 1

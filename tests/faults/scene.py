@@ -48,6 +48,7 @@ class Setting:
     operator_skews_s: tuple[float, ...] = (0,)
     allowed_skew_s: float | None = None  # what operators reckon with; None: what they do by default
     twins: bool = False
+    upgrades: bool = False  # the operators begin as those of the former version
     worker_path: str = str(ROOT)  # where workers find this and, of a mutant, the SDK
     reports_hindrances: bool = False  # every fault of a worker is written down as such
     seed: int = 0
@@ -76,6 +77,7 @@ class Scene(ABC):
     begun: Counter[str] = field(default_factory=Counter)  # how often a fault was begun
     other_groups: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     unreported: dict[str, list[str]] = field(default_factory=dict)  # by lane: losses not told
+    disagreements: list[str] = field(default_factory=list)  # between versions of the operator
     data_lock: threading.Lock = field(default_factory=threading.Lock)
     ending: threading.Event = field(default_factory=threading.Event)  # the time for faults is up
 

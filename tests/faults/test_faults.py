@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.run import Report, run_faults
+from tests.versions import NoFormerVersion, find_former
 
 
 def judge(fault: str, *, seconds: float, seed: int) -> tuple[Report, str]:
@@ -29,4 +30,15 @@ def test_no_entry_is_lost_robbed_or_doubled_whatever_fails(seconds: int) -> None
 @pytest.mark.timeout(280)
 def test_two_poison_entries_take_no_innocent_along() -> None:
     report, said = judge("poison", seconds=40, seed=7)
+    assert report.passed, said
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_an_upgrade_from_the_former_version_and_back_loses_and_robs_nothing() -> None:
+    try:
+        find_former()
+    except NoFormerVersion as error:
+        pytest.skip(f"the history of the repository is not complete: {error}")
+    report, said = judge("upgrade", seconds=150, seed=7)
     assert report.passed, said

@@ -14,6 +14,7 @@ from tests.faults.fleet import Fleet
 from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.proxy import Proxy
 from tests.faults.scene import Scene, Setting, connect_to, send
+from tests.faults.upgrading import Upgrade
 from tests.operators import Resources
 
 __all__ = ["Ground", "Setting", "World", "connect_to", "send"]
@@ -38,6 +39,7 @@ class World(Scene):
     to_api: Proxy
     fleets: list[Fleet]
     resources: Resources
+    upgrade: Upgrade | None = None  # of the operators, from the former version
     dead_since: dict[tuple[str, int], float] = field(default_factory=dict)  # by pod and restarts
 
     @property
@@ -92,4 +94,7 @@ class World(Scene):
             self.ground.plane.restart("kube-apiserver")
         for fleet in self.fleets:
             fleet.replace()
+        if self.upgrade is not None:
+            self.upgrade.finish(self.fleets[0])
+            self.disagreements += self.upgrade.disagreements
         self.read_retry_streams()
