@@ -26,7 +26,6 @@ $(TOOLS): requirements/tools.txt | $(VENV)
 
 .PHONY: demo
 demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leaves it up)
-	@$(BIN)/python -m local_cluster.java >/dev/null
 	@$(BIN)/python -m demo
 
 .PHONY: test-fast
@@ -37,6 +36,7 @@ test-fast: $(VENV) ## Run unit, property and contract tests, which need Redis at
 .PHONY: test-servers
 test-servers: $(VENV)
 	@$(BIN)/python -m local_cluster build
+	@$(BIN)/python -m local_cluster.helm >/dev/null || echo "tests of the chart are skipped" >&2
 	@$(BIN)/python -m local_cluster.java >/dev/null || echo "tests of Spark are skipped" >&2
 	@$(BIN)/python -m tests.pipeline.s3_parts >/dev/null || echo "tests of S3 are skipped" >&2
 
@@ -61,6 +61,8 @@ check: $(VENV) ## Lint; check types, layers, prose and generated files
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.spark_options --check
 	$(BIN)/python -m tools.messages --check
+	$(BIN)/python -m tools.chart --check
+	$(BIN)/python -m tools.dashboards --check
 
 .PHONY: bench
 bench: $(VENV) ## Run the benchmarks
@@ -75,13 +77,17 @@ cluster-down: $(VENV) ## End what cluster-up or KEEP=1 left
 	@$(BIN)/python -m local_cluster down
 
 .PHONY: image
-image: ## Build both container images: operator and pipeline (needs Docker)
-	docker build --target operator --tag pelops-operator:0.1.0 .
-	docker build --target pipeline --tag pelops-pipeline:0.1.0 .
+image: ## Build both container images (Docker, Buildx or Podman; IMAGE_REGISTRY, IMAGE_TAG, PLATFORMS, PUSH=1)
+	@tools/build_images.sh
 
 .PHONY: dist
 dist: $(VENV) ## Build what is released, reproducibly: wheel, sdist, SBOM, third-party notices
 	@$(BIN)/python -m tools.supply_chain.dist dist
+
+.PHONY: chart
+chart: $(VENV) ## Copy the manifests into the Helm chart and package it into dist/
+	@$(BIN)/python -m tools.chart --write
+	@$$($(BIN)/python -m local_cluster.helm) package chart/pelops-operator --destination dist
 
 .PHONY: locks
 locks: $(VENV) $(TOOLS) ## Pin the packages of pyproject.toml and the jars, with hashes (UPGRADE=1: newest)
@@ -109,6 +115,11 @@ crds: $(VENV) ## Write crds/, the page of messages, the schema of audit.json, th
 .PHONY: reference
 reference: $(VENV) ## Write the generated parts of docs/reference: fields, metrics, commands, scripts, ACL
 	@$(BIN)/python -m tools.reference --write
+
+.PHONY: dashboards
+dashboards: $(VENV) ## Write the dashboards of Grafana, and previews from a recorded run
+	@$(BIN)/python -m tools.dashboards
+	@$(BIN)/python -m tests.monitoring.dashboards
 
 .PHONY: docs
 docs: $(VENV) $(TOOLS) ## Build the documentation site, build/site, and check every link (SERVE=1 shows it)

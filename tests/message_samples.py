@@ -25,7 +25,7 @@ from pelops.controller.group.group_kind import (
     report_removed,
 )
 from pelops.controller.group.group_observer import find_name_taken
-from pelops.controller.group.upkeep import report_expired
+from pelops.controller.group.upkeep import report_expired, warn_of_possible_loss
 from pelops.controller.group.workload_actions import report_budget_conflict, report_budget_refused
 from pelops.controller.recovery.dry_runs import report_dry_run
 from pelops.controller.recovery.findings import Findings, OwnerTally
@@ -44,7 +44,15 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import check_slots
 from pelops.domain.recovery import FormerPod, PodEvidence, Trigger
-from pelops.domain.state import DroppedConsumers, GroupState, Loss, RetryWait, ScanReport, WentBack
+from pelops.domain.state import (
+    DroppedConsumers,
+    GroupState,
+    Loss,
+    PossibleLoss,
+    RetryWait,
+    ScanReport,
+    WentBack,
+)
 from pelops.domain.stream_observation import RetryObservation
 from pelops.kube.audit_spark import SCHEDULED_SPARK_APPLICATION
 from pelops.kube.client import CRON_JOB
@@ -72,7 +80,7 @@ from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
 from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.resolution import resolve
-from pelops.redis_core.scripts import ScriptAnswer
+from pelops.redis_core.scripts import ScriptAnswer, newer_format
 from pelops.redis_streams.group.group_observation import wrong_type
 from pelops.redis_streams.group.lifecycle import key_in_use
 from pelops.redis_streams.recovery.scan_calls import raise_refusal
@@ -188,6 +196,7 @@ def _redis_errors() -> Iterator[errors.PelopsError]:
     yield _reply("WRONGPASS invalid username-password pair or user is disabled.")
     yield permission_denied("xautoclaim", "orders:events")
     yield wrong_type("orders:events", "list", "stream")
+    yield newer_format(key="{orders:events}:order-processing:state", version=2)
     yield _reply("CROSSSLOT Keys in request don't hash to the same slot")
     yield _reply("ERR unknown command 'XAUTOCLAIM'")
     yield _caught(
@@ -460,6 +469,8 @@ def _lives() -> Iterator[EventContent]:
     unreachable = "Redis at redis.shop.svc:6379 cannot be reached: connection refused"
     left = decide_cleanup(deletes_group=True, failure=unreachable, **ended)
     yield report_removed(left, left.message, is_loss=False)
+    possible = PossibleLoss(after=EntryId(7), before=EntryId(19), at_most=11)
+    yield warn_of_possible_loss(keys(), possible)
     yield report_expired(keys(), 12, 1_209_600, occurrence="")
     for before, after, why in (
         (1, 4, "backlog 320: 320 undelivered + 0 pending with live workers; 4 wanted by backlog"),

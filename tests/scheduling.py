@@ -25,6 +25,7 @@ KEPT_TO: Final = (SPARK, PLANE, OTHERS)
 FOLDERS: Final = {
     "tests/spark/": SPARK,
     "tests/pipeline/": SPARK,
+    "tests/chart/": PLANE,
     "tests/control_plane/": PLANE,
     "tests/e2e/": PLANE,
     "tests/faults/": PLANE,
@@ -34,6 +35,8 @@ FOLDERS: Final = {
 # rough, since only the order counts.
 USUAL_S: Final = {SPARK: 0.5, PLANE: 2.0, OTHERS: 0.1}
 SLOW_S: Final[Mapping[str, float]] = {
+    "tests/chart/test_release.py": 35,
+    "tests/chart/test_values.py": 25,
     "tests/control_plane/test_applying_again.py": 20,
     "tests/control_plane/test_audit_idle.py": 40,
     "tests/control_plane/test_docs_commands.py": 50,
@@ -64,6 +67,8 @@ SLOW_S: Final[Mapping[str, float]] = {
     "tests/fuzz/test_hostile_servers_of_readers.py": 20,
     "tests/fuzz/test_hostile_specs.py": 45,
     "tests/history/test_history.py": 50,
+    "tests/monitoring/test_alerts.py": 20,
+    "tests/monitoring/test_dashboard_queries.py": 10,
     "tests/pipeline/test_audit.py": 40,
     "tests/pipeline/test_dying_drivers.py": 60,
     "tests/pipeline/test_engines.py": 40,

@@ -5,8 +5,8 @@ What is checked, all by one set of rules (`tools/prose/rules.py`):
 - Markdown: docs, README, CHANGELOG, CONTRIBUTING, SECURITY and the collected messages of the
   operator, without code
 - descriptions in the CustomResourceDefinitions, and the help of metrics
-- messages in the command line, the worker SDK, the pipeline, the data source and the demo; public
-  docstrings of the worker SDK; pages made from templates; `make help`
+- messages in the command line, the worker SDK, the pipeline, the data source, the demo and the
+  dashboards; public docstrings of the worker SDK; pages made from templates; `make help`
 - words that the glossary replaces: also in comments, docstrings and identifiers of all sources
 
 Prints file, line, the word and what to write instead, and exits with 1 when it found any.

@@ -256,7 +256,7 @@ class Group:
 
     def await_scan_since(self, moment_ms: int) -> None:
         """Wait until a scan has begun that is later than this by Redis' clock."""
-        self.until(lambda: self._scanned_at() > moment_ms, "a sweep")
+        self.until(lambda: self._scanned_at() > moment_ms, "a scan")
 
     def now_ms(self) -> int:
         """Redis' TIME."""

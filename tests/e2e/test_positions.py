@@ -156,6 +156,31 @@ def test_what_was_trimmed_before_its_delivery_is_counted_until_somebody_acknowle
     assert len(group.ledger(LedgerKind.DATA_LOSS)) == 2
 
 
+def test_what_was_trimmed_while_nobody_looked_may_be_lost_and_is_reported_once(
+    group: Group,
+) -> None:
+    group.declare(recovery=CALM)
+    delivered = group.give("jane", 1)
+    group.acknowledge(delivered)
+    _await_remembered(group, delivered[0], "")
+    with group.redis.pipeline(transaction=True) as together:
+        for number in range(5):
+            together.xadd(group.stream, {"number": number})
+        together.xtrim(group.stream, maxlen=2, approximate=False)
+        together.xreadgroup(group.keys.group, "jane", {group.stream: ">"})
+        *added, _, _ = together.execute()
+    event = group.await_event("PossibleDataLoss")
+    assert event["type"] == "Warning" and "at most 3" in event["note"]
+    assert f"after ID {delivered[0]} and before {added[3]}" in event["note"]
+    (loss,) = group.ledger(LedgerKind.DATA_LOSS)
+    assert (loss.details["at_least"], loss.details["at_most"]) == ("0", "3")
+    group.acknowledge(added[3:])
+    _await_remembered(group, added[4], "")
+    group.await_event("PossibleDataLoss")
+    assert len(group.ledger(LedgerKind.DATA_LOSS)) == 1
+    assert not group.resources.condition(group.name, "DataLoss")
+
+
 def test_what_users_delete_by_hand_is_no_loss(group: Group) -> None:
     group.declare(recovery=CALM)
     first, *_, last = group.add(4)

@@ -107,7 +107,8 @@ def test_a_target_that_the_operator_may_not_scale_is_reported_with_the_rights_it
     spec = _targeting(redis_86, stream, kind="ReplicaSet", mode="Manual", replicas=0)
     resources.apply(NAME, spec)
     forbidden = resources.await_condition(NAME, reason="TargetForbidden")
-    assert "aggregate-to-operator" in forbidden["message"] and "'apps'" in forbidden["message"]
+    assert "bound to the operator's ServiceAccount" in forbidden["message"]
+    assert "'apps'" in forbidden["message"]
 
 
 def test_the_number_of_an_autoscaled_deployment_is_left_to_its_autoscaler(

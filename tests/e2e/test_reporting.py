@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 
 from local_cluster.processes import wait_until
@@ -51,6 +52,9 @@ def test_metrics_hold_the_facts_of_a_group_as_long_as_it_is_declared(
     for port in operator.ports:
         _await_metric(resources, port, "pelops_ready", "1.0")
         _await_metric(resources, port, "pelops_lag_entries", "1.0")
+        _await_metric(resources, port, "pelops_scan_interval_seconds", "60.0")
+        _await_line(port, 'pelops_queue_depth{kind="streamconsumergroups"} 0.0')
+        _await_line(port, f'pelops_build_info{{python="{platform.python_version()}",revision=')
     redis_86.cli("SET", stream, "of another type")
     for port in operator.ports:
         _await_metric(resources, port, "pelops_ready", "0.0")
@@ -89,7 +93,10 @@ def test_kubectl_and_kstatus_see_failure_and_then_health(
 
 
 def _await_metric(resources: Resources, port: int, name: str, value: str) -> None:
-    line = f'{name}{{name="{NAME}",namespace="{resources.namespace}"}} {value}'
+    _await_line(port, f'{name}{{name="{NAME}",namespace="{resources.namespace}"}} {value}')
+
+
+def _await_line(port: int, line: str) -> None:
     wait_until(lambda: line in metrics(port), timeout_s=WAIT_S, what=line, every_s=0.2)
 
 

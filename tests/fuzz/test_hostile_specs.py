@@ -53,20 +53,7 @@ def _install(plane: ControlPlane, *, takes_all: bool) -> None:
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(crd))
     for name in RIGHTS:
         plane.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / f"{name}.yaml"))
-    aggregate_rights(plane)
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-
-
-def aggregate_rights(plane: ControlPlane) -> None:
-    """What a controller does, and none runs here: pods would be made of what is declared."""
-    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-    roles = json.loads(plane.get(path))["items"]
-    (operator,) = (one for one in roles if one["metadata"]["name"] == "pelops-operator")
-    (chosen,) = operator["aggregationRule"]["clusterRoleSelectors"]
-    labels = chosen["matchLabels"].items()
-    parts = [one for one in roles if labels <= (one["metadata"].get("labels") or {}).items()]
-    operator["rules"] = [rule for one in parts for rule in one["rules"] or ()]
-    plane.request("PUT", f"{path}/pelops-operator", operator, timeout_s=60)
 
 
 def _open(crd: Object) -> None:

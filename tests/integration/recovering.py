@@ -53,7 +53,7 @@ def an_act(keys: GroupKeys = KEYS, **changes: Any) -> ScanContext:
         "field_prefix": "_",
         "batch": 100,
         "actor": "replica-1",
-        "trigger": "sweep",
+        "trigger": "scan",
         "allows_others": False,
     }
     return ScanContext(**(reported | changes))

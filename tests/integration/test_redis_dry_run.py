@@ -162,7 +162,7 @@ _WRITES_MORE = """-- Write what its header does not declare.
 --
 -- KEYS     state
 -- ARGV     value
--- READS    none
+-- READS    hget state
 -- WRITES   hset state
 -- USER     operator
 -- RETURNS  done

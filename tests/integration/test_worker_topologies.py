@@ -98,7 +98,7 @@ async def test_a_failover_by_sentinels_in_mid_batch(empty_sentinel: SentinelServ
     grant(empty_sentinel)
     async with flowing(empty_sentinel) as traffic:
         await asyncio.to_thread(empty_sentinel.failover)
-        assert traffic.heard.refusals
+        await until(lambda: traffic.heard.refusals)
 
 
 async def test_a_slot_that_moves_in_mid_batch(empty_cluster: ClusterServers) -> None:

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import pytest
 
 from pelops.domain.naming import derive_keys
-from pelops.errors import InvalidReply
+from pelops.errors import InvalidReply, NewerFormat
 from pelops.redis_core.commands import Need
 from pelops.redis_core.declaration import BadDeclaration, Declaration, parse_script
-from pelops.redis_core.scripts import Script
+from pelops.redis_core.scripts import Script, load_script
 
 KEYS = derive_keys("orders", "g")
 TEXT = """-- Count what is left.
 --
 -- KEYS     stream, state, locks... (one for each item)
 -- ARGV     group, most: number ('': all (of them)), is_deep: flag, items{id, idle_ms: number}...
--- READS    type stream state; xrange! stream; exists locks for locks; [info]; time
+-- READS    type stream state; hget state; xrange! stream; exists locks for locks; [info]; time
 -- WRITES   hset state;
 --          [xnack stream for release]
 -- USER     operator for recovery
@@ -126,6 +126,7 @@ def test_needs_are_all_commands_that_the_script_cannot_do_without() -> None:
     assert sent.needs() == [
         Need("type", KEYS.stream),
         Need("type", KEYS.state),
+        Need("hget", KEYS.state),
         Need("xrange", KEYS.stream),
         Need("exists", "l"),
         Need("time"),
@@ -183,3 +184,24 @@ def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
 def test_a_header_that_cannot_be_followed_is_an_error(old: str, new: str, reported: str) -> None:
     with pytest.raises(BadDeclaration, match=reported):
         changed(old, new)
+
+
+def test_what_writes_beside_a_state_reads_its_format_first() -> None:
+    text = a_script().text
+    assert text.index("redis.pcall('HGET', state, 'group:format')") < text.index("find_refusal()")
+    with pytest.raises(BadDeclaration, match="hget or hmget"):
+        changed("hget state; ", "")
+
+
+def test_what_only_reads_has_no_check_of_the_format() -> None:
+    reading = changed("hset state;\n--          [xnack stream for release]", "none")
+    assert not reading.checks_format
+    assert "group:format" not in reading.text
+
+
+def test_an_answer_about_a_newer_format_is_an_error_that_names_the_key_and_both_versions() -> None:
+    with pytest.raises(NewerFormat, match=r"orders.*format 7 .* up to 1"):
+        a_script().read([b"newer-format", b"7", b"{orders}:g:state"])
+    for damaged in ([b"newer-format"], [b"newer-format", b"x", b"k"], [b"newer-format", b"7", 1]):
+        with pytest.raises(InvalidReply):
+            load_script("clear_sticky").read(damaged)

@@ -36,7 +36,7 @@ class Text:
 
 # Files whose messages users read. The operator's are collected in docs/reference/messages.md.
 _USER_MESSAGES: Final = re.compile(
-    r"(demo|operator/pyspark_redis_streams|operator/pelops/(cli|pipeline|worker))/"
+    r"(demo|operator/pyspark_redis_streams|operator/pelops/(cli|pipeline|worker)|tools/dashboards)/"
 )
 # Modules whose docstrings users read: the public ones of the worker SDK and of the data source.
 _USER_DOCSTRINGS: Final = re.compile(
