@@ -23,11 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
+
+_LONGEST: Final = 2_000  # characters; the names and texts of a server can have any length
 
 
 class RedisStreamsError(Exception):
-    """Base of all errors of this data source."""
+    """Base of all errors of this data source.
+
+    Of a message that is too long, the middle is left out.
+    """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _LONGEST:
+            kept = _LONGEST // 2 - 5
+            message = f"{message[:kept]} [...] {message[-kept:]}"
+        super().__init__(message)
 
 
 class OptionError(RedisStreamsError):

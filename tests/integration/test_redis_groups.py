@@ -168,10 +168,11 @@ async def test_a_stream_that_is_gone_or_another_type_does_not_stop_a_deletion(
     await provision(server, KEYS)
     await server.execute("DEL", KEYS.stream)
     assert (await destroy_group(server, KEYS, OWNER)).verdict == DestroyVerdict.DESTROYED
-    await provision(server, KEYS)
+    other = an_owner("other")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=other)
     await server.execute("DEL", KEYS.stream)
     await server.execute("SET", KEYS.stream, "x")
-    assert (await destroy_group(server, KEYS, OWNER)).verdict == DestroyVerdict.DESTROYED
+    assert (await destroy_group(server, KEYS, other)).verdict == DestroyVerdict.DESTROYED
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
+from pelops.errors import NotOurs
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.lifecycle import (
@@ -140,3 +141,26 @@ async def test_a_group_that_nobody_adopted_is_not_destroyed(server: Server) -> N
     await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "0", "MKSTREAM")
     kept = await destroy_group(server, KEYS, OWNER)
     assert (kept.verdict, kept.hold) == (DestroyVerdict.NOT_OWNER, None)
+
+
+async def test_a_destroyed_group_is_not_created_again_for_the_deleted_resource(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    """By a replica that has not heard of the deletion yet."""
+    await provision(server, KEYS)
+    await destroy_group(server, KEYS, OWNER)
+    before = writes_so_far(empty_redis)
+    with pytest.raises(NotOurs, match="was deleted"):
+        await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, existed=True)
+    assert writes_so_far(empty_redis) == before
+    other = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner("new"))
+    assert other.verdict == ProvisionVerdict.CREATED
+
+
+async def test_a_resource_that_comes_back_with_its_uid_has_its_group_again(server: Server) -> None:
+    """From a backup of etcd."""
+    await provision(server, KEYS)
+    await destroy_group(server, KEYS, OWNER)
+    await server.execute("HINCRBY", KEYS.dead_letter_owner, "destroyed_ms", -3_600_000)
+    again = await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, existed=True)
+    assert again.verdict == ProvisionVerdict.CREATED

@@ -47,6 +47,13 @@ def test_a_missing_stream(spark: SparkSession, streams: Streams) -> None:
     assert reported.startswith(f"StreamMissing: stream '{streams.name()}' does not exist")
 
 
+def test_a_name_of_any_length(spark: SparkSession, streams: Streams) -> None:
+    reported = complaint(read(spark, streams, stream="A" * 70_000))
+    assert reported.startswith("StreamMissing: stream 'AAAA")
+    assert reported.endswith("set option 'missingStream' to 'empty'")
+    assert len(reported) < 2_100
+
+
 def test_a_pattern_without_streams(spark: SparkSession, streams: Streams) -> None:
     reader = spark.read.format("redis_streams").options(**streams.options)
     reported = complaint(lambda: reader.option("streamPattern", "nothing-*").load().collect())

@@ -89,7 +89,8 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     A dead-letter stream and derived keys that exist are adopted when they are empty, are recorded
     as this group's, or hold what Pelops writes there for this group.
     Raises DeadLetterStreamInUse, StreamInUse, NotOurs (another resource has this dead-letter
-    stream), WrongType and PermissionDenied before anything was written.
+    stream, or the group was destroyed for this resource), WrongType and PermissionDenied before
+    anything was written.
     """
     call = _PROVISION.call(
         keys,
@@ -113,6 +114,11 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
 @reading("provision_group.lua")
 def _read_provisioned(keys: GroupKeys, owner: OwnerRecord, answer: ScriptAnswer) -> Provisioned:
     _raise_refusal(keys, answer)
+    if answer.verdict == "removed":
+        raise NotOurs(
+            f"group {keys.group} was destroyed because StreamConsumerGroup {owner.namespace}/"
+            f"{owner.name} was deleted: it is not created again"
+        )
     verdict = ProvisionVerdict(answer.verdict)
     if verdict is ProvisionVerdict.CONFLICT:
         return Provisioned(verdict=verdict, hold=parse_ownership(answer.fields))

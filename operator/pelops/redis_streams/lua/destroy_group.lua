@@ -10,9 +10,9 @@
 -- READS    type stream state started retry offer_stream ledger audit dead_letter_owner worker_state
 --          worker_ledger; hmget state audit dead_letter_owner; xpending stream retry;
 --          xinfo|stream retry offer_stream ledger worker_ledger;
---          xinfo|groups retry offer_stream ledger worker_ledger; xrange retry
+--          xinfo|groups retry offer_stream ledger worker_ledger; xrange retry; time
 -- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit worker_state
---          worker_ledger; hdel dead_letter_owner
+--          worker_ledger; hdel dead_letter_owner; [hset dead_letter_owner]
 -- USER     operator for delete-policy
 -- RETURNS  destroyed copies (in the retry stream that were not acknowledged, at least)
 --          | absent
@@ -23,6 +23,8 @@
 -- Invariant 14: a key that holds what Pelops has not written stays, whatever its name.
 -- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
 -- its dead letters stay, with the record of whose they are. Dying before the last line leaves the record, and the next run goes on.
+-- That record also names the resource whose group is destroyed: a replica that does not know yet that
+-- the resource is deleted finds the group missing, and must not create it again.
 
 local refusal = find_missing_right()
 if refusal then
@@ -81,6 +83,8 @@ end
 if redis.call('TYPE', dead_letter_owner).ok == 'hash'
   and redis.call('HMGET', dead_letter_owner, 'uid')[1] == uid then
   redis.call('HDEL', dead_letter_owner, 'held_until_ms')
+  -- A server without free memory refuses it, and destroys the group all the same.
+  redis.pcall('HSET', dead_letter_owner, 'destroyed_uid', uid, 'destroyed_ms', text(server_ms()))
 end
 if #ours > 0 then
   redis.call('UNLINK', unpack(ours))

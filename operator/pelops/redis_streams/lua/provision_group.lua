@@ -28,6 +28,7 @@
 --          | settled held_until_ms (the group was there)
 --          | conflict uid, cluster, namespace, name, created_ms, held_until_ms
 --          | letters-conflict key, namespace, name, cluster, stream, group (whose dead letters it is for)
+--          | removed (the group was destroyed with the resource, within the last hold_ms)
 --          | stream-in-use key, why (entries, groups or fields), example (a group or a field)
 --          | wrong-type key, type | no-permission command, key
 -- why      first       nobody acted on the group, and none is known: it begins at `start`
@@ -60,6 +61,12 @@ end
 local with_group = { stream, unpack(further) }
 
 local now_ms = server_ms()
+-- By another replica, which knows already that the resource is deleted. An etcd that was restored from
+-- a backup can have the resource again, much later.
+local destroyed = redis.call('HMGET', dead_letter_owner, 'destroyed_uid', 'destroyed_ms')
+if destroyed[1] == uid and math.abs(now_ms - (tonumber(destroyed[2] or 0) or 0)) <= hold_ms then
+  return { 'removed' }
+end
 local held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:namespace',
   'owner:name', 'owner:created_ms', 'owner:held_until_ms', 'group:format')
 local is_ours = held[1] == uid
