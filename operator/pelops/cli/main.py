@@ -43,8 +43,15 @@ class Command:
 
 
 OFFLINE: Final = "Without a cluster"
+TROUBLESHOOTING: Final = "Troubleshooting"
 
 COMMANDS: Final = (
+    Command(
+        name="doctor",
+        help="check Redis, the cluster and one group for what keeps Pelops from working",
+        section=TROUBLESHOOTING,
+        asks_cluster=True,
+    ),
     Command(name="keys", help="print the Redis keys of a group as JSON", section=OFFLINE),
     Command(
         name="acl",

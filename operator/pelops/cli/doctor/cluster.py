@@ -145,7 +145,8 @@ def find_refused(rights: Sequence[AccessRight], answers: Sequence[Object]) -> li
 
 def read_documents(text: str) -> list[Object]:
     """Return the JSON documents of a text, one after the other. Raises KubernetesError."""
-    decoder, at, found = json.JSONDecoder(), 0, []
+    decoder, at = json.JSONDecoder(), 0
+    found: list[Object] = []
     try:
         while at < len(text):
             if text[at].isspace():

@@ -105,7 +105,9 @@ async def observe_installation(
         subject = _account_of(installations)
     shown = subject or "this user"
     rights = INSTALL_RIGHTS if is_before else OPERATOR_RIGHTS
-    refused = await answer(cluster.review(rights, namespace or "", subject))
+    refused: Fact[list[AccessRight]] = await answer(
+        cluster.review(rights, namespace or "", subject)
+    )
     return InstallationFacts(
         kubernetes=await answer(_read_version(cluster)),
         kinds=await answer(_list_kinds(cluster)),
@@ -128,8 +130,12 @@ async def review_own_rights(cluster: Cluster, namespace: str) -> InstallationFac
         version=version(),
         subject="the operator",
         scope=f"namespace {namespace}",
-        refused=await answer(cluster.review(OPERATOR_RIGHTS, namespace, None)),
+        refused=await answer(_review_own(cluster, namespace)),
     )
+
+
+async def _review_own(cluster: Cluster, namespace: str) -> tuple[AccessRight, ...]:
+    return tuple(await cluster.review(OPERATOR_RIGHTS, namespace, None))
 
 
 def _explain_review(
@@ -142,7 +148,9 @@ def _explain_review(
 
 
 def _account_of(installations: Fact[tuple[Installation, ...]]) -> str:
-    found = [] if isinstance(installations, Unanswered) else [o for o in installations if o.replicas]
+    found = (
+        [] if isinstance(installations, Unanswered) else [o for o in installations if o.replicas]
+    )
     namespace = found[0].namespace if len(found) == 1 else OPERATOR_NAMESPACE
     return f"system:serviceaccount:{namespace}:{OPERATOR_ACCOUNT}"
 
@@ -397,7 +405,8 @@ async def observe_pods(
 
 
 async def _list_pods(cluster: Cluster, namespace: str) -> list[Object]:
-    path, items, more = f"/api/v1/namespaces/{namespace}/pods", [], ""
+    path, more = f"/api/v1/namespaces/{namespace}/pods", ""
+    items: list[Object] = []
     while True:
         query = urlencode({"limit": PAGE, **({"continue": more} if more else {})})
         found = await cluster.read(f"{path}?{query}")

@@ -1,7 +1,7 @@
 """A check of `pelops doctor`: a verdict about one thing, from facts that were observed before.
 
-A fact that could not be observed is `Unanswered`. A check that needs it has no verdict, says why, and
-keeps no other check from its own verdict.
+A fact that could not be observed is `Unanswered`. A check that needs it has no verdict, says
+why, and keeps no other check from its own verdict.
 """
 
 from __future__ import annotations

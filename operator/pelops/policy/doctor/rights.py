@@ -15,7 +15,9 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 
 
-def _all_of(group: str, resource: str, verbs: str, *, is_needed: bool = True) -> Iterator[AccessRight]:
+def _all_of(
+    group: str, resource: str, verbs: str, *, is_needed: bool = True
+) -> Iterator[AccessRight]:
     for verb in verbs.split():
         yield AccessRight(group=group, resource=resource, verb=verb, is_needed=is_needed)
 

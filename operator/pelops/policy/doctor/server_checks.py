@@ -5,6 +5,7 @@ What a server says of itself is not trusted: messages repeat numbers and words t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -21,7 +22,12 @@ from pelops.policy.doctor.check import (
     unknown,
     warning,
 )
-from pelops.policy.doctor.facts import RedisNodeFacts, ServerFacts, ServerKindFacts
+from pelops.policy.doctor.facts import (
+    DeniedCommand,
+    RedisNodeFacts,
+    ServerFacts,
+    ServerKindFacts,
+)
 
 OLDEST: Final = {"redis": (7, 0, 0), "valkey": (7, 2, 0)}
 FULL_PERCENT: Final = 80  # of maxmemory, or of maxclients: then a warning
@@ -85,11 +91,17 @@ def _acl(facts: ServerFacts) -> Verdict | None:
     denied = known(facts.denied)
     if not denied:
         return ok("the user may run every command that Pelops needs, on the keys of the group")
-    names = list_names(str(one) for one in denied)
+    keys = Counter(one.command for one in denied)
+    first = {one.command: one for one in reversed(denied)}
+    names = list_names(_describe_denied(first[name], keys[name]) for name in sorted(keys))
     return error(
-        f"the ACL forbids {count(len(denied), 'command')}: {names}",
+        f"the ACL forbids {count(len(keys), 'command')}: {names}",
         f"add the rules that `{facts.acl_command}` prints",
     )
+
+
+def _describe_denied(one: DeniedCommand, keys: int) -> str:
+    return f"{one} and {count(keys - 1, 'more key', 'more keys')}" if keys > 1 else str(one)
 
 
 def _eviction(facts: ServerFacts) -> Verdict:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.domain.naming import GroupKeys
 from pelops.domain.stream_observation import ConsumerObservation
-from pelops.errors import PelopsError, RedisUnavailable
+from pelops.errors import NoSuchStream, PelopsError, RedisUnavailable
 from pelops.policy.doctor.check import Fact, Unanswered
 from pelops.policy.doctor.facts import (
     DeniedCommand,
@@ -203,7 +203,10 @@ async def _read_types(server: Server, keys: GroupKeys) -> dict[str, str]:
 
 
 async def _list_groups(server: Server, keys: GroupKeys) -> tuple[str, ...]:
-    reply = await server.execute("XINFO", "GROUPS", keys.stream, key=keys.stream)
+    try:
+        reply = await server.execute("XINFO", "GROUPS", keys.stream, key=keys.stream)
+    except NoSuchStream:
+        return ()
     with reading("XINFO GROUPS"):
         names = [row[row.index(b"name") + 1] for row in reply[:MOST_GROUPS]]
         return tuple(name.decode("utf-8", "surrogateescape") for name in names)
