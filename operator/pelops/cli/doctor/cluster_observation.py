@@ -334,18 +334,28 @@ async def _plural_of(cluster: Cluster, root: str, kind: str) -> str:
 def _owners_of(target: Fact[Object | None]) -> Fact[tuple[str, ...]]:
     if isinstance(target, Unanswered):
         return target
-    metadata = {} if target is None else target.get("metadata", {})
+    live = target or {}
+    metadata = live.get("metadata") or {}
+    replicas = (live.get("spec") or {}).get("replicas")
     owners = [
         str(entry.get("manager"))
         for entry in metadata.get("managedFields") or []
-        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-        # An autoscaler, or `kubectl scale`, writes by the subresource: no manifest names replicas.
-        and entry.get("subresource") != "scale"
-        and entry.get("manager") != FIELD_MANAGER
+        if _sets_replicas(entry, replicas)
     ]
-    if _applies_replicas(metadata) and "kubectl-client-side-apply" not in owners:
+    if _applies_replicas(metadata) and not owners:
         owners.append("kubectl apply")
     return tuple(dict.fromkeys(owners))
+
+
+def _sets_replicas(entry: Mapping[str, Any], replicas: int | None) -> bool:
+    """Whether a manager names replicas in what it writes, Pelops and autoscalers aside.
+
+    A client that creates the object without replicas owns the default of 1 that the API server
+    fills in, unless it applies on the server's side.
+    """
+    owns = "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    is_other = entry.get("manager") != FIELD_MANAGER and entry.get("subresource") != "scale"
+    return owns and is_other and (entry.get("operation") == "Apply" or replicas != 1)
 
 
 def _applies_replicas(metadata: Mapping[str, Any]) -> bool:

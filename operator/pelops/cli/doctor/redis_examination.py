@@ -32,7 +32,7 @@ from pelops.redis_streams.doctor.server_observation import (
 
 
 def features_of(subject: Subject) -> frozenset[Feature]:
-    """Return the features of the operator's ACL that the resource uses; without one, the defaults."""
+    """Return the features of the ACL that the resource uses; the defaults without a resource."""
     if subject.manifest is None:
         return frozenset({Feature.RECOVERY, Feature.SCALING})
     return _features_of(subject.manifest.get("spec") or {})

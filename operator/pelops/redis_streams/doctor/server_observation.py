@@ -203,23 +203,26 @@ async def _read_types(server: Server, keys: GroupKeys) -> dict[str, str]:
 
 
 async def _list_groups(server: Server, keys: GroupKeys) -> tuple[str, ...]:
+    return tuple(await _count_consumers(server, keys))
+
+
+async def _count_consumers(server: Server, keys: GroupKeys) -> dict[str, int]:
+    """The number of consumers of each group of the stream, by the name of the group."""
     try:
         reply = await server.execute("XINFO", "GROUPS", keys.stream, key=keys.stream)
     except NoSuchStream:
-        return ()
+        return {}
     with reading("XINFO GROUPS"):
-        names = [row[row.index(b"name") + 1] for row in reply[:MOST_GROUPS]]
-        return tuple(name.decode("utf-8", "surrogateescape") for name in names)
+        rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in reply[:MOST_GROUPS]]
+        return {row[b"name"].decode("utf-8", "surrogateescape"): row[b"consumers"] for row in rows}
 
 
 async def observe_consumers(server: Server, keys: GroupKeys) -> tuple[ConsumerObservation, ...]:
     """The consumers of the group. Raises RedisError, also if there are too many to list."""
-    seen = await observe_group(server, keys)
-    if seen.group is None:
-        return ()
-    if seen.group.consumers > LISTABLE:
+    count = (await _count_consumers(server, keys)).get(keys.group, 0)
+    if count > LISTABLE:
         raise RedisUnavailable(f"the group has more than {LISTABLE} consumers")
-    found = await list_consumers(server, keys.stream, keys.group)
+    found = await list_consumers(server, keys.stream, keys.group) if count else []
     return tuple(
         ConsumerObservation(name=one.name, pending=one.pending, idle=one.idle) for one in found
     )
