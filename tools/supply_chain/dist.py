@@ -1,9 +1,9 @@
 """Builds what is released: `python -m tools.supply_chain.dist DIRECTORY`.
 
-A wheel and a source archive of pelops-operator and of pelops-worker,
-`pelops-VERSION.pyz` (the command line as one file), `kubectl-pelops-VERSION.tar.gz` and
-`pelops.yaml` (its plugin for krew), `pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt`
-and `SHA256SUMS` of them all. The package contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
+A wheel and a source archive of pelops-operator and of pelops-worker, `pelops-VERSION.pyz` (the
+command line as one file), `kubectl-pelops-VERSION.tar.gz` and `pelops.yaml` (its plugin for krew),
+`pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and `SHA256SUMS` of them all. The
+package contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
 same bytes on every machine with the pinned packages: only tracked files go in, with the same
 permissions, in the order of their names, and with the time of the commit, or SOURCE_DATE_EPOCH.
 """
