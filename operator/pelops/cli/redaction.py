@@ -12,7 +12,8 @@ _METADATA: Final = frozenset({"managedFields"})
 _ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 # Variables whose values explain how Pelops runs; of all others only the name is kept.
 _KNOWN_VARIABLE: Final = re.compile(r"PELOPS_(?!.*(PASSWORD|SECRET|TOKEN|KEY$))[A-Z_]+")
-_URL_CREDENTIALS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{2})[^\s/@\"']*(?:/[^\s@\"']*)?@")
+# Up to the last @ of the word: passwords may contain / and @.
+_URL_CREDENTIALS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s\"']*@")
 _NAMED_CREDENTIALS: Final = re.compile(
     r"(?i)\b((?:[a-z_]*(?:password|passwd|token|secret|credential)|authorization|api_?key)"
     r"[\"']?\s*[:=]\s*[\"']?)(?:bearer\s+|basic\s+)?([^\s\"',;}\[{<]+)"
