@@ -169,6 +169,7 @@ def _plant_operator(plane: ControlPlane, namespace: str, port: int) -> None:
     """The Deployment and a pod of an operator whose process runs beside the cluster."""
     resources = Resources(plane, namespace)
     labels = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "operator"}
+    account = {"serviceAccountName": "pelops-operator"}
     pod = _pod("pelops-operator-0", labels, port=port)
     resources.apply_raw(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -179,7 +180,7 @@ def _plant_operator(plane: ControlPlane, namespace: str, port: int) -> None:
             "metadata": {"name": "pelops-operator", "labels": labels},
             "spec": {
                 "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod["spec"]},
+                "template": {"metadata": {"labels": labels}, "spec": pod["spec"] | account},
             },
         },
         pod,

@@ -584,14 +584,14 @@ def test_the_version_of_an_operator_is_the_tag_of_its_image(
 
 def test_the_served_namespaces_are_read_from_the_environment() -> None:
     named = {"env": [{"name": "PELOPS_NAMESPACE", "value": "a,b c"}]}
-    assert _served_namespaces(named) == {"a", "b", "c"}
+    assert _served_namespaces(named) == frozenset({"a", "b", "c"})
     assert _served_namespaces({"name": "operator"}) == frozenset()
     referred = {"env": [{"name": "PELOPS_NAMESPACE", "valueFrom": {}}]}
     assert _served_namespaces(referred) is None
 
 
 def test_fields_of_a_schema_are_listed_with_their_values() -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "properties": {
             "metadata": {"properties": {"name": {}}},
             "spec": {

@@ -261,11 +261,7 @@ def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) ->
 
 
 def _words(role: Role, features: Collection[Feature]) -> Iterable[str]:
-    commands = [
-        f"+{run.command}"
-        for run in runs_of(role)
-        if _is_wanted(run, features)
-    ]
+    commands = [f"+{run.command}" for run in runs_of(role) if _is_wanted(run, features)]
     scripting = ("+eval", "+evalsha") if scripts_of(role) else ()
     channels = (
         word for feature, word in _CHANNELS.items() if role == Role.OPERATOR and feature in features

@@ -44,8 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--output", "-o", choices=["text", "short", "json"], default="text",
         help="format; short: only what is not well")  # fmt: skip
-    # What runs in the operator: the checks that need Redis, with the rights of the operator.
-    add("--in-operator", action="store_true", help=argparse.SUPPRESS)
+    add(
+        "--in-operator",
+        action="store_true",
+        help="run only the checks that need Redis, as the operator: `kubectl exec` calls this",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:

@@ -151,8 +151,9 @@ def _account_of(installations: Fact[tuple[Installation, ...]]) -> str:
     found = (
         [] if isinstance(installations, Unanswered) else [o for o in installations if o.replicas]
     )
-    namespace = found[0].namespace if len(found) == 1 else OPERATOR_NAMESPACE
-    return f"system:serviceaccount:{namespace}:{OPERATOR_ACCOUNT}"
+    if len(found) != 1:
+        return f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_ACCOUNT}"
+    return f"system:serviceaccount:{found[0].namespace}:{found[0].account or OPERATOR_ACCOUNT}"
 
 
 async def _read_version(cluster: Cluster) -> tuple[int, int]:
@@ -237,6 +238,7 @@ async def _list_installations(cluster: Cluster) -> tuple[Installation, ...]:
             replicas=0,
             version=_image_version(container.get("image", "")),
             serves=_served_namespaces(container),
+            account=_pod_of(one).get("serviceAccountName"),
         )
     now = datetime.now(UTC)
     for lease in leases:
@@ -259,9 +261,14 @@ async def _list_labelled(cluster: Cluster, root: str, plural: str, component: st
 
 
 def _operator_container(deployment: Object) -> Object:
-    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
-    named: Object = next((c for c in pod.get("containers") or () if c["name"] == CONTAINER), {})
+    containers = _pod_of(deployment).get("containers") or ()
+    named: Object = next((one for one in containers if one["name"] == CONTAINER), {})
     return named
+
+
+def _pod_of(deployment: Object) -> Object:
+    found: Object = deployment.get("spec", {}).get("template", {}).get("spec", {})
+    return found
 
 
 def _image_version(image: str) -> str | None:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from pelops.domain.condition import shorten
+
 T = TypeVar("T")
 FactsT = TypeVar("FactsT")
 
 LISTED: Final = 5  # names in one message
+LONGEST: Final = 300  # characters of one of them
 
 
 class Result(StrEnum):
@@ -146,7 +149,7 @@ def unknown(message: str, hint: str = "") -> Verdict:
 def list_names(names: Iterable[str]) -> str:
     """Return the first names, and the number of the others."""
     found = list(names)
-    shown = ", ".join(found[:LISTED])
+    shown = ", ".join(shorten(one, LONGEST) for one in found[:LISTED])
     more = len(found) - LISTED
     return f"{shown} and {more} more" if more > 0 else shown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from pelops.domain.naming import GroupKeys
 from pelops.domain.stream_observation import ConsumerObservation, StreamObservation
@@ -147,6 +147,7 @@ class Installation:
     replicas: int  # that renewed their Lease lately
     version: str | None = None  # of the image of its Deployment; None: not known
     serves: frozenset[str] | None = None  # namespaces; empty: all; None: not known
+    account: str | None = None  # ServiceAccount of its Deployment; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,4 +175,3 @@ class InstallationFacts:
     scope: str  # where: `namespace shop`, or `all namespaces`
     refused: Fact[tuple[AccessRight, ...]]
     is_before: bool = False  # `--pre`: nothing is installed yet
-    read_at: datetime | None = None

@@ -40,6 +40,7 @@ from pelops.redis_streams.recovery.consumers import LISTABLE, list_consumers
 T = TypeVar("T")
 
 CONNECT_S: Final = 10.0
+ANSWER_S: Final = 30.0  # for all commands of one fact
 SAMPLES: Final = 3  # of the clock; the one with the quickest answer counts
 MOST_GROUPS: Final = 1_000  # names that are kept
 _INFO: Final = Command(parts=("INFO",))
@@ -60,7 +61,10 @@ class ServerClock:
 async def answer(reading_it: Awaitable[T]) -> Fact[T]:
     """The fact, or why it could not be observed."""
     try:
-        return await reading_it
+        async with asyncio.timeout(ANSWER_S):
+            return await reading_it
+    except TimeoutError:
+        return Unanswered(f"Redis did not answer within {ANSWER_S:g} s")
     except PelopsError as error:
         return Unanswered(str(error))
 
