@@ -70,8 +70,16 @@ class Doctor:
 
     def run(self, *words: str) -> Report:
         """Run it for scripts."""
+        done = self.call(*words)
+        assert done.stdout, done.stderr
+        document = json.loads(done.stdout)
+        assert document["kind"] == "DoctorReport"
+        return Report(code=done.returncode, checks={one["id"]: one for one in document["checks"]})
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run it as a user does."""
         path = f"{self.bin}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-m", "pelops.cli", "doctor", *words, "-o", "json"],
             env={
                 **os.environ,
@@ -84,10 +92,6 @@ class Doctor:
             check=False,
             timeout=300,
         )
-        assert done.stdout, done.stderr
-        document = json.loads(done.stdout)
-        assert document["kind"] == "DoctorReport"
-        return Report(code=done.returncode, checks={one["id"]: one for one in document["checks"]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,7 @@ class Reports:
     before: Report
     empty: Report
     healthy: Report
+    missing: subprocess.CompletedProcess[str]  # of a resource that does not exist
     sick: Report
     unreachable: Report
 
@@ -125,6 +130,7 @@ def reports(
             resources = _declare(plane, redis)
             with _renewed(plane):
                 healthy = doctor.run("orders", "-n", "shop")
+            missing = doctor.call("nobody", "-n", "shop")
             _spoil(resources, redis)
             sick = doctor.run("orders", "-n", "shop")
             plane.kubectl("delete", "crd", "streamaudits.pelops.dev", "--wait=false")
@@ -139,6 +145,7 @@ def reports(
             before=before,
             empty=empty,
             healthy=healthy,
+            missing=missing,
             sick=sick,
             unreachable=unreachable,
         )
@@ -331,9 +338,41 @@ def _spoil(resources: Resources, redis: StandaloneServers) -> None:
             },
         }
     )
+    _use_keda(resources)
     _own_replicas(plane)
     _remove_field(plane)
     _remove_right(plane)
+
+
+def _use_keda(resources: Resources) -> None:
+    """A kind as KEDA installs it, and a ScaledObject that leaves out the kind of its target."""
+    kind = {"kind": "ScaledObject", "listKind": "ScaledObjectList", "plural": "scaledobjects"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True}
+    resources.apply_raw(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "scaledobjects.keda.sh"},
+            "spec": {
+                "group": "keda.sh",
+                "scope": "Namespaced",
+                "names": kind,
+                "versions": [version | {"schema": {"openAPIV3Schema": schema}}],
+            },
+        }
+    )
+    resources.plane.kubectl(
+        "wait", "--for=condition=Established", "crd/scaledobjects.keda.sh", "--timeout=60s"
+    )
+    resources.apply_raw(
+        {
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "ScaledObject",
+            "metadata": {"name": "orders-keda"},
+            "spec": {"scaleTargetRef": {"name": "orders-workers"}},
+        }
+    )
 
 
 def _own_replicas(plane: ControlPlane) -> None:
@@ -401,6 +440,11 @@ def test_on_a_healthy_set_up_nothing_is_wrong(reports: Reports) -> None:
     assert reports.healthy.checks["rights"]["message"].startswith("the operator has every right")
 
 
+def test_a_resource_that_does_not_exist_is_reported_by_the_exit_code(reports: Reports) -> None:
+    assert reports.missing.returncode == 3
+    assert "StreamConsumerGroup shop/nobody does not exist" in reports.missing.stderr
+
+
 @pytest.mark.parametrize(
     ("check", "result", "words"),
     [
@@ -410,7 +454,7 @@ def test_on_a_healthy_set_up_nothing_is_wrong(reports: Reports) -> None:
         ("other-groups", "error", "'foreign'"),
         ("node-clocks", "error", f"node {NODE} (3"),
         ("consumer-names", "warning", "1 of 2 consumers in use match no pod"),
-        ("autoscalers", "error", "HorizontalPodAutoscaler orders-hpa"),
+        ("autoscalers", "error", "HorizontalPodAutoscaler orders-hpa, ScaledObject orders-keda"),
         ("replicas-owner", "warning", "argocd-controller"),
         ("crds", "error", "spec.workerSecretRef"),
         ("operators", "warning", "operator in namespace pelops-other (1 replica)"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -625,6 +628,22 @@ def result(name: str, of: Result, *, message: str = "m", hint: str = "") -> Chec
     return CheckResult(
         id=name, category=Category.REDIS, title=name, result=of, message=message, hint=hint
     )
+
+
+def test_the_checks_of_the_cluster_need_no_package() -> None:
+    program = (
+        "import sys, pelops.cli.commands.doctor, pelops.cli.doctor.examination\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "operator")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"redis", "hiredis", "kubernetes", "pydantic", "aiohttp", "yaml", "prometheus_client"}
+    assert not heavy & set(done.stdout.split())
 
 
 def test_two_runs_are_merged_and_an_answer_wins() -> None:
