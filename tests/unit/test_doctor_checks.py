@@ -529,7 +529,7 @@ def _granted(text: str, kind: str) -> set[tuple[str, str, str]]:
 
 
 def managed(manager: str, operation: str, replicas: int, **entry: str) -> dict[str, Any]:
-    fields = {"f:spec": {"f:replicas": {}}}
+    fields: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
     one = {"manager": manager, "operation": operation, "fieldsV1": fields, **entry}
     return {"metadata": {"managedFields": [one]}, "spec": {"replicas": replicas}}
 
