@@ -1,11 +1,11 @@
-"""Gauges of groups from the metrics of the operator, in the text format of Prometheus."""
+"""Numbers of groups from the metrics of the operator, in the text format of Prometheus."""
 
 from __future__ import annotations
 
 import math
 import re
 import urllib.request
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,8 @@ class GroupGauges:
     dead_letters: float | None = None
     arrival_rate: float | None = None  # entries per second
     acknowledge_rate: float | None = None
+    added: float | None = None  # entries ever added, and ever delivered to the group
+    delivered: float | None = None
 
 
 _FIELDS: Final = {
@@ -41,6 +43,8 @@ _FIELDS: Final = {
     "pelops_dead_letters": "dead_letters",
     "pelops_arrival_rate": "arrival_rate",
     "pelops_acknowledge_rate": "acknowledge_rate",
+    "pelops_entries_added_total": "added",
+    "pelops_entries_read_total": "delivered",
 }
 
 
@@ -75,18 +79,18 @@ def parse_samples(
             yield match[1], dict(_LABEL.findall(match[2])), value
 
 
-def fetch_gauges(kubectl: Kubectl, *, url: str | None = None) -> dict[GroupName, GroupGauges]:
+def fetch_gauges(kubectl: Kubectl, *, urls: Sequence[str] = ()) -> dict[GroupName, GroupGauges]:
     """Return the gauges that all replicas of the operator export.
 
-    `url` is an address of the metrics of one replica, such as that of a `kubectl port-forward`.
-    Without it they are read through the API server, which needs the rights to list pods in all
-    namespaces, and to get pods/proxy in that of the operator.
+    `urls` are addresses of the metrics of replicas, such as those of `kubectl port-forward`.
+    Without any, the metrics are read through the API server, which needs the rights to list pods
+    in all namespaces, and to get pods/proxy in that of the operator.
 
     Raises:
         CommandFailed: the metrics cannot be read.
     """
-    if url is not None:
-        return read_gauges([_fetch(url)])
+    if urls:
+        return read_gauges([_fetch(url) for url in urls])
     pods = list_operators(kubectl)
     if not pods:
         raise CommandFailed("no pod of the operator runs")
