@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import aiohttp
 from kubernetes.aio import client as aio_client
@@ -89,6 +89,13 @@ SUBJECT_ACCESS_REVIEW = Kind(
     version="v1",
     kind="SubjectAccessReview",
     plural="subjectaccessreviews",
+    namespaced=False,
+)
+SELF_SUBJECT_ACCESS_REVIEW = Kind(
+    group="authorization.k8s.io",
+    version="v1",
+    kind="SelfSubjectAccessReview",
+    plural="selfsubjectaccessreviews",
     namespaced=False,
 )
 LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
@@ -284,6 +291,11 @@ class KubeApi:
     async def get(self, address: Address) -> Manifest:
         """The object. Raises NotFound when it, or its kind, does not exist."""
         return await self._request("GET", address.path, resource=address.resource)
+
+    async def read(self, path: str) -> Manifest:
+        """The JSON at a path, with its query. Raises NotFound when there is nothing."""
+        place, _, query = path.partition("?")
+        return await self._request("GET", place, dict(parse_qsl(query)), resource="raw")
 
     async def find(self, address: Address) -> Manifest | None:
         """The object, by a LIST of its name; None without one. Raises NotFound for its kind."""

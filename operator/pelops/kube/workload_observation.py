@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from sys import intern
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pelops.domain.workload import (
     ContainerObservation,
@@ -20,7 +20,9 @@ from pelops.domain.workload import (
     Target,
     WorkloadObservation,
 )
-from pelops.kube.client import Manifest
+
+if TYPE_CHECKING:  # the command line reads pods without the client of the API server
+    from pelops.kube.client import Manifest
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 

@@ -34,7 +34,7 @@ async def connect_server(endpoint: RedisEndpoint) -> Server:
     channel = NodeChannel(_locator(endpoint, login), login)
     try:
         info, slots = await channel.exchange([_INFO, ASK_SLOTS])
-        kind = _judge(endpoint, _parse_info(info), slots)
+        kind = _judge(endpoint, parse_info(info), slots)
     except BaseException:
         await channel.close()
         raise
@@ -85,7 +85,8 @@ def _judge_topology(endpoint: RedisEndpoint, slots: Reply) -> Topology:
     return Topology.CLUSTER if isinstance(slots, list) and slots else Topology.STANDALONE
 
 
-def _parse_info(info: Reply) -> dict[str, str]:
+def parse_info(info: Reply) -> dict[str, str]:
+    """The fields of a reply to INFO; none of a refusal."""
     if not isinstance(info, bytes):
         return {}  # forbidden, or unknown to a proxy: nothing depends on it
     lines = info.decode("utf-8", "replace").splitlines()

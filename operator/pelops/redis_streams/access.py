@@ -90,6 +90,8 @@ _RESET: Final = ("resetkeys", "resetchannels", "-@all", "clearselectors")
 # What a key of KEYS stands for that is not the name of one.
 _STANDS_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "source": ("stream", "retry"),
+    "target": ("stream", "retry"),
+    "further": ("retry", "offer_stream"),
     "others": ("retry", "offer_stream"),
 }
 
@@ -122,16 +124,32 @@ def scripts_of(role: Role) -> tuple[Declaration, ...]:
 
 def worker_needs(keys: NamedKeys) -> tuple[Need, ...]:
     """Every command that an SDK worker cannot do without, on each key of its group."""
+    return role_needs(Role.SDK_WORKER, keys)
+
+
+def role_needs(
+    role: Role, keys: NamedKeys, features: Collection[Feature] = frozenset()
+) -> tuple[Need, ...]:
+    """Every command that a role cannot do without, on each key of its group.
+
+    `locks` are left out: their names are those of entries.
+    """
     named = keys.by_name()
     places: dict[str, tuple[Part, ...]] = {name: (key,) for name, key in named.items()}
     places |= {name: tuple(named[one] for one in some) for name, some in _STANDS_FOR.items()}
     needs = (
         Need(run.command, key)
-        for run in runs_of(Role.SDK_WORKER)
-        if not run.is_optional and not run.features
-        for key in ([key for name in run.keys for key in places[name]] if run.keys else [None])
+        for run in runs_of(role)
+        if not run.is_optional and _is_wanted(run, features)
+        for key in (
+            [key for name in run.keys for key in places.get(name, ())] if run.keys else [None]
+        )
     )
     return tuple(dict.fromkeys(needs))
+
+
+def _is_wanted(run: DeclaredCommand, features: Collection[Feature]) -> bool:
+    return not run.features or any(Feature(one) in features for one in run.features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +220,7 @@ def _worker_permissions(keys: GroupKeys, features: Collection[Feature]) -> Itera
     used: dict[str, dict[str, None]] = {}
     words: dict[str, dict[str, None]] = {kind: {} for kind in ("any", "stream", "add", "hash")}
     for run in runs_of(Role.SDK_WORKER):
-        if run.features and not any(Feature(one) in features for one in run.features):
+        if not _is_wanted(run, features):
             continue
         places = [place for key in run.keys for place in _STANDS_FOR.get(key, (key,))]
         kind = _kind_of(run.command, places)
@@ -243,11 +261,7 @@ def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) ->
 
 
 def _words(role: Role, features: Collection[Feature]) -> Iterable[str]:
-    commands = [
-        f"+{run.command}"
-        for run in runs_of(role)
-        if not run.features or any(Feature(one) in features for one in run.features)
-    ]
+    commands = [f"+{run.command}" for run in runs_of(role) if _is_wanted(run, features)]
     scripting = ("+eval", "+evalsha") if scripts_of(role) else ()
     channels = (
         word for feature, word in _CHANNELS.items() if role == Role.OPERATOR and feature in features

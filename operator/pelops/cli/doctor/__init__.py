@@ -1,0 +1,1 @@
+"""Observation and output of `pelops doctor`."""

@@ -1,0 +1,138 @@
+"""The output of `pelops doctor`: text for people, JSON for scripts and for merging two runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from pelops.cli.console import Console
+from pelops.cli.doctor.examination import worst_of
+from pelops.cli.errors import CommandFailed
+from pelops.cli.tables import Style, Styled
+from pelops.policy.doctor.check import Category, CheckResult, Result, count
+
+PAGE: Final = "docs/runbook/doctor.md"
+API_VERSION: Final = "cli.pelops.dev/v1alpha1"
+KIND: Final = "DoctorReport"
+MOST_CHECKS: Final = 200  # that a report of another process may have
+LONGEST: Final = 4_000  # characters of a text in it
+_MARKS: Final = {
+    Result.OK: Styled("√", Style.GOOD),
+    Result.WARNING: Styled("‼", Style.WARNING),
+    Result.ERROR: Styled("\N{MULTIPLICATION SIGN}", Style.BAD),
+    Result.UNKNOWN: Styled("?", Style.FAINT),
+}
+
+
+def page_of(check: str) -> str:
+    """Return the page with the section of a check."""
+    return f"{PAGE}#{check}"
+
+
+def render_document(results: Sequence[CheckResult]) -> dict[str, Any]:
+    """Return the report as JSON has it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "result": worst_of(results).value,
+        "checks": [
+            {
+                "id": one.id,
+                "category": one.category.value,
+                "title": one.title,
+                "result": one.result.value,
+                "message": one.message,
+                "hint": one.hint,
+                "page": page_of(one.id),
+            }
+            for one in results
+        ],
+    }
+
+
+def parse_document(text: str) -> list[CheckResult]:
+    """Return the checks of a report. Raises CommandFailed if it is none."""
+    try:
+        document = json.loads(text)
+        if document["kind"] != KIND:
+            raise ValueError("another kind")
+        return [_parse_check(one) for one in document["checks"][:MOST_CHECKS]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise CommandFailed(
+            "the operator did not answer with a report: it may be of another version"
+        ) from error
+
+
+def _parse_check(one: Mapping[str, Any]) -> CheckResult:
+    texts = {name: str(one[name])[:LONGEST] for name in ("id", "title", "message", "hint")}
+    return CheckResult(**texts, category=Category(one["category"]), result=Result(one["result"]))
+
+
+def print_text(results: Sequence[CheckResult], console: Console, *, is_short: bool) -> None:
+    """Print each check under its category; with `is_short` only those that are not well."""
+    shown = [one for one in results if not (is_short and one.result is Result.OK)]
+    for category, checks in groupby(shown, key=lambda one: one.category):
+        console.line(Styled(category.value, Style.STRONG))
+        console.line("-" * len(category.value))
+        for one in _join_unanswered(checks):
+            _print_check(one, console)
+        console.line()
+    console.line(*_summarize(results))
+
+
+def _print_check(one: CheckResult, console: Console) -> None:
+    console.line(_MARKS[one.result], " ", one.message)
+    if one.hint:
+        console.line("    ", one.hint)
+    if one.result in {Result.WARNING, Result.ERROR}:
+        console.line("    ", Styled(page_of(one.id), Style.FAINT))
+
+
+def _join_unanswered(checks: Iterable[CheckResult]) -> list[CheckResult]:
+    """The checks; those without an answer for the same reason become one line."""
+    joined: dict[str, CheckResult] = {}
+    for one in checks:
+        key = one.id if one.result is not Result.UNKNOWN or one.hint else f"? {one.message}"
+        known = joined.get(key)
+        titles = one.title if known is None else f"{known.title}, {one.title}"
+        joined[key] = _with_title(one, titles)
+    return [_explain(one) for one in joined.values()]
+
+
+def _with_title(one: CheckResult, title: str) -> CheckResult:
+    return CheckResult(
+        id=one.id,
+        category=one.category,
+        title=title,
+        result=one.result,
+        message=one.message,
+        hint=one.hint,
+    )
+
+
+def _explain(one: CheckResult) -> CheckResult:
+    if one.result is not Result.UNKNOWN:
+        return one
+    return CheckResult(
+        id=one.id,
+        category=one.category,
+        title=one.title,
+        result=one.result,
+        message=f"not checked: {one.title}: {one.message}",
+        hint=one.hint,
+    )
+
+
+def _summarize(results: Sequence[CheckResult]) -> tuple[str | Styled, ...]:
+    counts = {result: sum(one.result is result for one in results) for result in Result}
+    words = [
+        count(counts[Result.ERROR], "error"),
+        count(counts[Result.WARNING], "warning"),
+        f"{counts[Result.OK]} well",
+    ]
+    if counts[Result.UNKNOWN]:
+        words.append(f"{counts[Result.UNKNOWN]} not checked")
+    mark = _MARKS[worst_of(results)]
+    return mark, " ", ", ".join(words)

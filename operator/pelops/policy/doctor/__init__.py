@@ -1,0 +1,1 @@
+"""Checks of `pelops doctor`: verdicts over what was observed."""

@@ -1,0 +1,1 @@
+"""Observation of Redis for `pelops doctor`. Reads only."""

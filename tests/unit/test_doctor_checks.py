@@ -1,0 +1,695 @@
+"""Verdicts of `pelops doctor` over planted facts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from pelops.cli.console import Console
+from pelops.cli.doctor.cluster import find_refused, read_documents
+from pelops.cli.doctor.cluster_observation import (
+    _image_version,
+    _owners_of,
+    _served_namespaces,
+    list_fields,
+)
+from pelops.cli.doctor.examination import (
+    explain_unexamined,
+    merge_results,
+    subject_of_names,
+    worst_of,
+)
+from pelops.cli.doctor.report import parse_document, print_text, render_document
+from pelops.cli.errors import CommandFailed
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.domain.state import OwnerRecord, OwnershipRecord
+from pelops.domain.stream_observation import (
+    ConsumerObservation,
+    GroupObservation,
+    StreamObservation,
+)
+from pelops.domain.workload import PodObservation
+from pelops.errors import KubernetesError
+from pelops.policy.doctor.check import (
+    Category,
+    Check,
+    CheckResult,
+    Result,
+    Unanswered,
+    Verdict,
+    run_checks,
+)
+from pelops.policy.doctor.cluster_checks import INSTALLATION_CHECKS, TARGET_CHECKS
+from pelops.policy.doctor.facts import (
+    AccessRight,
+    Autoscaler,
+    ClockFacts,
+    DeniedCommand,
+    GroupFacts,
+    Installation,
+    InstallationFacts,
+    NodeClock,
+    RedisNodeFacts,
+    ResourceFacts,
+    ServedKind,
+    ServerFacts,
+    ServerKindFacts,
+    TargetFacts,
+    WorkerFacts,
+)
+from pelops.policy.doctor.group_checks import CLOCK_CHECKS, GROUP_CHECKS, WORKER_CHECKS
+from pelops.policy.doctor.rights import OPERATOR_RIGHTS
+from pelops.policy.doctor.server_checks import SERVER_CHECKS
+from tests.control_plane.rights import BASE, NAMESPACE_ROLE
+from tests.operators import ROOT
+
+NOW = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)
+KEYS = derive_keys("orders", "workers")
+INFO = {
+    "loading": "0",
+    "role": "master",
+    "maxmemory_policy": "noeviction",
+    "used_memory": "1048576",
+    "maxmemory": "0",
+    "aof_enabled": "1",
+    "aof_last_write_status": "ok",
+    "rdb_last_bgsave_status": "ok",
+    "connected_slaves": "0",
+    "connected_clients": "10",
+    "maxclients": "10000",
+}
+CONFIG = {
+    "save": "",
+    "min-replicas-to-write": "0",
+    "client-output-buffer-limit": "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 0 60",
+}
+KIND = ServerKindFacts(flavour="redis", version=(8, 6, 1), topology="standalone")
+RESOURCE = ResourceFacts(
+    namespace="shop",
+    name="orders",
+    uid="uid-1",
+    strategy="Requeue",
+    scaling_mode="Auto",
+    target="Deployment orders-workers",
+)
+GROUP = GroupObservation(
+    last_delivered_id=EntryId(1, 0),
+    pending=0,
+    lag=0,
+    consumers=1,
+    entries_read=1,
+    lowest_pending=None,
+)
+STREAM = StreamObservation(
+    server_time=NOW,
+    exists=True,
+    length=1,
+    last_generated_id=EntryId(1, 0),
+    first_id=EntryId(1, 0),
+    entries_added=1,
+    groups=1,
+    group=GROUP,
+    dead_letters=0,
+    dead_letter_exists=True,
+    ledger_exists=True,
+    ownership=None,
+)
+
+
+def server(
+    info: Mapping[str, str] | None = None, config: Mapping[str, str] | None = None, **other: Any
+) -> ServerFacts:
+    node = RedisNodeFacts(
+        address="redis:6379", info=INFO | dict(info or {}), config=CONFIG | dict(config or {})
+    )
+    facts: dict[str, Any] = {"kind": KIND, "nodes": (node,), "denied": ()}
+    return ServerFacts(**facts | other)
+
+
+def group(**other: Any) -> GroupFacts:
+    facts: dict[str, Any] = {
+        "keys": KEYS,
+        "topology": "standalone",
+        "types": {KEYS.stream: "stream", KEYS.state: "hash"},
+        "stream": STREAM,
+        "groups": ("workers",),
+        "resource": RESOURCE,
+    }
+    return GroupFacts(**facts | other)
+
+
+def clocks(**other: Any) -> ClockFacts:
+    facts: dict[str, Any] = {
+        "reader": "the operator",
+        "ahead": timedelta(0),
+        "uncertainty": timedelta(milliseconds=1),
+        "nodes": (NodeClock(node="worker-1", ahead=timedelta(seconds=-9)),),
+        "allowed": timedelta(seconds=2),
+    }
+    return ClockFacts(**facts | other)
+
+
+def workers(*names: str, idle: timedelta = timedelta(0), pending: int = 0) -> WorkerFacts:
+    pod = PodObservation(
+        name="web-abcde", uid="1", node="n", phase="Running", is_ready=True, is_deleting=False
+    )
+    return WorkerFacts(
+        consumers=tuple(
+            ConsumerObservation(name=name, pending=pending, idle=idle) for name in names
+        ),
+        pods=(pod,),
+        others=frozenset({"laptop-1"}),
+        has_workload=True,
+    )
+
+
+def target(**other: Any) -> TargetFacts:
+    facts: dict[str, Any] = {
+        "resource": RESOURCE,
+        "exists": True,
+        "autoscalers": (),
+        "replicas_owners": (),
+    }
+    return TargetFacts(**facts | other)
+
+
+def installation(**other: Any) -> InstallationFacts:
+    facts: dict[str, Any] = {
+        "kubernetes": (1, 36),
+        "kinds": (ServedKind(kind="StreamConsumerGroup", is_served=True, missing=()),),
+        "installations": (
+            Installation(
+                namespace="pelops-system", replicas=2, version="0.1.0", serves=frozenset()
+            ),
+        ),
+        "version": "0.1.0",
+        "subject": "the operator",
+        "scope": "all namespaces",
+        "refused": (),
+    }
+    return InstallationFacts(**facts | other)
+
+
+def judge(facts: Any) -> dict[str, CheckResult]:
+    """The checks of the category of these facts, by their IDs."""
+    categories: dict[type, tuple[Category, Any]] = {
+        ServerFacts: (Category.REDIS, SERVER_CHECKS),
+        GroupFacts: (Category.GROUP, GROUP_CHECKS),
+        ClockFacts: (Category.CLOCKS, CLOCK_CHECKS),
+        WorkerFacts: (Category.WORKERS, WORKER_CHECKS),
+        TargetFacts: (Category.TARGET, TARGET_CHECKS),
+        InstallationFacts: (Category.INSTALLATION, INSTALLATION_CHECKS),
+    }
+    category, checks = categories[type(facts)]
+    return {one.id: one for one in run_checks(category, checks, facts)}
+
+
+@pytest.mark.parametrize(
+    "facts", [server(), group(), clocks(), workers("web-abcde"), target(), installation()]
+)
+def test_healthy_facts_have_no_fault(facts: Any) -> None:
+    found = judge(facts)
+    assert {one.result for one in found.values()} == {Result.OK}, found
+
+
+def held_by(uid: str, name: str, until: datetime) -> StreamObservation:
+    owner = OwnerRecord(uid=uid, cluster="", namespace="shop", name=name, created=NOW)
+    return replace(STREAM, ownership=OwnershipRecord(owner=owner, owned_until=until))
+
+
+OTHER = Installation(namespace="other", replicas=1, version="0.1.0", serves=frozenset())
+NODE = RedisNodeFacts(address="a:1", info=INFO, config=Unanswered("CONFIG GET is refused"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "result", "words"),
+    [
+        (server(kind=Unanswered("connection refused")), "connection", "error", "refused"),
+        (server(kind=replace(KIND, version=(6, 2, 1))), "version", "error", "7.0.0 or later"),
+        (server(kind=replace(KIND, version=None)), "version", "unknown", "INFO"),
+        (server({"loading": "1"}), "writes", "error", "loads"),
+        (server({"role": "slave"}), "writes", "error", "read-only replica"),
+        (
+            server(denied=(DeniedCommand(command="xadd", key="a"),)),
+            "acl",
+            "error",
+            "forbids 1 command: xadd on a",
+        ),
+        (
+            server(denied=tuple(DeniedCommand(command="xadd", key=key) for key in "abc")),
+            "acl",
+            "error",
+            "xadd on a and 2 more keys",
+        ),
+        (server({"maxmemory_policy": "allkeys-lru"}), "eviction", "warning", "allkeys-lru"),
+        (server({"maxmemory_policy": "\x1b[31m"}), "eviction", "unknown", "INFO does not show"),
+        (server({"maxmemory": "1200000"}), "memory", "warning", "87 %"),
+        (server({"maxmemory": "1048576"}), "memory", "error", "100 %"),
+        (server({"aof_last_write_status": "err"}), "persistence", "error", "to disk failed"),
+        (server({"aof_enabled": "0"}), "persistence", "warning", "loses every stream"),
+        (
+            server({"aof_enabled": "0"}, {"save": "60 1"}),
+            "persistence",
+            "warning",
+            "since the last save point",
+        ),
+        (
+            server(nodes=(replace(NODE, info=INFO | {"aof_enabled": "0"}),)),
+            "persistence",
+            "unknown",
+            "CONFIG GET is refused",
+        ),
+        (server({"connected_slaves": "2"}), "replication", "warning", "2 replicas"),
+        (
+            server({"min_slaves_good_slaves": "0"}),
+            "replication",
+            "error",
+            "no replica is good",
+        ),
+        (
+            server({"min_slaves_good_slaves": "1"}, {"min-replicas-to-write": "2"}),
+            "replication",
+            "error",
+            "min-replicas-to-write is 2",
+        ),
+        (server({"connected_clients": "9500"}), "clients", "warning", "9500 of 10000"),
+        (
+            server(config={"client-output-buffer-limit": "normal 1048576 0 0"}),
+            "output-buffers",
+            "warning",
+            "1.0 MiB",
+        ),
+        (server(nodes=(NODE,)), "output-buffers", "unknown", "CONFIG GET is refused"),
+        (
+            server(
+                nodes=(NODE, replace(NODE, address="b:2", info=INFO | {"role": "slave"})),
+            ),
+            "writes",
+            "error",
+            "b:2: is a read-only replica",
+        ),
+        (group(types={KEYS.ledger: "string"}), "key-types", "error", "ledger is a string"),
+        (
+            group(topology="cluster", keys=derive_keys("orders", "workers", dead_letter="other")),
+            "slots",
+            "error",
+            "Redis Cluster cannot write both",
+        ),
+        (
+            group(keys=derive_keys("orders", "workers", dead_letter="other")),
+            "slots",
+            "warning",
+            "fails on a Redis Cluster",
+        ),
+        (group(stream=replace(STREAM, exists=False)), "group", "warning", "does not exist"),
+        (group(stream=replace(STREAM, group=None)), "group", "warning", "group workers"),
+        (
+            group(stream=replace(STREAM, group=replace(GROUP, last_delivered_id=EntryId(9, 0)))),
+            "group",
+            "error",
+            "ahead of the stream",
+        ),
+        (group(groups=("workers", "b")), "other-groups", "error", "'b'"),
+        (group(groups=("workers", "b"), resource=None), "other-groups", "warning", "'b'"),
+        (
+            group(groups=("workers", "b"), resource=replace(RESOURCE, strategy="RetryStream")),
+            "other-groups",
+            "ok",
+            "RetryStream",
+        ),
+        (
+            group(stream=held_by("uid-2", "theirs", NOW + timedelta(minutes=1))),
+            "manager",
+            "error",
+            "'shop/theirs'",
+        ),
+        (
+            group(stream=held_by("uid-2", "theirs", NOW - timedelta(minutes=1))),
+            "manager",
+            "ok",
+            "no other",
+        ),
+        (
+            group(stream=held_by("uid-2", "orders", NOW + timedelta(minutes=1))),
+            "manager",
+            "error",
+            "of another cluster",
+        ),
+        (clocks(ahead=timedelta(seconds=6.4)), "clock", "warning", "6.4 s behind that of Redis"),
+        (
+            clocks(ahead=timedelta(seconds=-6), uncertainty=timedelta(seconds=1)),
+            "clock",
+            "warning",
+            "5.0 s ahead of that of Redis",
+        ),
+        (
+            clocks(ahead=timedelta(seconds=3), uncertainty=timedelta(seconds=2)),
+            "clock",
+            "ok",
+            "agrees",
+        ),
+        (
+            clocks(nodes=(NodeClock(node="n-1", ahead=timedelta(seconds=6)),)),
+            "node-clocks",
+            "error",
+            "node n-1 (6.0 s)",
+        ),
+        (
+            clocks(nodes=(NodeClock(node="n-1", ahead=timedelta(seconds=-60)),)),
+            "node-clocks",
+            "warning",
+            "node n-1 (60.0 s)",
+        ),
+        (workers("web-abcde", "laptop"), "consumer-names", "warning", "1 of 2 consumers"),
+        (workers("laptop-1"), "consumer-names", "warning", "'laptop-1'"),
+        (
+            workers("former", idle=timedelta(hours=1), pending=3),
+            "consumer-names",
+            "warning",
+            "3 pending entries",
+        ),
+        (workers("former", idle=timedelta(hours=1)), "consumer-names", "ok", "0 consumers"),
+        (target(exists=False), "target", "error", "does not exist"),
+        (
+            target(autoscalers=(Autoscaler(kind="ScaledObject", name="s"),)),
+            "autoscalers",
+            "error",
+            "ScaledObject s",
+        ),
+        (
+            target(
+                autoscalers=(Autoscaler(kind="ScaledObject", name="s"),),
+                resource=replace(RESOURCE, scaling_mode="Disabled"),
+            ),
+            "autoscalers",
+            "ok",
+            "Disabled",
+        ),
+        (target(replicas_owners=("argocd",)), "replicas-owner", "warning", "argocd"),
+        (installation(kubernetes=(1, 29)), "kubernetes", "error", "1.29 is too old"),
+        (
+            installation(kinds=(ServedKind(kind="StreamAudit", is_served=False, missing=()),)),
+            "crds",
+            "error",
+            "does not serve StreamAudit",
+        ),
+        (
+            installation(kinds=(ServedKind(kind="K", is_served=True, missing=("spec.a",)),)),
+            "crds",
+            "error",
+            "older than this program",
+        ),
+        (
+            installation(
+                kinds=(ServedKind(kind="K", is_served=True, missing=(), unknown=("spec.b",)),)
+            ),
+            "crds",
+            "warning",
+            "newer than this program",
+        ),
+        (installation(installations=()), "operators", "error", "no replica"),
+        (
+            installation(installations=(OTHER, replace(OTHER, namespace="x"))),
+            "operators",
+            "error",
+            "serve the same resources",
+        ),
+        (
+            installation(installations=(OTHER, replace(OTHER, namespace="x", serves=None))),
+            "operators",
+            "warning",
+            "is not known",
+        ),
+        (
+            installation(
+                installations=(
+                    replace(OTHER, serves=frozenset("a")),
+                    replace(OTHER, namespace="x", serves=frozenset("b")),
+                )
+            ),
+            "operators",
+            "ok",
+            "namespace x",
+        ),
+        (
+            installation(installations=(replace(OTHER, version="0.2.0"),)),
+            "operator-version",
+            "warning",
+            "0.2.0",
+        ),
+        (
+            installation(refused=(AccessRight(group="", resource="pods", verb="list"),)),
+            "rights",
+            "error",
+            "may not list pods in all namespaces",
+        ),
+        (
+            installation(
+                refused=(AccessRight(group="", resource="nodes", verb="get", is_needed=False),)
+            ),
+            "rights",
+            "ok",
+            "not: get nodes",
+        ),
+        (installation(installations=(OTHER,), is_before=True), "operators", "warning", "already"),
+    ],
+)
+def test_a_planted_fact_is_found(facts: Any, check: str, result: str, words: str) -> None:
+    found = judge(facts)[check]
+    assert found.result == result, found.message
+    assert words in found.message
+    # The fault is found by its own check alone.
+    others = [one for one in judge(facts).values() if one.id != check]
+    assert all(one.result is not Result.ERROR for one in others)
+    assert (found.result in {Result.OK, Result.UNKNOWN}) or found.hint
+
+
+def test_a_fact_that_is_missing_hides_no_other_check() -> None:
+    found = judge(group(stream=Unanswered("a reason"), groups=("workers", "b")))
+    assert found["group"].result is Result.UNKNOWN
+    assert found["group"].message == "a reason"
+    assert found["other-groups"].result is Result.ERROR
+
+
+def test_a_check_that_fails_hides_no_other_check() -> None:
+    def fail(facts: None) -> Verdict:
+        raise KeyError("a fault")
+
+    fine: Check[None] = Check("fine", "fine", lambda _: Verdict(Result.OK, "fine"))
+    found = run_checks(Category.REDIS, [Check("broken", "broken", fail), fine], None)
+    assert [one.result for one in found] == [Result.UNKNOWN, Result.OK]
+    assert "a fault" not in found[0].message
+
+
+def test_checks_have_distinct_ids_and_sections_in_the_runbook() -> None:
+    checks: list[Check[Any]] = [
+        *SERVER_CHECKS,
+        *GROUP_CHECKS,
+        *CLOCK_CHECKS,
+        *WORKER_CHECKS,
+        *TARGET_CHECKS,
+        *INSTALLATION_CHECKS,
+    ]
+    ids = [one.id for one in checks]
+    assert len(set(ids)) == len(ids)
+    page = (ROOT / "docs/runbook/doctor.md").read_text()
+    sections = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
+    assert sections == ids
+
+
+def test_the_rights_are_those_of_the_manifests() -> None:
+    reviewed = {(one.group, one.resource, one.verb) for one in OPERATOR_RIGHTS}
+    granted = _granted((BASE / "cluster_role.yaml").read_text(), "ClusterRole")
+    assert reviewed == granted
+    optional = {(one.group, one.resource, one.verb) for one in OPERATOR_RIGHTS if not one.is_needed}
+    of_a_namespace = _granted(NAMESPACE_ROLE.read_text(), "Role")
+    assert reviewed - of_a_namespace <= optional
+
+
+def _granted(text: str, kind: str) -> set[tuple[str, str, str]]:
+    return {
+        (api_group, resource, verb)
+        for manifest in yaml.safe_load_all(text)
+        if manifest["kind"] == kind
+        for rule in manifest["rules"]
+        for api_group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def managed(manager: str, operation: str, replicas: int, **entry: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
+    one = {"manager": manager, "operation": operation, "fieldsV1": fields, **entry}
+    return {"metadata": {"managedFields": [one]}, "spec": {"replicas": replicas}}
+
+
+@pytest.mark.parametrize(
+    ("found", "owners"),
+    [
+        (managed("argocd-controller", "Apply", 1), ("argocd-controller",)),
+        (managed("kubectl-edit", "Update", 4), ("kubectl-edit",)),
+        (managed("kubectl-create", "Update", 1), ()),
+        (managed("pelops", "Apply", 4), ()),
+        (managed("kube-controller-manager", "Update", 4, subresource="scale"), ()),
+        (
+            {
+                "metadata": {
+                    "annotations": {
+                        "kubectl.kubernetes.io/last-applied-configuration": json.dumps(
+                            {"spec": {"replicas": 2}}
+                        )
+                    }
+                }
+            },
+            ("kubectl apply",),
+        ),
+        (
+            {
+                "metadata": {
+                    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "["}
+                }
+            },
+            (),
+        ),
+    ],
+)
+def test_who_sets_replicas_is_read_from_the_workload(
+    found: dict[str, Any], owners: tuple[str, ...]
+) -> None:
+    assert _owners_of(found) == owners
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("registry:5000/pelops-operator:0.1.0", "0.1.0"),
+        ("pelops-operator:v1.2.3-rc.1@sha256:00", "1.2.3-rc.1"),
+        ("registry:5000/pelops-operator", None),
+        ("pelops-operator:latest", None),
+    ],
+)
+def test_the_version_of_an_operator_is_the_tag_of_its_image(
+    image: str, version: str | None
+) -> None:
+    assert _image_version(image) == version
+
+
+def test_the_served_namespaces_are_read_from_the_environment() -> None:
+    named = {"env": [{"name": "PELOPS_NAMESPACE", "value": "a,b c"}]}
+    assert _served_namespaces(named) == frozenset({"a", "b", "c"})
+    assert _served_namespaces({"name": "operator"}) == frozenset()
+    referred = {"env": [{"name": "PELOPS_NAMESPACE", "valueFrom": {}}]}
+    assert _served_namespaces(referred) is None
+
+
+def test_fields_of_a_schema_are_listed_with_their_values() -> None:
+    schema: dict[str, Any] = {
+        "properties": {
+            "metadata": {"properties": {"name": {}}},
+            "spec": {
+                "properties": {
+                    "mode": {"enum": ["Auto"]},
+                    "list": {"items": {"properties": {"x": {}}}},
+                }
+            },
+        }
+    }
+    fields = ["spec", "spec.mode", "spec.mode=Auto", "spec.list", "spec.list[].x"]
+    assert list(list_fields(schema)) == fields
+
+
+def test_documents_of_kubectl_are_read_one_after_the_other() -> None:
+    text = '{"a": 1}\n{"kind": "List", "items": [{"b": 2}]}\n'
+    assert read_documents(text) == [{"a": 1}, {"b": 2}]
+    with pytest.raises(KubernetesError):
+        read_documents("Error")
+
+
+def test_a_right_whose_review_is_not_answered_is_no_right() -> None:
+    right = AccessRight(group="", resource="pods", verb="list")
+    assert find_refused([right], [{"status": {"allowed": True}}]) == []
+    assert find_refused([right], [{}]) == [right]
+    with pytest.raises(KubernetesError):
+        find_refused([right], [])
+
+
+def result(name: str, of: Result, *, message: str = "m", hint: str = "") -> CheckResult:
+    return CheckResult(
+        id=name, category=Category.REDIS, title=name, result=of, message=message, hint=hint
+    )
+
+
+def test_the_checks_of_the_cluster_need_no_package() -> None:
+    program = (
+        "import sys, pelops.cli.commands.doctor, pelops.cli.doctor.examination\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "operator")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"redis", "hiredis", "kubernetes", "pydantic", "aiohttp", "yaml", "prometheus_client"}
+    assert not heavy & set(done.stdout.split())
+
+
+def test_two_runs_are_merged_and_an_answer_wins() -> None:
+    first = [result("a", Result.UNKNOWN), result("b", Result.ERROR)]
+    second = [result("a", Result.OK), result("b", Result.OK), result("c", Result.OK)]
+    merged = {one.id: one.result for one in merge_results(first, second)}
+    assert merged == {"a": Result.OK, "b": Result.ERROR, "c": Result.OK}
+
+
+def test_what_could_not_be_checked_is_no_fault() -> None:
+    assert worst_of([result("a", Result.UNKNOWN)]) is Result.OK
+    assert worst_of([result("a", Result.WARNING), result("b", Result.ERROR)]) is Result.ERROR
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    found = explain_unexamined("a reason", subject_of_names("orders", "workers"))
+    assert parse_document(json.dumps(render_document(found))) == found
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"kind": "Pod"}', '{"kind": "DoctorReport"}'])
+def test_an_answer_that_is_no_report_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(CommandFailed, match="did not answer with a report"):
+        parse_document(text)
+
+
+def test_the_text_joins_what_has_no_answer_for_one_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [
+        result("a", Result.OK, message="well"),
+        result("b", Result.UNKNOWN, message="no answer"),
+        result("c", Result.UNKNOWN, message="no answer"),
+        result("d", Result.ERROR, message="broken \x1b[2J", hint="mend it"),
+    ]
+    print_text(found, Console(), is_short=False)
+    text = capsys.readouterr().out
+    assert text.splitlines() == [
+        "redis",
+        "-----",
+        "√ well",
+        "? not checked: b, c: no answer",
+        "\N{MULTIPLICATION SIGN} broken \\x1b[2J",
+        "    mend it",
+        "    docs/runbook/doctor.md#d",
+        "",
+        "\N{MULTIPLICATION SIGN} 1 error, 0 warnings, 1 well, 2 not checked",
+    ]
+    print_text(found, Console(), is_short=True)
+    assert "well\n" not in capsys.readouterr().out.replace("1 well", "")
