@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.error import HTTPError
@@ -120,7 +121,7 @@ def test_no_spec_breaks_the_operator(
                 raise TimeoutError(f"{error}\n{process.tail(40)}") from error
             empty(plane)
             assert process.is_alive(), process.tail(60)
-            assert is_ready(port), process.tail(60)
+            wait_until(partial(is_ready, port), timeout_s=60, what="the operator to be ready")
             mistakes = find_mistakes(metrics(port), process.log.read_text())
             assert not mistakes, mistakes
     print(f"another resource was ready after {slowest_s:.1f} s at most")
