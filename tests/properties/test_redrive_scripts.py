@@ -1,8 +1,8 @@
 """Redrives on real servers: whoever reads, moves, dies or comes too late, each letter moves once.
 
 Two replicas move the letters of one redrive, each by pages that may be old by then. They die
-between any two calls, letters vanish and are added meanwhile, copies fail again, and rates and limits stop
-a call half way.
+between any two calls, letters vanish and are added meanwhile, copies fail again, and limits stop a
+call half way.
 """
 
 from __future__ import annotations
