@@ -42,7 +42,7 @@ REDRIVE = a_redrive()
 
 async def test_a_letter_goes_back_with_its_own_pairs_and_its_root(server: Server) -> None:
     await provision(server, KEYS)
-    own = ["order", "4711", "order", b"\xff\x00", "_retry_count", "of the user"]
+    own: list[str | bytes] = ["order", "4711", "order", b"\xff\x00", "_retry_count", "of the user"]
     letter = await add_letter(server, KEYS, own, "5-0", error="PaymentTimeout")
     result = await move_all(server, REDRIVE)
     ((copy, flat),) = await entries_of(server, KEYS.stream)

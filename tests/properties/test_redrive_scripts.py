@@ -7,6 +7,7 @@ call half way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -148,7 +149,7 @@ def _run(scene: Scene, steps: list[tuple[str, Any, Any]]) -> RedriveProgress:
     replicas = [Replica(scene), Replica(scene)]
     scene.wait(start_redrive(scene.server, scene.context))
     for what, which, argument in steps:
-        acts = {
+        acts: dict[str, Callable[[], object]] = {
             "read": lambda who=which, most=argument: replicas[who].read(most),
             "move": lambda who=which, limit=argument: replicas[who].move(limit=limit),
             "die": lambda who=which: replicas[who].die(),
