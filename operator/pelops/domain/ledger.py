@@ -47,6 +47,9 @@ class LedgerKind(StrEnum):
     PENDING_DROPPED = "pending-dropped"
     POSITION_CHANGED = "position-changed"
     CHECKPOINT = "bookmark"
+    REDRIVEN = "redriven"  # dead letters moved back; new ID: the copy's
+    DISCARDED = "discarded"  # dead letters set aside; new ID: in the stream of these
+    RESTORED = "restored"  # discarded letters moved back; new ID: the dead letter's
 
 
 # What a worker may say in the ledger of the workers, in the same format: what became of entries
@@ -60,6 +63,8 @@ _OWNER: Final = ("uid", "cluster", "namespace", "name")
 # Then a pair for each entry. `target` is the stream that has the new IDs; a requeue without it was
 # into the same stream.
 _ACT: Final = ("stream", "consumer", "reason", "trigger", "actor", "target")
+# Then a pair for each letter. `stream` is the one that it was taken from.
+_MOVED_LETTERS: Final = ("stream", "target", "redrive", "requested_by", "actor")
 # What each kind says beside itself, in this order. A field may be missing, or be an empty text.
 EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     # `position` is the last-delivered-id with which it begins, `why` a CreationReason, `repeats`
@@ -94,6 +99,9 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
         # What was removed after it, up to `last_delivered`, was delivered before.
         "watched_from",
     ),
+    LedgerKind.REDRIVEN: _MOVED_LETTERS,
+    LedgerKind.DISCARDED: _MOVED_LETTERS,
+    LedgerKind.RESTORED: _MOVED_LETTERS,
 }
 # Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.
 ENTRY_WORDS: Final = ("new_id", "root_id", "retry_count", "deliveries", "idle_ms")
