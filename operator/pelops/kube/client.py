@@ -71,6 +71,7 @@ STREAM_AUDIT = Kind(group=GROUP, version="v1alpha1", kind="StreamAudit", plural=
 STREAM_REDRIVE = Kind(
     group=GROUP, version="v1alpha1", kind="StreamRedrive", plural="streamredrives"
 )
+CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 CRON_JOB = Kind(group="batch", version="v1", kind="CronJob", plural="cronjobs")
 DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")

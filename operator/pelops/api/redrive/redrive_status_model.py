@@ -40,7 +40,8 @@ class StreamRedriveStatus(ApiModel):
     selected: Count | None = Field(
         default=None,
         description=(
-            "Number of dead letters that the selection matches, among those that were read so far."
+            "Number of dead letters that the selection matches, at most maxEntries. They are "
+            "counted when the redrive starts."
         ),
     )
     moved: Count | None = Field(
@@ -55,21 +56,17 @@ class StreamRedriveStatus(ApiModel):
     )
     failed_again: Count | None = Field(
         default=None,
-        description="Number of moved entries that are dead letters again.",
+        description="Number of moved entries that are dead letters again. Action Redrive only.",
     )
     acknowledged: Count | None = Field(
         default=None,
         description=(
             "Number of moved entries that workers acknowledged: moved, not failed again, and no "
-            "longer unprocessed."
+            "longer unprocessed. Action Redrive only."
         ),
     )
     remaining: Count | None = Field(
-        default=None,
-        description=(
-            "Number of dead letters up to untilId that were not read yet, and of which the "
-            "selection may match some."
-        ),
+        default=None, description="Number of selected dead letters that are yet to be moved."
     )
     until_id: EntryIdText | None = Field(
         default=None,

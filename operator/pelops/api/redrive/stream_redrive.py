@@ -173,7 +173,7 @@ class SelectionSpec(ApiModel):
         default=None,
         description=(
             "Redrive plan of the audit pipeline in a ConfigMap; the letter must have the action "
-            "redrive in it, or discard if spec.action is Discard. Default: no plan."
+            "redrive in it. Default: no plan."
         ),
     )
     max_returned: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
@@ -194,7 +194,7 @@ class TrialSpec(ApiModel):
     wait_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=60,
         description=(
-            "Longest wait for the result of the trial, in seconds. The rest follows as soon as no "
+            "Longest wait for the result of the trial, in seconds. The rest follows when no "
             "entry of the trial is unprocessed, or after this time, if at most "
             "stopOnFailedAgainPercent of the entries failed again. Default: 60 s."
         ),
@@ -320,8 +320,8 @@ class StreamRedriveSpec(ApiModel):
     approval: Approval = Field(
         default=Approval.NOT_REQUIRED,
         description=(
-            "Approval that the redrive needs. With Required it starts once spec.approved is true. "
-            "Default: NotRequired."
+            "Approval that the redrive needs. With Required it starts once spec.approved is true, "
+            "except for a dry run. Default: NotRequired."
         ),
     )
     approved: bool = Field(
@@ -348,8 +348,13 @@ class StreamRedriveSpec(ApiModel):
 
     @property
     def needs_approval(self) -> bool:
-        """Whether it must be approved, and is not."""
-        return self.approval is Approval.REQUIRED and not self.approved
+        """Whether it must be approved, and is not. A dry run needs no approval."""
+        return self.asks_approval and not self.approved
+
+    @property
+    def asks_approval(self) -> bool:
+        """Whether it moves something that another person approves first."""
+        return self.approval is Approval.REQUIRED and not self.is_dry_run
 
 
 class StreamRedrive(ApiModel):
