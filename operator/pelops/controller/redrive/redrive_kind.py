@@ -124,6 +124,7 @@ class ObservedRedrive:
     facts: RedriveFacts
     memory: RedriveMemory
     group: StreamConsumerGroup | None = None
+    works: bool = True  # this replica works on it, and knows best how far it is
 
     def with_problem(self, error: PelopsError) -> ObservedRedrive:
         """The same, with the failure of a part of the work."""
@@ -221,6 +222,9 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
     async def observe(self, one: RedrivePass) -> ObservedRedrive:
         redrive, memory = one.resource, one.memory
         memory.begin(redrive.metadata.uid)
+        works = one.rank == 0 or self._is_left_alone(one)
+        if not works:
+            memory.run = None
         run = memory.run
         facts = RedriveFacts(
             redrive=redrive,
@@ -229,28 +233,27 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             verdict=memory.verdict or (run.verdict if run else None),
         )
         if find_ending(redrive) is not None or facts.verdict is not None:
-            return ObservedRedrive(facts=facts, memory=memory, group=self._parse_group(redrive)[0])
+            group, _ = self._parse_group(redrive)
+            return ObservedRedrive(facts=facts, memory=memory, group=group, works=works)
         group, problem = self._parse_group(redrive)
         facts = replace(
             facts,
             waits_for=self._index.find_first(redrive) or memory.waits_for,
             problem=problem or memory.problem or (run.problem if run else None),
         )
-        return ObservedRedrive(facts=facts, memory=memory, group=group)
+        return ObservedRedrive(facts=facts, memory=memory, group=group, works=works)
 
     def next_action(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
         redrive, memory, group = one.resource, one.memory, observation.group
         if find_ending(redrive) is not None:
             return self._clean_up(observation, one) or self._expire(redrive, one.name)
-        if observation.facts.verdict is not None:
-            return None  # the status says so first
+        if observation.facts.verdict is not None or not observation.works:
+            return None  # the status shows an end first
         spec = redrive.spec
         if spec.suspend or spec.needs_approval or self._index.find_first(redrive) is not None:
             return self._pause(memory)
         if group is None or self._group_problem(redrive, group) is not None:
             return self._pause(memory)
-        if one.rank and not self._is_left_alone(one):
-            return None
         if not memory.is_reported:
             memory.is_reported = True
             self.queue.add(one.name, delay_s=max(0.0, memory.next_at - self._clock()))
@@ -272,7 +275,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         self, observation: ObservedRedrive, one: RedrivePass, now: datetime
     ) -> StatusDecision:
         facts = observation.facts
-        if one.rank and not self._knows_better(observation, one):
+        if not observation.works and find_ending(facts.redrive) is None:
             return StatusDecision(status=one.previous.status, conditions=())
         conditions = decide_redrive_conditions(facts)
         return StatusDecision(
@@ -339,9 +342,8 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             memory.is_reported = False
             memory.next_at = self._clock() + run.wait_s
 
-        return PlannedAction(
-            part=WORK, what=f"work on {redrive.spec.action}", do=write, is_routine=True
-        )
+        what = f"do a part of the {redrive.spec.action}"
+        return PlannedAction(part=WORK, what=what, do=write, is_routine=True)
 
     async def _begin(
         self, redrive: StreamRedrive, group: StreamConsumerGroup, memory: RedriveMemory
@@ -445,11 +447,6 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
     def _is_left_alone(self, one: RedrivePass) -> bool:
         """Whether the replica that should work on it does not."""
         return one.memory.unchanged_s(_marker(one.resource), self._clock()) >= TAKE_OVER_S
-
-    def _knows_better(self, observation: ObservedRedrive, one: RedrivePass) -> bool:
-        """Whether a replica of lower rank has worked on it, or all see the same."""
-        has_worked = one.memory.run is not None or one.memory.verdict is not None
-        return has_worked or find_ending(one.resource) is not None
 
     def _parse_group(
         self, redrive: StreamRedrive

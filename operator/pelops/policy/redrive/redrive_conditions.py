@@ -140,8 +140,8 @@ def report_duplicates(error: str) -> Finding:
     return Finding(
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
-            f"{error}. Nothing was moved. Set spec.recovery.strategy: RetryStream in the group, let "
-            "its workers read that stream as well, and create a StreamRedrive with "
+            f"{error}. Nothing was moved. Set spec.recovery.strategy: RetryStream in the group, "
+            "let its workers read that stream as well, and create a StreamRedrive with "
             "spec.destination: RetryStream; or delete the groups that are not used any more"
         ),
         is_terminal=True,
@@ -205,8 +205,8 @@ def _report_phase(facts: RedriveFacts) -> Finding:
         return Finding(
             reason=Reason.TRIAL_RUNNING,
             message=(
-                f"The trial of {spec.trial.entries} entries is moved. The rest follows when none is "
-                f"unprocessed, or after {spec.trial.wait_seconds} s, unless more than "
+                f"The trial of {spec.trial.entries} entries is moved. The rest follows when none "
+                f"is unprocessed, or after {spec.trial.wait_seconds} s, unless more than "
                 f"{spec.stop_on_failed_again_percent}% failed again"
             ),
         )
