@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redrive.stream_redrive import (
     PlanRef,
@@ -71,11 +70,17 @@ from pelops.kube.client import (
 )
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import REDRIVES_SERVED, forget_redrive
-from pelops.policy.redrive.redrive_conditions import decide_redrive_conditions, report_duplicates
+from pelops.policy.redrive.redrive_conditions import (
+    decide_redrive_conditions,
+    find_group_problem,
+    report_duplicates,
+    report_group_invalid,
+    report_group_missing,
+)
 from pelops.policy.redrive.redrive_facts import RedriveFacts, Verdict, find_ending
 from pelops.policy.redrive.selection import Selection, compile_pattern, read_planned
 from pelops.policy.status.diagnosis import diagnose
-from pelops.policy.status.reasons import ConditionType, Reason
+from pelops.policy.status.reasons import ConditionType
 from pelops.redis_streams.redrive.moves import RedriveContext
 
 log = logging.getLogger(__name__)
@@ -252,7 +257,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         spec = redrive.spec
         if spec.suspend or spec.needs_approval or self._index.find_first(redrive) is not None:
             return self._pause(memory)
-        if group is None or self._group_problem(redrive, group) is not None:
+        if group is None or find_group_problem(redrive, group) is not None:
             return self._pause(memory)
         if not memory.is_reported:
             memory.is_reported = True
@@ -451,42 +456,14 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
     def _parse_group(
         self, redrive: StreamRedrive
     ) -> tuple[StreamConsumerGroup | None, Finding | None]:
-        manifest, name = self._index.group(redrive), redrive.spec.group_ref.name
+        manifest = self._index.group(redrive)
         if manifest is None:
-            return None, Finding(
-                reason=Reason.GROUP_MISSING,
-                message=(
-                    f"StreamConsumerGroup {name} does not exist in namespace "
-                    f"{redrive.metadata.namespace}: create it, or create a StreamRedrive that "
-                    "names another one"
-                ),
-            )
+            return None, report_group_missing(redrive)
         try:
             group = StreamConsumerGroup.parse(manifest)
         except InvalidSpec as error:
-            message = f"The spec of StreamConsumerGroup {name} cannot be used: {error}"
-            return None, Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
-        return group, self._group_problem(redrive, group)
-
-    def _group_problem(self, redrive: StreamRedrive, group: StreamConsumerGroup) -> Finding | None:
-        """Why nothing of this group may be moved now."""
-        spec, name = group.spec, group.metadata.name
-        if (spec.suspend or spec.recovery.dry_run) and not redrive.spec.is_dry_run:
-            field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
-            message = (
-                f"{field} of StreamConsumerGroup {name} is true, so nothing is moved: set it to "
-                "false"
-            )
-            return Finding(reason=Reason.GROUP_SUSPENDED, message=message)
-        is_retry = redrive.spec.destination is RedriveDestination.RETRY_STREAM
-        if is_retry and spec.recovery.strategy is not RecoveryStrategy.RETRY_STREAM:
-            message = (
-                "spec.destination is RetryStream, but spec.recovery.strategy of "
-                f"StreamConsumerGroup {name} is {spec.recovery.strategy}, so no worker reads its "
-                "retry stream: set it to RetryStream"
-            )
-            return Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
-        return None
+            return None, report_group_invalid(redrive, str(error))
+        return group, find_group_problem(redrive, group)
 
 
 def build_selection(spec: SelectionSpec | None) -> Selection:

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.api.group.recovery import RecoveryStrategy
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redrive.stream_redrive import RedriveAction, RedriveDestination, StreamRedrive
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.dead_letter import SkipReason
@@ -124,7 +126,7 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
     )
 
 
-def report_wait(redrive: StreamRedrive, other: str) -> Finding:
+def report_wait(other: str) -> Finding:
     """Why a redrive waits for another one."""
     return Finding(
         reason=Reason.ANOTHER_REDRIVE_RUNS,
@@ -133,6 +135,44 @@ def report_wait(redrive: StreamRedrive, other: str) -> Finding:
             f"To start this one first, suspend or delete {other}"
         ),
     )
+
+
+def report_group_missing(redrive: StreamRedrive) -> Finding:
+    """Why a redrive of a group that is not declared does not start."""
+    return Finding(
+        reason=Reason.GROUP_MISSING,
+        message=(
+            f"StreamConsumerGroup {redrive.spec.group_ref.name} does not exist in namespace "
+            f"{redrive.metadata.namespace}: create it, or create a StreamRedrive for another one"
+        ),
+    )
+
+
+def report_group_invalid(redrive: StreamRedrive, error: str) -> Finding:
+    """Why a redrive of a group whose spec cannot be read does not start."""
+    name = redrive.spec.group_ref.name
+    message = f"The spec of StreamConsumerGroup {name} is invalid: {error}"
+    return Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
+
+
+def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Finding | None:
+    """Why nothing of this group may be moved now; None when it may."""
+    spec, name = group.spec, group.metadata.name
+    if (spec.suspend or spec.recovery.dry_run) and not redrive.spec.is_dry_run:
+        field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
+        message = (
+            f"{field} of StreamConsumerGroup {name} is true, so nothing is moved: set it to false"
+        )
+        return Finding(reason=Reason.GROUP_SUSPENDED, message=message)
+    is_retry = redrive.spec.destination is RedriveDestination.RETRY_STREAM
+    if is_retry and spec.recovery.strategy is not RecoveryStrategy.RETRY_STREAM:
+        message = (
+            "spec.destination is RetryStream, but spec.recovery.strategy of StreamConsumerGroup "
+            f"{name} is {spec.recovery.strategy}, so no worker reads its retry stream: set it to "
+            "RetryStream"
+        )
+        return Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
+    return None
 
 
 def report_duplicates(error: str) -> Finding:
@@ -190,7 +230,7 @@ def _find_state(facts: RedriveFacts) -> Finding:
     if spec.needs_approval:
         return Finding(reason=Reason.APPROVAL_REQUIRED, message=_NOT_APPROVED)
     if facts.waits_for is not None:
-        return report_wait(facts.redrive, facts.waits_for)
+        return report_wait(facts.waits_for)
     if facts.problem is not None:
         return facts.problem
     return _report_phase(facts)
