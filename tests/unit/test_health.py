@@ -35,7 +35,7 @@ def seen(
     message: str | None = None,
 ) -> dict[str, Any]:
     """A resource whose Ready has this reason, as it is written after `before`."""
-    is_ready = reason in {Reason.READY, Reason.SCHEDULED}
+    is_ready = reason in {Reason.READY, Reason.SCHEDULED, Reason.COMPLETED}
     ready = Condition(
         type="Ready",
         status="True" if is_ready else "False",

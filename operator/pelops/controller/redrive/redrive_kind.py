@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -487,11 +486,10 @@ def build_selection(spec: SelectionSpec | None) -> Selection:
 async def read_plan(api: KubeApi, namespace: str, plan: PlanRef) -> list[str]:
     """The lines of a redrive plan. Raises NotFound and InvalidSpec, which say what to do."""
     where = f"ConfigMap {namespace}/{plan.name} of spec.selection.planRef"
-    found: Manifest | None = None
-    with suppress(NotFound):
-        found = await api.find(Address(kind=CONFIG_MAP, namespace=namespace, name=plan.name))
-    if found is None:
-        raise InvalidSpec(f"{where} does not exist: create it from the plan of an audit")
+    try:
+        found = await api.get(Address(kind=CONFIG_MAP, namespace=namespace, name=plan.name))
+    except NotFound as error:
+        raise InvalidSpec(f"{where} does not exist: create it from the plan of an audit") from error
     text = (found.get("data") or {}).get(plan.key)
     if not isinstance(text, str):
         raise InvalidSpec(f"{where} does not have the key {plan.key}: add it")
