@@ -178,7 +178,7 @@ def test_discarded_letters_are_kept_aside_until_they_are_restored(redrives: Redr
     assert len(group.letters()) == 3
     redrives.create("restore", action="Restore")
     status = redrives.await_reason("Completed", "restore")
-    assert status["message"] == "Restored 4 of 4 discarded letters"
+    assert status["message"] == "Restored 4 of 4 discarded dead letters"
     assert sorted(map(str, group.letters())) == sorted(map(str, before))
     assert len(group.recorded(LedgerKind.DISCARDED)) == 4
     assert len(group.recorded(LedgerKind.RESTORED)) == 4

@@ -157,7 +157,7 @@ def test_what_is_reported_of_the_end_never_changes() -> None:
         (
             {"action": "Restore"},
             some_counts(has_outcomes=False),
-            "Restored 30 of 30 discarded letters",
+            "Restored 30 of 30 discarded dead letters",
         ),
         (
             {"mode": "DryRun"},

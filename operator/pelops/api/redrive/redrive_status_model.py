@@ -88,7 +88,7 @@ class StreamRedriveStatus(ApiModel):
         default=None,
         description=(
             "Time at which the last dead letter is expected to be read, at the present rate. "
-            "Absent while the redrive does not move letters."
+            "Absent while the redrive does not move dead letters."
         ),
     )
     samples: Annotated[tuple[EntryIdText, ...], Field(max_length=MOST_SAMPLES)] | None = Field(
@@ -97,5 +97,5 @@ class StreamRedriveStatus(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     message: _Message | None = Field(
-        default=None, description="What became of the entries, as a sentence for people."
+        default=None, description="Result of the redrive, as a sentence for people."
     )

@@ -116,7 +116,7 @@ class SelectionSpec(ApiModel):
         default=None,
         description=(
             "Reasons of dead letters, such as MaxRetries or Rejected; one of them must be the "
-            "reason of the letter. Default: any reason."
+            "reason of the dead letter. Default: any reason."
         ),
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
@@ -124,19 +124,19 @@ class SelectionSpec(ApiModel):
         default=None,
         description=(
             "Clusters of dead letters that failed alike, as the triage of the audit pipeline "
-            "names them; the letter must be in one of them. Default: any cluster."
+            "names them; the dead letter must be in one of them. Default: any cluster."
         ),
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     error_contains: _Text | None = Field(
         default=None,
-        description="Text that the error of the letter must contain. Default: any error.",
+        description="Text that the error of the dead letter must contain. Default: any error.",
     )
     error_matches: _Text | None = Field(
         default=None,
         description=(
-            "Regular expression (RE2 syntax) that must match somewhere in the error of the letter. "
-            "Default: any error."
+            "Regular expression (RE2 syntax) that must match somewhere in the error of the dead "
+            "letter. Default: any error."
         ),
     )
     fields: (
@@ -151,36 +151,36 @@ class SelectionSpec(ApiModel):
     dead_lettered_after: Timestamp | None = Field(
         default=None,
         description=(
-            "Time after which the letter was added to the dead-letter stream, by the clock of "
+            "Time after which the dead letter was added to the dead-letter stream, by the clock of "
             "Redis. Default: any time."
         ),
     )
     dead_lettered_before: Timestamp | None = Field(
         default=None,
         description=(
-            "Time before which the letter was added to the dead-letter stream, by the clock of "
-            "Redis. Default: any time before the start of the redrive."
+            "Time before which the dead letter was added to the dead-letter stream, by the clock "
+            "of Redis. Default: any time before the start of the redrive."
         ),
     )
     ids: Annotated[tuple[EntryIdText, ...], Field(min_length=1, max_length=MOST_IDS)] | None = (
         Field(
             default=None,
-            description="Entry IDs of letters, at most 1000. Default: any ID.",
+            description="Entry IDs of dead letters, at most 1000. Default: any ID.",
             json_schema_extra={"x-kubernetes-list-type": "atomic"},
         )
     )
     plan_ref: PlanRef | None = Field(
         default=None,
         description=(
-            "Redrive plan of the audit pipeline in a ConfigMap; the letter must have the action "
-            "redrive in it. Default: no plan."
+            "Redrive plan of the audit pipeline in a ConfigMap; the dead letter must have the "
+            "action redrive in it. Default: no plan."
         ),
     )
     max_returned: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         default=None,
         description=(
-            "Largest number of times that a letter was redriven before; with 0 a letter that came "
-            "back is not selected again. Default: any number."
+            "Largest number of times that a dead letter was redriven before; with 0 a dead letter "
+            "that came back is not selected again. Default: any number."
         ),
     )
 
@@ -259,9 +259,9 @@ class StreamRedriveSpec(ApiModel):
         default=RedriveAction.REDRIVE,
         description=(
             "Action on the selected dead letters. Redrive: adds a copy of the original entry to "
-            "the stream, or to the retry stream. Discard: moves the letter to the stream of "
-            "discarded letters, where deadLetter.retentionSeconds of the group applies. Restore: "
-            "moves discarded letters back to the dead-letter stream."
+            "the stream, or to the retry stream. Discard: moves the dead letter to the stream of "
+            "discarded dead letters, where deadLetter.retentionSeconds of the group applies. "
+            "Restore: moves discarded dead letters back to the dead-letter stream."
         ),
     )
     selection: SelectionSpec | None = Field(
@@ -313,7 +313,7 @@ class StreamRedriveSpec(ApiModel):
     mode: RedriveMode = Field(
         default=RedriveMode.MOVE,
         description=(
-            "Mode of the run. DryRun: counts the selected letters, reports samples and moves "
+            "Mode of the run. DryRun: counts the selected dead letters, reports samples and moves "
             "nothing. Default: Move."
         ),
     )

@@ -239,8 +239,8 @@ STREAM_REDRIVE: Final = KindDefinition(
     singular="streamredrive",
     short_names=("srd",),
     description="One movement of dead letters of a StreamConsumerGroup: back to its stream, to the"
-    " stream of discarded letters, or from there back to the dead-letter stream. It runs once, and"
-    " reports what became of the entries. Deleting it stops it and moves nothing back.",
+    " stream of discarded dead letters, or from there back to the dead-letter stream. It runs once,"
+    " and reports what became of the entries. Deleting it stops it and moves nothing back.",
     spec=StreamRedriveSpec,
     status=StreamRedriveStatus,
     rules=(
@@ -312,7 +312,7 @@ STREAM_REDRIVE: Final = KindDefinition(
             name="Message",
             type="string",
             path=".status.message",
-            description="What became of the entries.",
+            description="Result of the redrive, as a sentence.",
             is_wide=True,
         ),
         _AGE,

@@ -70,7 +70,7 @@ def report_progress(before: Status, after: Status) -> Iterator[EventContent]:
     tenth = _tenth(after)
     if not 0 < tenth < _TENTHS or tenth <= _tenth(before):
         return
-    parts = [f"{after.get('moved', 0)} of {after['selected']} letters are moved"]
+    parts = [f"{after.get('moved', 0)} of {after['selected']} dead letters are moved"]
     if after.get("skipped"):
         parts.append(f"{after['skipped']} skipped")
     if after.get("failedAgain"):

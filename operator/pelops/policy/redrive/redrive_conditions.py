@@ -105,7 +105,7 @@ def find_trial(redrive: StreamRedrive, outcomes: Outcomes | None) -> Trial | Non
 def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
     """What became of the entries, in one sentence."""
     action, selected = redrive.spec.action, counts.selected or 0
-    letters = "discarded letter" if action is RedriveAction.RESTORE else "dead letter"
+    letters = "discarded dead letter" if action is RedriveAction.RESTORE else "dead letter"
     if redrive.spec.is_dry_run:
         matches = "matches" if selected == 1 else "match"
         return f"Dry run: {_count(selected, letters)} {matches} the selection; nothing was moved"
@@ -194,8 +194,8 @@ def report_exhausted(stream: str) -> Finding:
         reason=Reason.STREAM_EXHAUSTED,
         message=(
             f"Stream {stream} is at its last ID, because a client added an entry with the greatest "
-            "ID, so Redis adds no more entries. The other letters stay where they are. Use another "
-            "stream"
+            "ID, so Redis adds no more entries. The other dead letters stay where they are. Use "
+            "another stream"
         ),
         is_terminal=True,
     )
@@ -263,7 +263,7 @@ def _report_phase(facts: RedriveFacts) -> Finding:
         return Finding(
             reason=Reason.AWAITING_OUTCOMES,
             message=(
-                "All selected letters are handled. The redrive is complete when workers have "
+                "All selected dead letters are handled. The redrive is complete when workers have "
                 f"processed the entries, or after {OUTCOME_WAIT // timedelta(minutes=1)} minutes"
             ),
         )
@@ -282,7 +282,7 @@ def _report_phase(facts: RedriveFacts) -> Finding:
 def _report_target(redrive: StreamRedrive) -> str:
     spec = redrive.spec
     if spec.action is RedriveAction.DISCARD:
-        return "to the stream of discarded letters"
+        return "to the stream of discarded dead letters"
     if spec.action is RedriveAction.RESTORE:
         return "back to the dead-letter stream"
     if spec.destination is RedriveDestination.RETRY_STREAM:

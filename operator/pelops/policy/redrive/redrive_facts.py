@@ -92,7 +92,7 @@ class RedriveFacts:
     @property
     def source(self) -> str:
         """The letters that are moved, in words."""
-        return "discarded letters" if self.redrive.spec.action == "Restore" else "dead letters"
+        return "discarded dead letters" if self.redrive.spec.action == "Restore" else "dead letters"
 
 
 _ENDED = (ConditionType.COMPLETE, ConditionType.FAILED)
