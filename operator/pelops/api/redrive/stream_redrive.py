@@ -225,7 +225,7 @@ def _immutable(name: str, *, is_optional: bool) -> Rule:
     return Rule(
         rule=rule,
         message=f"{name} is immutable: create another StreamRedrive",
-        field_path=None if is_optional else f".{name}",
+        field_path=f".{name}",
         reason=RuleReason.FORBIDDEN,
     )
 
