@@ -180,8 +180,8 @@ def report_duplicates(error: str) -> Finding:
     return Finding(
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
-            f"{error}. Nothing was moved. Set spec.recovery.strategy: RetryStream in the group, "
-            "let its workers read that stream as well, and create a StreamRedrive with "
+            f"{error[:1].upper()}{error[1:]}. Nothing was moved. Set "
+            "spec.recovery.strategy: RetryStream in the group, let its workers read that stream as well, and create a StreamRedrive with "
             "spec.destination: RetryStream; or delete the groups that are not used any more"
         ),
         is_terminal=True,
@@ -225,7 +225,7 @@ def _ready(facts: RedriveFacts) -> Condition:
 def _find_state(facts: RedriveFacts) -> Finding:
     spec = facts.redrive.spec
     if spec.suspend:
-        message = "spec.suspend is true: nothing is moved. What was moved stays moved"
+        message = "spec.suspend is true: nothing is moved. To continue, set it to false"
         return Finding(reason=Reason.SUSPENDED, message=message)
     if spec.needs_approval:
         return Finding(reason=Reason.APPROVAL_REQUIRED, message=_NOT_APPROVED)
@@ -236,7 +236,7 @@ def _find_state(facts: RedriveFacts) -> Finding:
     return _report_phase(facts)
 
 
-_NOT_APPROVED: Final = "The redrive starts when spec.approved is true"
+_NOT_APPROVED: Final = "The redrive waits for approval: another person must set spec.approved: true"
 
 
 def _report_phase(facts: RedriveFacts) -> Finding:
