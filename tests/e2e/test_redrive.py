@@ -195,7 +195,7 @@ def test_a_redis_that_is_away_meanwhile_ends_nothing(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()
-    group = Group(resources, servers, stream)  # type: ignore[arg-type]
+    group = Group(resources, servers, stream)
     group.declare()
     redrives = Redrives(group)
     redrives.add_letters(200)

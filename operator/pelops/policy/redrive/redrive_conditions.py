@@ -181,7 +181,8 @@ def report_duplicates(error: str) -> Finding:
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
             f"{error[:1].upper()}{error[1:]}. Nothing was moved. Set "
-            "spec.recovery.strategy: RetryStream in the group, let its workers read that stream as well, and create a StreamRedrive with "
+            "spec.recovery.strategy: RetryStream in the group, let its workers read "
+            "that stream as well, and create a StreamRedrive with "
             "spec.destination: RetryStream; or delete the groups that are not used any more"
         ),
         is_terminal=True,
