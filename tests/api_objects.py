@@ -30,6 +30,7 @@ KINDS = {
     "poddisruptionbudget": ("apis/policy/v1", "poddisruptionbudgets"),
     "scg": ("apis/pelops.dev/v1alpha1", "streamconsumergroups"),
     "saudit": ("apis/pelops.dev/v1alpha1", "streamaudits"),
+    "srd": ("apis/pelops.dev/v1alpha1", "streamredrives"),
 }
 
 Object = dict[str, Any]

@@ -3,7 +3,7 @@
     python -m tests.gitops_cases --write
 
 writes the test cases in the format of Argo CD's own repository (a directory for each kind), the
-script of the second kind, and `argocd-cm.yaml`. The script of the first kind is the source.
+script of the other kinds, and `argocd-cm.yaml`. The script of the first kind is the source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.unit.test_health import LATE, seen
 
 ARGOCD: Final = ROOT / "manifests" / "argocd"
 CUSTOMIZATIONS: Final = ARGOCD / "resource_customizations" / "pelops.dev"
-KINDS: Final = ("StreamConsumerGroup", "StreamAudit")
+KINDS: Final = ("StreamConsumerGroup", "StreamAudit", "StreamRedrive")
 SOURCE: Final = CUSTOMIZATIONS / KINDS[0] / "health.lua"
 WAITING: Final = "Waiting for the Pelops operator"
 DELETED: Final = {"deletionTimestamp": "2026-05-04T03:02:01Z", "deletionGracePeriodSeconds": 0}
@@ -41,6 +41,7 @@ SPECS: Final[Mapping[str, dict[str, Any]]] = {
         "schedule": "*/15 * * * *",
         "archive": {"path": "/archive"},
     },
+    "StreamRedrive": {"groupRef": {"name": "order-processing"}},
 }
 Object = dict[str, Any]
 
@@ -75,7 +76,11 @@ def complete(kind: str, thing: Object, **spec: Any) -> Object:
 
 def list_cases(kind: str) -> Iterator[Case]:
     """The cases that are written to files."""
-    good = {"StreamConsumerGroup": Reason.READY, "StreamAudit": Reason.SCHEDULED}[kind]
+    good, waits = {
+        "StreamConsumerGroup": (Reason.READY, Reason.SECRET_MISSING),
+        "StreamAudit": (Reason.SCHEDULED, Reason.SECRET_MISSING),
+        "StreamRedrive": (Reason.COMPLETED, Reason.GROUP_MISSING),
+    }[kind]
     texts = messages(kind)
     healthy = seen(good, message=texts[good])
     meta = healthy["metadata"]
@@ -92,17 +97,17 @@ def list_cases(kind: str) -> Iterator[Case]:
     yield case("not-observed", fresh, "Progressing", WAITING)
     changed = {**healthy, "metadata": {**meta, "generation": 2}}
     yield case("changed", changed, "Progressing", WAITING)
-    reason = Reason.SECRET_MISSING
-    first = seen(reason, message=texts[reason])
-    yield case("waiting", first, "Progressing", texts[reason])
-    late = seen(reason, before=first, now=LATE, message=texts[reason])
-    too_late = f"Not ready for more than 10 minutes: {texts[reason]}"
+    first = seen(waits, message=texts[waits])
+    yield case("waiting", first, "Progressing", texts[waits])
+    late = seen(waits, before=first, now=LATE, message=texts[waits])
+    too_late = f"Not ready for more than 10 minutes: {texts[waits]}"
     yield case("waiting-for-long", late, "Degraded", too_late)
     for name, reason in (
         ("invalid-spec", Reason.INVALID_SPEC),
         ("conflict", Reason.CONFLICT),
         ("name-taken", Reason.NAME_TAKEN),
         ("newer-format", Reason.NEWER_FORMAT),
+        ("fails-again", Reason.FAILS_AGAIN),
     ):
         if reason in texts:
             yield case(name, seen(reason, message=texts[reason]), "Degraded", texts[reason])
@@ -130,7 +135,7 @@ def render_files() -> dict[Path, str]:
 
 def _render_config_map(script: str) -> str:
     head = (
-        "# The health of both kinds for Argo CD. Applied on the server side, it adds these keys.\n"
+        "# The health of all kinds for Argo CD. Applied on the server side, it adds these keys.\n"
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: argocd-cm\n  namespace: argocd\n"
         "  labels:\n    app.kubernetes.io/part-of: argocd\ndata:\n"
     )

@@ -30,6 +30,7 @@ from pelops.controller.group.workload_actions import report_budget_conflict, rep
 from pelops.controller.recovery.dry_runs import report_dry_run
 from pelops.controller.recovery.findings import Findings, OwnerTally
 from pelops.controller.recovery.lock_expiry import UNSEEN
+from pelops.controller.redrive.redrive_status import report_progress
 from pelops.controller.runtime.connections import explain_unreachable
 from pelops.controller.runtime.events import list_transitions
 from pelops.controller.runtime.gate import report_timeout, report_unexpected
@@ -65,6 +66,16 @@ from pelops.policy.group.provisioning import decide_cleanup, decide_conflict
 from pelops.policy.recovery.dry_run import decide_dry_run
 from pelops.policy.recovery.liveness import decide_cutoff
 from pelops.policy.recovery.retry_stream import UNREAD_AFTER
+from pelops.policy.redrive.redrive_conditions import (
+    OUTCOME_WAIT,
+    decide_redrive_conditions,
+    decide_verdict,
+    find_group_problem,
+    report_duplicates,
+    report_exhausted,
+    report_group_missing,
+)
+from pelops.policy.redrive.redrive_facts import Phase, RedriveFacts
 from pelops.policy.scaling.decision import (
     ScalingDecision,
     decide_fixed,
@@ -102,6 +113,7 @@ from tests.builders import (
     stream,
     workload,
 )
+from tests.redrive_facts import STARTED, a_redrive, some_counts
 from tests.scaling_cases import SECOND, auto, knowing, owing, wanting
 
 EVENT: Final = "Event"  # in place of a condition type
@@ -109,7 +121,7 @@ EVENT: Final = "Event"  # in place of a condition type
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One message of a StreamConsumerGroup or a StreamAudit."""
+    """One message of a StreamConsumerGroup, a StreamAudit or a StreamRedrive."""
 
     kind: str
     shown_in: str  # a type of condition, or EVENT
@@ -119,22 +131,24 @@ class Example:
 
 
 def list_examples() -> list[Example]:
-    """All examples: conditions of groups, of audits, and Events."""
+    """All examples: conditions of groups, of audits and of redrives, and Events."""
     examples = [
         *(one for seen in _groups() for one in _conditions("StreamConsumerGroup", seen)),
         *(one for seen in _audits() for one in _conditions("StreamAudit", seen)),
+        *(one for seen in _redrives() for one in _conditions("StreamRedrive", seen)),
         *(Example(kind, EVENT, event.type, event.reason, event.note) for kind, event in _events()),
     ]
     return list(dict.fromkeys(examples))
 
 
-def _conditions(kind: str, seen: Facts | AuditFacts) -> Iterator[Example]:
+def _conditions(kind: str, seen: Facts | AuditFacts | RedriveFacts) -> Iterator[Example]:
     """The conditions, and Reconciling or Stalled as the API server has them later."""
-    decided = (
-        decide_conditions(seen)
-        if isinstance(seen, Facts)
-        else decide_audit_conditions(seen, now=audit_facts.after(minutes=5))
-    )
+    if isinstance(seen, Facts):
+        decided = decide_conditions(seen)
+    elif isinstance(seen, AuditFacts):
+        decided = decide_audit_conditions(seen, now=audit_facts.after(minutes=5))
+    else:
+        decided = decide_redrive_conditions(seen)
     ready = decided[0]
     health = decide_health(ready, (), generation=1, now=NOW)
     overdue = decide_health(
@@ -405,6 +419,41 @@ def _audits() -> Iterator[AuditFacts]:
     yield usual([a_group(record=None, problem=unreadable)])
 
 
+# --- conditions of a StreamRedrive
+
+
+def _redrives() -> Iterator[RedriveFacts]:
+    usual, stream = a_redrive(), "orders:events"
+    for phase in (Phase.COUNTING, Phase.MOVING, Phase.OUTCOMES):
+        yield RedriveFacts(redrive=usual, phase=phase)
+    yield RedriveFacts(redrive=a_redrive(trial={}), phase=Phase.TRIAL)
+    yield RedriveFacts(redrive=a_redrive(maxBacklog=1000), phase=Phase.BACKLOG)
+    yield RedriveFacts(redrive=a_redrive(suspend=True))
+    yield RedriveFacts(redrive=a_redrive(approval="Required"))
+    yield RedriveFacts(redrive=a_redrive(approval="Required", approved=True), phase=Phase.MOVING)
+    yield RedriveFacts(redrive=usual, waits_for="older")
+    duplicates = report_duplicates(
+        f"the stream {stream} has 2 consumer groups, and each of them would receive the redriven "
+        "entries"
+    )
+    for problem in (
+        report_group_missing(usual),
+        report_exhausted(stream),
+        duplicates,
+        find_group_problem(usual, resource(suspend=True)),
+    ):
+        yield RedriveFacts(redrive=usual, problem=problem)
+    for redrive, counts in (
+        (usual, some_counts(failed_again=1, unprocessed=2)),
+        (a_redrive(mode="DryRun"), some_counts(moved=0, has_outcomes=False)),
+        (usual, some_counts(selected=100, failed_again=20)),
+    ):
+        verdict = decide_verdict(redrive, counts, is_handled=True, last_moved=STARTED)
+        late = replace(counts, now=counts.now + OUTCOME_WAIT)
+        verdict = verdict or decide_verdict(redrive, late, is_handled=True, last_moved=STARTED)
+        yield RedriveFacts(redrive=redrive, verdict=verdict)
+
+
 # --- Events
 
 
@@ -418,6 +467,9 @@ def _events() -> Iterator[tuple[str, EventContent]]:
     window = report_windows({}, status)
     assert window is not None
     yield "StreamAudit", window
+    before = {"selected": 30, "moved": 2, "skipped": 0}
+    for event in report_progress(before, {"selected": 30, "moved": 14, "skipped": 1}):
+        yield "StreamRedrive", event
 
 
 def _transitions() -> Iterator[EventContent]:

@@ -514,6 +514,30 @@ def forget_audit(namespace: str, name: str) -> None:
             gauge.remove(*labels)
 
 
+# What redrives do, as their status reports it: every replica shows the same numbers.
+REDRIVES_SERVED = Gauge(
+    "pelops_redrives_served",
+    "1 while StreamRedrives are reconciled, 0 while their CRD or the permissions for them are "
+    "missing.",
+)
+REDRIVE_ENTRIES = GroupGauge(
+    "pelops_redrive_entries",
+    "Number of dead letters of a StreamRedrive, by state: selected, moved, skipped, remaining, "
+    "failed_again or acknowledged.",
+    ["state"],
+)
+REDRIVE_FAILED = GroupGauge(
+    "pelops_redrive_failed",
+    "1 if a StreamRedrive has ended without moving all that it selected, else 0.",
+)
+
+
+def forget_redrive(namespace: str, name: str) -> None:
+    """Drop the series of a redrive that is gone."""
+    for series in (REDRIVE_ENTRIES, REDRIVE_FAILED):
+        series.forget(namespace, name)
+
+
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
     forget_scaling(namespace, name)

@@ -16,6 +16,12 @@ AUDIT: Final = "nightly"
 
 Rule = dict[str, Any]
 
+_KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "scg": ("StreamConsumerGroup", GROUP),
+    "saudit": ("StreamAudit", AUDIT),
+    "srd": ("StreamRedrive", "after-fix"),
+}
+
 CREATE_DEPLOYMENTS = right("create", "deployments", "apps")
 CREATE_BUDGETS = right("create", "poddisruptionbudgets", "policy")
 CREATE_CRON_JOBS = right("create", "cronjobs", "batch")
@@ -25,7 +31,7 @@ CREATE_CRON_JOBS = right("create", "cronjobs", "batch")
 class Case:
     """Something to ask for. Without any one of the rights it is refused, with all it is done."""
 
-    kind: str  # scg or saudit
+    kind: str  # scg, saudit or srd
     spec: Mapping[str, Any]  # with what it begins
     rights: tuple[Rule, ...]  # that are needed beside those on resources of Pelops
     names: str  # in the refusal
@@ -57,11 +63,11 @@ def spark(operator: str) -> dict[str, Any]:
 
 def manifest(case: Case) -> dict[str, Any]:
     """The resource that a case is about."""
-    is_group = case.kind == "scg"
+    kind, name = _KINDS[case.kind]
     return {
         "apiVersion": "pelops.dev/v1alpha1",
-        "kind": "StreamConsumerGroup" if is_group else "StreamAudit",
-        "metadata": {"name": GROUP if is_group else AUDIT},
+        "kind": kind,
+        "metadata": {"name": name},
         "spec": dict(case.spec),
     }
 
@@ -312,6 +318,13 @@ CASES: Final[Mapping[str, Case]] = {
         spec=audit(archive={"s3": {"bucket": "audits", "secretRef": {"name": "bucket"}}}),
         rights=(CREATE_CRON_JOBS, get_secret("bucket")),
         names="may not",
+    ),
+    # --- a new StreamRedrive
+    "name a ConfigMap in `selection.planRef`": Case(
+        kind="srd",
+        spec={"groupRef": {"name": GROUP}, "selection": {"planRef": {"name": "plan"}}},
+        rights=(right("get", "configmaps", "", "plan"),),
+        names="may not get ConfigMap",
     ),
     # --- a StreamAudit that is there
     "change the image of an audit": Case(

@@ -60,6 +60,16 @@ def acknowledged_audit(group: str) -> dict[str, Any]:
     }
 
 
+def redrive(**spec: Any) -> dict[str, Any]:
+    """A redrive of the resource of `owning`."""
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamRedrive",
+        "metadata": {"name": "after-fix"},
+        "spec": {"groupRef": {"name": "orders"}, **spec},
+    }
+
+
 def secret(url: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

@@ -32,6 +32,7 @@ _CORE: Final = {
     "RoleBinding": f"/apis/{RBAC}/v1",
     "StreamConsumerGroup": PELOPS,
     "StreamAudit": PELOPS,
+    "StreamRedrive": PELOPS,
 }
 
 Manifest = Mapping[str, Any]

@@ -24,6 +24,7 @@ from tests.control_plane.admission_cases import (
 )
 from tests.control_plane.own_plane import own_plane
 from tests.control_plane.tenants import (
+    ACTIVE_S,
     DENIED,
     PELOPS_ALONE,
     RBAC,
@@ -39,6 +40,8 @@ from tests.operators import ROOT
 
 ADMISSION = ROOT / "manifests" / "admission"
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
+REDRIVE = ROOT / "manifests" / "samples" / "12-redrive.yaml"
+APPROVAL = ROOT / "manifests" / "components" / "redrive-approval"
 TABLE = ROOT / "docs" / "guides" / "rights.md"
 # What the policy of groups compares, field by field.
 PARTS = ("changesRedis", "changesWorkers", "changesReplicas")
@@ -98,7 +101,7 @@ def test_whoever_may_edit_may_ask_for_all_of_it(
     plane: ControlPlane, namespace: str, case: Case
 ) -> None:
     _prepare(plane, namespace, case)
-    user = user_as(plane, namespace, "edit")
+    user = user_as(plane, namespace, "admin" if case.kind == "srd" else "edit")
     # Kinds of others, which edit has once these aggregate them to it.
     others = [rule for rule in case.rights if "." in rule["apiGroups"][0]]
     if others:
@@ -110,9 +113,10 @@ def test_whoever_may_edit_may_ask_for_all_of_it(
 def test_whoever_may_edit_may_do_what_the_samples_do(
     plane: ControlPlane, namespace: str, sample: Path
 ) -> None:
-    user = user_as(plane, namespace, "edit")
+    user = user_as(plane, namespace, "admin" if sample == REDRIVE else "edit")
     _add_rights(user, [right("create", "scheduledsparkapplications", SPARK)])
     for one in yaml.safe_load_all(sample.read_text()):
+        one["metadata"].pop("namespace", None)
         assert user.create(one) == ""
         assert user.patch(one, {"metadata": {"labels": {"team": "orders"}}}) == ""
 
@@ -203,6 +207,60 @@ def test_rights_elsewhere_or_on_another_name_do_not_help(
     assert DENIED in user.create(manifest(case))
 
 
+def test_who_may_edit_may_see_redrives_and_only_an_admin_may_create_them(
+    plane: ControlPlane, namespace: str
+) -> None:
+    (redrive,) = yaml.safe_load_all(REDRIVE.read_text())
+    del redrive["metadata"]["namespace"]
+    editor = user_as(plane, namespace, "edit")
+    assert "cannot create" in editor.create(redrive)
+    assert user_as(plane, namespace, "admin").create(redrive) == ""
+    for verb in ("patch", "delete"):
+        change = {"spec": {"suspend": True}}
+        refusal = editor.patch(redrive, change) if verb == "patch" else editor.delete(redrive)
+        assert f"cannot {verb}" in refusal
+    await_rights(editor, [right("get,list,watch", "streamredrives", "pelops.dev")])
+
+
+def test_a_redrive_is_approved_by_another_user_where_the_policy_is_applied(
+    plane: ControlPlane, namespace: str
+) -> None:
+    alice = user_with(plane, namespace, "alice", [PELOPS_ALONE])
+    bob = user_with(plane, namespace, "bob", [PELOPS_ALONE])
+    plane.kubectl("apply", "-k", str(APPROVAL))
+    try:
+        body: dict[str, Any] = {
+            "apiVersion": "pelops.dev/v1alpha1",
+            "kind": "StreamRedrive",
+            "metadata": {"name": "after-fix"},
+            "spec": {"groupRef": {"name": GROUP}},
+        }
+        wait_until(
+            lambda: DENIED in alice.create(body, dry=True), timeout_s=ACTIVE_S, what="the policy"
+        )
+        assert "set spec.approval: Required" in alice.create(body)
+        body["spec"]["approval"] = "Required"
+        assert "requested-by" in alice.create(body)
+        body["metadata"]["annotations"] = {"pelops.dev/requested-by": bob.name}
+        assert f"to your user name, {alice.name}" in alice.create(body)
+        body["metadata"]["annotations"] = {"pelops.dev/requested-by": alice.name}
+        approved = {**body, "spec": {**body["spec"], "approved": True}}
+        assert "cannot be approved by the user who created it" in alice.create(approved)
+        assert alice.create(body) == ""
+        approval = {"spec": {"approved": True}}
+        assert "cannot be approved by the user who created it" in alice.patch(body, approval)
+        other = {"metadata": {"annotations": {"pelops.dev/requested-by": bob.name}}}
+        assert "is immutable" in alice.patch(body, other)
+        assert alice.patch(body, {"spec": {"suspend": True}}) == ""
+        assert bob.patch(body, approval) == ""
+        assert alice.patch(body, {"spec": {"ratePerSecond": 5}}) == ""
+        count = {**body, "metadata": {**body["metadata"], "name": "count"}}
+        count["spec"] = {"groupRef": {"name": GROUP}, "mode": "DryRun"}
+        assert alice.create(count) == ""
+    finally:
+        plane.kubectl("delete", "-k", str(APPROVAL))
+
+
 def test_a_large_template_is_within_the_cost_that_a_policy_may_have(
     plane: ControlPlane, namespace: str
 ) -> None:
@@ -224,7 +282,7 @@ def test_the_policies_refer_to_nothing_that_the_kinds_do_not_have(plane: Control
 
     statuses = wait_until(checked, timeout_s=60.0, what="the policies to be checked")
     assert statuses is not None
-    assert len(statuses) == 3
+    assert len(statuses) == 4
     for status in statuses:
         assert status.get("typeChecking", {}).get("expressionWarnings", []) == []
 

@@ -22,6 +22,7 @@ from tests.control_plane.rights_cases import (
     acknowledged_audit,
     only,
     owning,
+    redrive,
     retargeted,
     secret,
     stateful_set,
@@ -257,7 +258,44 @@ def _audit_stays_without_status(trial: Trial, right: Right) -> None:
     assert (trial.resources.get("saudit", "nightly") or {})["status"] == UNTOUCHED
 
 
+def _redrives_are_left(trial: Trial, right: Right) -> None:
+    """All else goes on; a metric and the log say that redrives are not looked after, and why."""
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.await_log("Not reconciling any StreamRedrive")
+    assert "pelops_redrives_served 0.0" in metrics(trial.operators.ports[0])
+
+
+def _plan_cannot_be_read(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply_raw(redrive(selection={"planRef": {"name": "plan"}}))
+    refused = await_reason(trial.resources, "Ready", "Forbidden", of=("srd", "after-fix"))
+    assert f"cannot {right.verb} resource" in refused["message"]
+
+
+def _redrive_is_kept(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply_raw(redrive(ttlSecondsAfterFinished=0))
+    await_reason(trial.resources, "Ready", "Completed", of=("srd", "after-fix"))
+    trial.await_log('cannot delete resource "streamredrives"')
+
+
+def _redrive_stays_without_status(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply_raw(redrive())
+    trial.await_log('cannot patch resource "streamredrives/status"')
+    assert (trial.resources.get("srd", "after-fix") or {})["status"] == UNTOUCHED
+
+
 SYMPTOMS: dict[str, Symptom] = {
+    "list streamredrives": _redrives_are_left,
+    "watch streamredrives": _watch_ends,
+    "delete streamredrives": _redrive_is_kept,
+    "patch streamredrives/status": _redrive_stays_without_status,
+    "get configmaps": _plan_cannot_be_read,
     "list streamaudits": _audits_are_left,
     "list cronjobs": _audits_are_left,
     "watch streamaudits": _watch_ends,

@@ -89,6 +89,9 @@ def test_the_config_map_has_the_script_of_each_kind() -> None:
     assert len(data) == len(KINDS)
 
 
+GOOD = {Reason.READY, Reason.SCHEDULED, Reason.COMPLETED, Reason.SUSPENDED}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reason", Reason)
 def test_argo_cd_and_flux_agree_about_every_reason(kind: str, reason: Reason) -> None:
@@ -101,7 +104,7 @@ def test_argo_cd_and_flux_agree_about_every_reason(kind: str, reason: Reason) ->
         assert status == OF_KSTATUS[compute(thing)]
         assert text in message
     # What waiting helps with is in progress first; a person has to look at it after the deadline.
-    is_good = reason in {Reason.READY, Reason.SCHEDULED, Reason.SUSPENDED} | UNDER_WAY
+    is_good = reason in GOOD | UNDER_WAY
     assert (judge(kind, complete(kind, late))[0] == "Degraded") is not is_good
 
 

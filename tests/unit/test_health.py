@@ -35,7 +35,7 @@ def seen(
     message: str | None = None,
 ) -> dict[str, Any]:
     """A resource whose Ready has this reason, as it is written after `before`."""
-    is_ready = reason in {Reason.READY, Reason.SCHEDULED}
+    is_ready = reason in {Reason.READY, Reason.SCHEDULED, Reason.COMPLETED}
     ready = Condition(
         type="Ready",
         status="True" if is_ready else "False",
@@ -58,7 +58,7 @@ def documented(kind: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", row[1])) & {*Reason}
 
 
-@pytest.mark.parametrize("reason", [Reason.READY, Reason.SCHEDULED])
+@pytest.mark.parametrize("reason", [Reason.READY, Reason.SCHEDULED, Reason.COMPLETED])
 def test_a_ready_resource_is_current_and_has_neither_condition(reason: Reason) -> None:
     thing = seen(reason)
     assert compute(thing) == "Current"
@@ -75,7 +75,7 @@ def test_what_somebody_must_change_is_failed_at_once(reason: Reason) -> None:
 
 
 OTHERS = {*Reason} - NEEDS_CHANGE - UNDER_WAY
-OTHERS -= {Reason.READY, Reason.SCHEDULED, Reason.SUSPENDED}
+OTHERS -= {Reason.READY, Reason.SCHEDULED, Reason.COMPLETED, Reason.SUSPENDED}
 
 
 @pytest.mark.parametrize("reason", [*sorted(OTHERS), "FromAKubelet"])

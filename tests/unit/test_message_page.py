@@ -27,6 +27,8 @@ GOOD_WHEN_FALSE: Final = {
     # The number of workers is left to others, or held while another condition says why.
     *(Reason.SCALING_DISABLED, Reason.BACKLOG_UNKNOWN),
     Reason.CREATING,
+    # A redrive goes on by itself.
+    *(Reason.RUNNING, Reason.TRIAL_RUNNING, Reason.BACKLOG_TOO_LARGE, Reason.AWAITING_OUTCOMES),
 }
 
 

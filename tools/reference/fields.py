@@ -94,7 +94,11 @@ def _render_spec(
     path: str, field: SchemaView, is_required: bool, immutable: set[str]
 ) -> tuple[str, str, str]:
     text = _describe(path, field)[0].removesuffix(" Immutable.")
-    return _render_default(path, field, is_required), "no" if path in immutable else "yes", text
+    return (
+        _render_default(path, field, is_required),
+        "no" if _is_within(path, immutable) else "yes",
+        text,
+    )
 
 
 def _describe(path: str, field: SchemaView) -> tuple[str, str | None]:
@@ -129,3 +133,8 @@ def _render_type(field: SchemaView) -> str:
 
 def _render_range(field: SchemaView, lower: str, upper: str) -> str:
     return f"{field.get(lower, 0)} to {field[upper]}"
+
+
+def _is_within(path: str, parents: set[str]) -> bool:
+    """Whether a field is one of these, or a part of one."""
+    return any(path == one or path.startswith((f"{one}.", f"{one}[")) for one in parents)

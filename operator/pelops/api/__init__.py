@@ -61,8 +61,27 @@ from pelops.api.group.stream_consumer_group import (
     TargetRef,
 )
 from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec, TlsSpec
+from pelops.api.redrive.redrive_status_model import StreamRedriveStatus
+from pelops.api.redrive.stream_redrive import (
+    Approval,
+    FieldMatch,
+    GroupRef,
+    PlanRef,
+    RedriveAction,
+    RedriveDestination,
+    RedriveMode,
+    SelectionSpec,
+    StreamRedrive,
+    StreamRedriveSpec,
+    TrialSpec,
+)
 from pelops.api.schema.base import API_VERSION, GROUP, VERSION, KindDefinition, ObjectMeta
-from pelops.api.schema.kind_definitions import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
+from pelops.api.schema.kind_definitions import (
+    KINDS,
+    STREAM_AUDIT,
+    STREAM_CONSUMER_GROUP,
+    STREAM_REDRIVE,
+)
 
 __all__ = [
     "API_VERSION",
@@ -70,8 +89,10 @@ __all__ = [
     "KINDS",
     "STREAM_AUDIT",
     "STREAM_CONSUMER_GROUP",
+    "STREAM_REDRIVE",
     "VERSION",
     "AofSpec",
+    "Approval",
     "ArchiveSpec",
     "AuditJobReference",
     "AuditRunStatus",
@@ -87,11 +108,14 @@ __all__ = [
     "DeadLetterStatus",
     "DeletionPolicy",
     "EvidenceSpec",
+    "FieldMatch",
+    "GroupRef",
     "GroupStatus",
     "KindDefinition",
     "LocksSpec",
     "ObjectMeta",
     "Payload",
+    "PlanRef",
     "PodTemplate",
     "PolicySelect",
     "PolicyType",
@@ -100,6 +124,9 @@ __all__ = [
     "RecoveryStrategy",
     "RedisSpec",
     "RedisStatus",
+    "RedriveAction",
+    "RedriveDestination",
+    "RedriveMode",
     "ReportedCertainty",
     "ReportedTopology",
     "ReportedVerdict",
@@ -111,6 +138,7 @@ __all__ = [
     "ScalingPolicy",
     "ScalingSpec",
     "SecretRef",
+    "SelectionSpec",
     "SentinelSpec",
     "SparkOperator",
     "StatusCondition",
@@ -120,9 +148,13 @@ __all__ = [
     "StreamConsumerGroup",
     "StreamConsumerGroupSpec",
     "StreamConsumerGroupStatus",
+    "StreamRedrive",
+    "StreamRedriveSpec",
+    "StreamRedriveStatus",
     "StreamStatus",
     "Summary",
     "TargetRef",
     "TlsSpec",
+    "TrialSpec",
     "TuningSpec",
 ]

@@ -26,6 +26,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pelops.build import revision, version
 from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
+from pelops.controller.redrive.redrive_kind import RedriveKind
 from pelops.controller.runtime.cache import Cache, Recent
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.gate import Progress
@@ -261,7 +262,8 @@ STUCK_S: Final = 60.0
 def build_kinds(services: Services, *, cluster: str) -> Sequence[AnyKind]:
     """All kinds that the operator manages. `cluster` identifies this Kubernetes cluster."""
     audits = AuditKind(services)
-    return GroupKind(services, cluster=cluster, notices=audits.index.notices), audits
+    groups = GroupKind(services, cluster=cluster, notices=audits.index.notices)
+    return groups, audits, RedriveKind(services)
 
 
 class ReplicaHealth(Protocol):

@@ -68,6 +68,10 @@ STREAM_CONSUMER_GROUP = Kind(
     group=GROUP, version="v1alpha1", kind="StreamConsumerGroup", plural="streamconsumergroups"
 )
 STREAM_AUDIT = Kind(group=GROUP, version="v1alpha1", kind="StreamAudit", plural="streamaudits")
+STREAM_REDRIVE = Kind(
+    group=GROUP, version="v1alpha1", kind="StreamRedrive", plural="streamredrives"
+)
+CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 CRON_JOB = Kind(group="batch", version="v1", kind="CronJob", plural="cronjobs")
 DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")

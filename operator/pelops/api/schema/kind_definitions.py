@@ -8,6 +8,8 @@ from pelops.api.audit.audit_status_model import StreamAuditStatus
 from pelops.api.audit.stream_audit import AUDIT_KIND, LONGEST_NAME, StreamAuditSpec
 from pelops.api.group.group_status_model import StreamConsumerGroupStatus
 from pelops.api.group.stream_consumer_group import KIND, StreamConsumerGroupSpec
+from pelops.api.redrive.redrive_status_model import StreamRedriveStatus
+from pelops.api.redrive.stream_redrive import REDRIVE_KIND, StreamRedriveSpec
 from pelops.api.schema.base import KindDefinition, PrinterColumn, Rule, RuleReason, ScalePaths
 
 _READY: Final = (
@@ -231,4 +233,97 @@ STREAM_AUDIT: Final = KindDefinition(
     scale=None,
 )
 
-KINDS: Final = (STREAM_CONSUMER_GROUP, STREAM_AUDIT)
+STREAM_REDRIVE: Final = KindDefinition(
+    kind=REDRIVE_KIND,
+    plural="streamredrives",
+    singular="streamredrive",
+    short_names=("srd",),
+    description="One movement of dead letters of a StreamConsumerGroup: back to its stream, to the"
+    " stream of discarded dead letters, or from there back to the dead-letter stream. It runs once,"
+    " and reports what became of the entries. Deleting it stops it and moves nothing back.",
+    spec=StreamRedriveSpec,
+    status=StreamRedriveStatus,
+    rules=(
+        Rule(
+            rule="size(self.metadata.name) <= 63",
+            message="metadata.name must have at most 63 characters, because every entry that is"
+            " moved carries it",
+        ),
+    ),
+    columns=(
+        PrinterColumn(
+            name="Mode",
+            type="string",
+            path=".spec.mode",
+            description="Move, or DryRun, which moves nothing.",
+        ),
+        PrinterColumn(
+            name="State",
+            type="string",
+            path='.status.conditions[?(@.type=="Ready")].reason',
+            description="Reason of the condition Ready, such as Running or Completed.",
+        ),
+        PrinterColumn(
+            name="Selected",
+            type="integer",
+            path=".status.selected",
+            description="Number of dead letters that the selection matches.",
+        ),
+        PrinterColumn(
+            name="Moved",
+            type="integer",
+            path=".status.moved",
+            description="Number of dead letters that were moved.",
+        ),
+        PrinterColumn(
+            name="Failed-Again",
+            type="integer",
+            path=".status.failedAgain",
+            description="Number of moved entries that are dead letters again.",
+        ),
+        PrinterColumn(
+            name="Remaining",
+            type="integer",
+            path=".status.remaining",
+            description="Number of dead letters that were not read yet.",
+        ),
+        PrinterColumn(
+            name="Group",
+            type="string",
+            path=".spec.groupRef.name",
+            description="Name of the StreamConsumerGroup.",
+            is_wide=True,
+        ),
+        PrinterColumn(
+            name="Action",
+            type="string",
+            path=".spec.action",
+            description="Redrive, Discard or Restore.",
+            is_wide=True,
+        ),
+        PrinterColumn(
+            name="Acknowledged",
+            type="integer",
+            path=".status.acknowledged",
+            description="Number of moved entries that workers acknowledged.",
+            is_wide=True,
+        ),
+        PrinterColumn(
+            name="Message",
+            type="string",
+            path=".status.message",
+            description="Result of the redrive, as a sentence.",
+            is_wide=True,
+        ),
+        _AGE,
+    ),
+    selectable_fields=(
+        ".spec.groupRef.name",
+        ".spec.action",
+        ".spec.mode",
+        ".spec.suspend",
+    ),
+    scale=None,
+)
+
+KINDS: Final = (STREAM_CONSUMER_GROUP, STREAM_AUDIT, STREAM_REDRIVE)

@@ -147,6 +147,22 @@ class FormerRetryStreams:
         return found
 
 
+async def connect_group(
+    connections: Connections, resource: StreamConsumerGroup
+) -> tuple[Server, GroupKeys]:
+    """The server and the keys of a resource. Raises PelopsError with the cause.
+
+    For a dry run it is a server through which nothing can be written, whoever asks for it.
+    """
+    spec = resource.spec
+    stream = spec.dead_letter.stream
+    keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
+    server = await connections.server(spec.redis, resource.metadata.namespace)
+    if server.kind.topology is Topology.CLUSTER:
+        check_slots(keys)
+    return (server.dry if spec.recovery.dry_run else server), keys
+
+
 class GroupObserver:
     """Observes groups and their workers."""
 
@@ -204,13 +220,7 @@ class GroupObserver:
 
         For a dry run it is a server through which nothing can be written, whoever asks for it.
         """
-        spec = resource.spec
-        stream = spec.dead_letter.stream
-        keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
-        server = await self._connections.server(spec.redis, resource.metadata.namespace)
-        if server.kind.topology is Topology.CLUSTER:
-            check_slots(keys)
-        return (server.dry if spec.recovery.dry_run else server), keys
+        return await connect_group(self._connections, resource)
 
     async def has_former_retry(
         self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys

@@ -60,6 +60,12 @@ class ConditionType(StrEnum):
     ARCHIVE_BEHIND_RETENTION = "ArchiveBehindRetention"
     # An audit does not run, or cannot account for every entry; absent otherwise.
     AUDIT_FAILING = "AuditFailing"
+    # A redrive has ended and moved what it selected; absent otherwise.
+    COMPLETE = "Complete"
+    # A redrive has ended before it moved all that it selected; absent otherwise.
+    FAILED = "Failed"
+    # A redrive that needs approval has it; absent if it needs none.
+    APPROVED = "Approved"
 
 
 # True is bad and absent is good: somebody should look, and Ready does not suffer.
@@ -105,6 +111,19 @@ class Reason(StrEnum):
     # The audit runs on its schedule.
     SCHEDULED = "Scheduled"
 
+    # A redrive moves dead letters, or counts those that it selects.
+    RUNNING = "Running"
+    # The trial of a redrive is moved, and its outcome is awaited.
+    TRIAL_RUNNING = "TrialRunning"
+    # A redrive waits until the backlog of the group is at most spec.maxBacklog.
+    BACKLOG_TOO_LARGE = "BacklogTooLarge"
+    # A redrive has moved all that it selected, and workers process the entries.
+    AWAITING_OUTCOMES = "AwaitingOutcomes"
+    # A redrive has ended; the message says what became of the entries.
+    COMPLETED = "Completed"
+    # A redrive that needs approval has it.
+    APPROVED = "Approved"
+
     # --- who decides the number of workers
 
     # spec.replicas sets the number of workers.
@@ -140,6 +159,12 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     # spec.recovery.dryRun is true: Pelops decides and writes nothing.
     DRY_RUN = "DryRun"
+    # A redrive waits until spec.approved is true.
+    APPROVAL_REQUIRED = "ApprovalRequired"
+    # An older redrive of the same group has not ended yet.
+    ANOTHER_REDRIVE_RUNS = "AnotherRedriveRuns"
+    # The StreamConsumerGroup of a redrive is suspended, or a dry run.
+    GROUP_SUSPENDED = "GroupSuspended"
     # The group is not ready, and this depends on it.
     WAITING_FOR_GROUP = "WaitingForGroup"
 
@@ -149,8 +174,8 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     # Another resource manages the same group or dead-letter stream, or scales the same workload.
     CONFLICT = "Conflict"
-    # A StreamAudit refers to a StreamConsumerGroup that does not exist, or a dry run to a group or
-    # stream that does not exist in Redis.
+    # A StreamAudit or StreamRedrive refers to a StreamConsumerGroup that does not exist, or a dry
+    # run to a group or stream that does not exist in Redis.
     GROUP_MISSING = "GroupMissing"
     # The Spark operator of a StreamAudit is not installed, or the operator may not use its kinds.
     BACKEND_MISSING = "BackendMissing"
@@ -173,6 +198,11 @@ class Reason(StrEnum):
     SLOT_MIGRATING = "SlotMigrating"
     # keyspaceNotifications is true, but Redis sends no notifications; scans work without them.
     KEYSPACE_NOTIFICATIONS_UNAVAILABLE = "KeyspaceNotificationsUnavailable"
+
+    # Too many entries that a redrive moved became dead letters again, so it stopped.
+    FAILS_AGAIN = "FailsAgain"
+    # The stream to which a redrive adds entries is at its last ID and takes no more.
+    STREAM_EXHAUSTED = "StreamExhausted"
 
     # --- alarms
 
@@ -324,6 +354,8 @@ class Reason(StrEnum):
     CONSUMER_REMOVED = "ConsumerRemoved"
     # An audit has closed further windows.
     WINDOW_AUDITED = "WindowAudited"
+    # A redrive has handled a further tenth of its dead letters.
+    REDRIVE_PROGRESS = "RedriveProgress"
     # Dead letters were deleted after their retention.
     DEAD_LETTERS_EXPIRED = "DeadLettersExpired"
     # The resource was deleted, and its group as deletionPolicy says.
@@ -336,8 +368,20 @@ class Reason(StrEnum):
 _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 
 
-# What ends by itself within seconds: told, but no warning.
-UNDER_WAY = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
+# What ends by itself, or by an approval: told, but no warning.
+UNDER_WAY = frozenset(
+    {
+        Reason.CREATING,
+        Reason.WAITING_FOR_GROUP,
+        Reason.WORKERS_NOT_READY,
+        Reason.RUNNING,
+        Reason.TRIAL_RUNNING,
+        Reason.BACKLOG_TOO_LARGE,
+        Reason.AWAITING_OUTCOMES,
+        Reason.APPROVAL_REQUIRED,
+        Reason.ANOTHER_REDRIVE_RUNS,
+    }
+)
 # Waiting does not help: somebody must change the resource, or what it refers to. A resource that is
 # not ready for one of these is Stalled at once.
 NEEDS_CHANGE = frozenset(
@@ -363,6 +407,8 @@ NEEDS_CHANGE = frozenset(
         Reason.TARGET_FORBIDDEN,
         Reason.INVALID_IMAGE_NAME,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
+        Reason.FAILS_AGAIN,
+        Reason.STREAM_EXHAUSTED,
     }
 )
 

@@ -1,5 +1,5 @@
--- Health of StreamConsumerGroup and StreamAudit for Argo CD; both kinds have the same script.
--- ../../../argocd-cm.yaml has both for the ConfigMap argocd-cm.
+-- Health of StreamConsumerGroup, StreamAudit and StreamRedrive for Argo CD; all have the same script.
+-- ../../../argocd-cm.yaml has it for the ConfigMap argocd-cm.
 -- The kinds follow kstatus: Ready, Reconciling, Stalled and status.observedGeneration.
 local health = { status = "Progressing", message = "Waiting for the Pelops operator" }
 if obj.metadata.deletionTimestamp ~= nil then

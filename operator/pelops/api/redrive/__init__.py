@@ -1,0 +1,1 @@
+"""The kind `StreamRedrive`: what users write, and what is reported."""

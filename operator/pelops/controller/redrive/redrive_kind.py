@@ -1,0 +1,531 @@
+"""StreamRedrives in one replica: when they run, their passes, and their end.
+
+The first in rank works on a redrive, part by part (`RedriveRun`), and a pass between two parts
+writes the status. Another replica takes over when the first is gone, or when nothing has changed
+for a while. The redrives of one group run one after the other, the oldest first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.redrive.stream_redrive import (
+    PlanRef,
+    RedriveDestination,
+    SelectionSpec,
+    StreamRedrive,
+)
+from pelops.controller.group.group_observer import connect_group
+from pelops.controller.redrive.redrive_run import RedriveRun
+from pelops.controller.redrive.redrive_status import (
+    compare_redrives,
+    measure_redrive,
+    render_redrive_status,
+    report_progress,
+)
+from pelops.controller.runtime.cache import (
+    Cache,
+    Concern,
+    Name,
+    ObjectChange,
+)
+from pelops.controller.runtime.connections import explain_unreachable
+from pelops.controller.runtime.kind import (
+    Difference,
+    ManagedKind,
+    Memory,
+    Pass,
+    PassIntervals,
+    PlannedAction,
+    Services,
+    Status,
+    StatusDecision,
+)
+from pelops.domain.condition import Finding
+from pelops.domain.dead_letter import LetterAction
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.naming import GroupKeys
+from pelops.errors import (
+    AnotherRedriveRuns,
+    InvalidSpec,
+    NotFound,
+    PelopsError,
+    RedisError,
+    WouldDuplicate,
+)
+from pelops.kube.client import (
+    CONFIG_MAP,
+    STREAM_CONSUMER_GROUP,
+    STREAM_REDRIVE,
+    Address,
+    KubeApi,
+    Manifest,
+)
+from pelops.kube.event_recorder import EventContent
+from pelops.metrics import REDRIVES_SERVED, forget_redrive
+from pelops.policy.redrive.redrive_conditions import (
+    decide_redrive_conditions,
+    find_group_problem,
+    report_duplicates,
+    report_group_invalid,
+    report_group_missing,
+)
+from pelops.policy.redrive.redrive_facts import RedriveFacts, Verdict, find_ending
+from pelops.policy.redrive.selection import Selection, compile_pattern, read_planned
+from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.reasons import ConditionType
+from pelops.redis_streams.redrive.moves import RedriveContext
+
+log = logging.getLogger(__name__)
+
+REQUESTED_BY: Final = "pelops.dev/requested-by"
+TAKE_OVER_S: Final = 30.0  # without a change; then a replica of lower rank works on it as well
+WORK: Final = "work"  # the parts that actions belong to
+KEEPING: Final = "keeping"
+_MOST_REQUESTER: Final = 256  # characters
+
+
+@dataclass(slots=True)
+class RedriveMemory(Memory):
+    """What one replica remembers of a redrive between passes."""
+
+    uid: str = ""
+    run: RedriveRun | None = None
+    problem: Finding | None = None  # of the last part
+    waits_for: str | None = None  # the redrive that Redis knows as the running one
+    verdict: Verdict | None = None  # of a spec that can never run
+    is_paused: bool = False  # Redis was told that another may run
+    is_cleaned: bool = False  # Redis remembers nothing of it
+    is_reported: bool = True  # the last part is in the status, if it was worth it
+    next_at: float = float("-inf")  # when the next part is worth a try
+    marker: str = ""  # what changes while some replica works on it
+    marked_at: float = 0.0
+
+    def begin(self, uid: str) -> None:
+        """Forget another redrive of the same name."""
+        if self.uid != uid:
+            self.uid, self.run, self.problem, self.waits_for = uid, None, None, None
+            self.verdict, self.is_paused, self.is_cleaned = None, False, False
+            self.is_reported, self.next_at, self.marker = True, float("-inf"), ""
+
+    def unchanged_s(self, marker: str, now_s: float) -> float:
+        """For how long this has been the marker."""
+        if marker != self.marker:
+            self.marker, self.marked_at = marker, now_s
+        return now_s - self.marked_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedRedrive:
+    """The facts of one pass, and the group that they are about."""
+
+    facts: RedriveFacts
+    memory: RedriveMemory
+    group: StreamConsumerGroup | None = None
+    works: bool = True  # this replica works on it, and knows best how far it is
+
+    def with_problem(self, error: PelopsError) -> ObservedRedrive:
+        """The same, with the failure of a part of the work."""
+        memory, waits_for, problem = self.memory, None, None
+        if isinstance(error, AnotherRedriveRuns):
+            waits_for = error.redrive.partition("/")[0]
+        elif isinstance(error, WouldDuplicate):
+            problem = report_duplicates(str(error))
+        elif self.group is not None and isinstance(error, (RedisError, NotFound)):
+            namespace = self.facts.redrive.metadata.namespace
+            problem = explain_unreachable(error, self.group.spec.redis, namespace)
+        else:
+            problem = diagnose(error)
+        memory.waits_for, memory.problem = waits_for, problem
+        facts = replace(self.facts, waits_for=waits_for, problem=problem)
+        return replace(self, facts=facts)
+
+
+RedrivePass = Pass[StreamRedrive, RedriveMemory]
+
+
+class RedriveIndex:
+    """Redrives in the cache, by group.
+
+    A redrive is due when it changes, when its group does, and when another one of the same group
+    begins or ceases to be in its way.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self._redrives = cache.objects(STREAM_REDRIVE)
+        self._groups = cache.objects(STREAM_CONSUMER_GROUP)
+        cache.follow(
+            STREAM_REDRIVE,
+            Concern(kind=STREAM_REDRIVE, find=self._find_waiting),
+            Concern(kind=STREAM_CONSUMER_GROUP, find=self._find_of_group),
+        )
+
+    def group(self, redrive: StreamRedrive) -> Manifest | None:
+        """The StreamConsumerGroup of a redrive."""
+        return self._groups.get((redrive.metadata.namespace, redrive.spec.group_ref.name))
+
+    def find_first(self, redrive: StreamRedrive) -> str | None:
+        """The older redrive of the same group that runs first; None when it is this one."""
+        if redrive.spec.is_dry_run:
+            return None
+        namespace, group = redrive.metadata.namespace, redrive.spec.group_ref.name
+        own = _age(self._redrives.get((namespace, redrive.metadata.name)) or {})
+        older = [
+            (_age(manifest), name)
+            for (place, name), manifest in self._redrives.items()
+            if place == namespace and _group_of(manifest) == group and _is_in_the_way(manifest)
+        ]
+        first = min(older, default=None)
+        return first[1] if first is not None and first[0] < own else None
+
+    def _find_waiting(self, change: ObjectChange) -> set[Name]:
+        before, after = change.before, change.after
+        is_news = (before is not None and _is_in_the_way(before)) != (
+            after is not None and _is_in_the_way(after)
+        )
+        if not is_news:
+            return {change.name}
+        one = (change.name[0], _group_of(before or after or {}))
+        return {change.name, *self._of_group(one)}
+
+    def _find_of_group(self, change: ObjectChange) -> set[Name]:
+        """A group: its redrives, unless only its status has changed."""
+        is_news = _asked(change.before) != _asked(change.after)
+        return self._of_group(change.name) if is_news else set()
+
+    def _of_group(self, group: Name) -> set[Name]:
+        return {
+            name
+            for name, manifest in self._redrives.items()
+            if name[0] == group[0] and _group_of(manifest) == group[1]
+        }
+
+
+class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
+    """Redrives: the movement of dead letters that people ask for."""
+
+    api = STREAM_REDRIVE
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services.clock, defaultdict(RedriveMemory))
+        self._api, self._cache, self._clock = services.api, services.cache, services.clock
+        self._settings, self._connections = services.settings, services.connections
+        self._index = RedriveIndex(services.cache)
+
+    # --- a pass
+
+    def parse(self, manifest: Manifest) -> StreamRedrive:
+        return StreamRedrive.parse(manifest)
+
+    async def observe(self, one: RedrivePass) -> ObservedRedrive:
+        redrive, memory = one.resource, one.memory
+        memory.begin(redrive.metadata.uid)
+        works = one.rank == 0 or self._is_left_alone(one)
+        if not works:
+            memory.run = None
+        run = memory.run
+        facts = RedriveFacts(
+            redrive=redrive,
+            phase=run.phase if run else None,
+            counts=run.counts if run else None,
+            verdict=memory.verdict or (run.verdict if run else None),
+        )
+        if find_ending(redrive) is not None or facts.verdict is not None:
+            group, _ = self._parse_group(redrive)
+            return ObservedRedrive(facts=facts, memory=memory, group=group, works=works)
+        group, problem = self._parse_group(redrive)
+        facts = replace(
+            facts,
+            waits_for=self._index.find_first(redrive) or memory.waits_for,
+            problem=problem or memory.problem or (run.problem if run else None),
+        )
+        return ObservedRedrive(facts=facts, memory=memory, group=group, works=works)
+
+    def next_action(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
+        redrive, memory, group = one.resource, one.memory, observation.group
+        if find_ending(redrive) is not None:
+            return self._clean_up(observation, one) or self._expire(redrive, one.name)
+        if observation.facts.verdict is not None or not observation.works:
+            return None  # the status shows an end first
+        spec = redrive.spec
+        if spec.suspend or spec.needs_approval or self._index.find_first(redrive) is not None:
+            return self._pause(memory)
+        if group is None or find_group_problem(redrive, group) is not None:
+            return self._pause(memory)
+        if not memory.is_reported:
+            memory.is_reported = True
+            self.queue.add(one.name, delay_s=max(0.0, memory.next_at - self._clock()))
+            return None
+        if self._clock() < memory.next_at:
+            self.queue.add(one.name, delay_s=memory.next_at - self._clock())
+            return None
+        return self._work(redrive, group, memory)
+
+    def blame(
+        self, observation: ObservedRedrive, part: str | None, error: PelopsError
+    ) -> ObservedRedrive:
+        if part != WORK:
+            log.info("Could not complete the end of a redrive in Redis: %s", error)
+            return observation
+        return observation.with_problem(error)
+
+    def decide_status(
+        self, observation: ObservedRedrive, one: RedrivePass, now: datetime
+    ) -> StatusDecision:
+        facts = observation.facts
+        if not observation.works and find_ending(facts.redrive) is None:
+            return StatusDecision(status=one.previous.status, conditions=())
+        conditions = decide_redrive_conditions(facts)
+        return StatusDecision(
+            status=render_redrive_status(facts, conditions, one.previous, now),
+            conditions=conditions,
+            problem=None if find_ending(facts.redrive) else facts.problem,
+        )
+
+    def intervals(self, known: int) -> PassIntervals:
+        settings = self._settings
+        return PassIntervals(observe_s=settings.observe_s, status_s=settings.status_s)
+
+    # --- the end of a resource
+
+    async def release(self, name: Name, manifest: Manifest | None) -> float | None:
+        """Remove what Redis remembers of a redrive that was deleted; letters stay where they are.
+
+        Every replica that worked on it tries; what none can remove stays, and another redrive of
+        the group can run after five minutes.
+        """
+        memory = self.memories.get(name)
+        if memory is None or memory.run is None:
+            return None
+        if manifest is not None and manifest["metadata"]["uid"] == memory.uid:
+            return None
+        run, memory.run = memory.run, None
+        try:
+            await run.finish(forget=True)
+        except PelopsError as error:
+            log.info("Could not delete the records of the redrive in Redis: %s", error)
+        return None
+
+    def forget(self, name: Name) -> None:
+        forget_redrive(*name)
+
+    # --- how it is reported
+
+    def compare(self, wished: Status, live: Mapping[str, Any]) -> Difference:
+        return compare_redrives(wished, live)
+
+    def measure(self, observation: ObservedRedrive, decision: StatusDecision) -> None:
+        metadata = observation.facts.redrive.metadata
+        measure_redrive((metadata.namespace, metadata.name), decision.status)
+
+    def list_events(self, before: Status, after: Status) -> Iterable[EventContent]:
+        yield from super().list_events(before, after)
+        yield from report_progress(before, after)
+
+    def serve(self, is_served: bool) -> None:
+        REDRIVES_SERVED.set(is_served)
+
+    # --- actions
+
+    def _work(
+        self, redrive: StreamRedrive, group: StreamConsumerGroup, memory: RedriveMemory
+    ) -> PlannedAction:
+        async def write() -> None:
+            run = memory.run or await self._begin(redrive, group, memory)
+            if run is None:
+                return
+            memory.is_paused = False
+            await run.advance(redrive)
+            memory.problem, memory.waits_for = None, None
+            memory.is_reported = False
+            memory.next_at = self._clock() + run.wait_s
+
+        what = f"do a part of the {redrive.spec.action}"
+        return PlannedAction(part=WORK, what=what, do=write, is_routine=True)
+
+    async def _begin(
+        self, redrive: StreamRedrive, group: StreamConsumerGroup, memory: RedriveMemory
+    ) -> RedriveRun | None:
+        """The run of a redrive; None when its spec can never run. Raises PelopsError."""
+        spec, metadata = redrive.spec, redrive.metadata
+        server, keys = await connect_group(self._connections, group)
+        try:
+            selection = build_selection(spec.selection)
+        except InvalidSpec as error:
+            memory.verdict = Verdict(is_failure=True, finding=diagnose(error))
+            return None
+        plan = spec.selection.plan_ref if spec.selection else None
+        if plan is not None:
+            lines = await read_plan(self._api, metadata.namespace, plan)
+            planned = read_planned(lines, stream=keys.stream, group=keys.group)
+            selection = replace(selection, planned=planned)
+        run = RedriveRun(
+            server.dry if spec.is_dry_run else server,
+            self._context(redrive, group, keys),
+            selection,
+            self._clock,
+        )
+        run.recall(redrive)
+        memory.run = run
+        return run
+
+    def _context(
+        self, redrive: StreamRedrive, group: StreamConsumerGroup, keys: GroupKeys
+    ) -> RedriveContext:
+        spec, metadata = redrive.spec, redrive.metadata
+        return RedriveContext(
+            keys=keys,
+            owner_uid=group.metadata.uid,
+            uid=metadata.uid,
+            name=metadata.name,
+            action=LetterAction(spec.action.value),
+            to_retry_stream=spec.destination is RedriveDestination.RETRY_STREAM,
+            field_prefix=group.spec.recovery.tuning.field_prefix,
+            actor=self._settings.identity,
+            requested_by=metadata.annotations.get(REQUESTED_BY, "")[:_MOST_REQUESTER],
+            max_entry_bytes=group.spec.recovery.max_entry_bytes,
+        )
+
+    def _pause(self, memory: RedriveMemory) -> PlannedAction | None:
+        """Let others run while this one may not."""
+        run = memory.run
+        memory.next_at = float("-inf")
+        if run is None or memory.is_paused:
+            return None
+
+        async def write() -> None:
+            await run.finish(forget=False)
+            memory.is_paused = True
+
+        return PlannedAction(part=KEEPING, what="pause the redrive", do=write, is_routine=True)
+
+    def _clean_up(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
+        """Remove the records of a redrive that has ended, so that the next one may run."""
+        redrive, memory, group = one.resource, one.memory, observation.group
+        is_needed = not memory.is_cleaned and not redrive.spec.is_dry_run and not one.rank
+        if not is_needed or group is None:
+            memory.run = None
+            return None
+
+        async def write() -> None:
+            run = memory.run
+            if run is None:
+                server, keys = await connect_group(self._connections, group)
+                context = self._context(redrive, group, keys)
+                run = RedriveRun(server, context, Selection(), self._clock)
+            await run.finish(forget=True)
+            memory.run, memory.is_cleaned = None, True
+
+        return PlannedAction(
+            part=KEEPING, what="remove the records of the redrive", do=write, is_routine=True
+        )
+
+    def _expire(self, redrive: StreamRedrive, name: Name) -> PlannedAction | None:
+        """Delete a resource that has ended for as long as it says."""
+        seconds, status = redrive.spec.ttl_seconds_after_finished, redrive.status
+        if seconds is None or status is None or status.completion_time is None:
+            return None
+        end = status.completion_time
+        wait = end + timedelta(seconds=seconds) - datetime.now(end.tzinfo)
+        if wait > timedelta():
+            self.queue.add(name, delay_s=wait.total_seconds())
+            return None
+        address = Address(kind=STREAM_REDRIVE, namespace=name[0], name=name[1])
+
+        async def write() -> None:
+            await self._api.delete(address, uid=redrive.metadata.uid)
+            self._cache.remove_deleted(
+                STREAM_REDRIVE, name, redrive.metadata.uid, writer=STREAM_REDRIVE
+            )
+
+        return PlannedAction(part=KEEPING, what="delete the finished StreamRedrive", do=write)
+
+    # --- who works on it
+
+    def _is_left_alone(self, one: RedrivePass) -> bool:
+        """Whether the replica that should work on it does not."""
+        return one.memory.unchanged_s(_marker(one.resource), self._clock()) >= TAKE_OVER_S
+
+    def _parse_group(
+        self, redrive: StreamRedrive
+    ) -> tuple[StreamConsumerGroup | None, Finding | None]:
+        manifest = self._index.group(redrive)
+        if manifest is None:
+            return None, report_group_missing(redrive)
+        try:
+            group = StreamConsumerGroup.parse(manifest)
+        except InvalidSpec as error:
+            return None, report_group_invalid(redrive, str(error))
+        return group, find_group_problem(redrive, group)
+
+
+def build_selection(spec: SelectionSpec | None) -> Selection:
+    """What letters have to be, but for the plan. Raises InvalidSpec."""
+    if spec is None:
+        return Selection()
+    pattern = spec.error_matches
+    return Selection(
+        reasons=frozenset(spec.reasons or ()),
+        clusters=frozenset(spec.clusters or ()),
+        error_contains=spec.error_contains or "",
+        error_matches=compile_pattern(pattern) if pattern else None,
+        fields=tuple((one.name.encode(), one.value.encode()) for one in spec.fields or ()),
+        after=spec.dead_lettered_after,
+        before=spec.dead_lettered_before,
+        ids=frozenset(parse_entry_id(one) for one in spec.ids) if spec.ids else None,
+        max_returned=spec.max_returned,
+    )
+
+
+async def read_plan(api: KubeApi, namespace: str, plan: PlanRef) -> list[str]:
+    """The lines of a redrive plan. Raises NotFound and InvalidSpec, which say what to do."""
+    where = f"ConfigMap {namespace}/{plan.name} of spec.selection.planRef"
+    try:
+        found = await api.get(Address(kind=CONFIG_MAP, namespace=namespace, name=plan.name))
+    except NotFound as error:
+        raise InvalidSpec(f"{where} does not exist: create it from the plan of an audit") from error
+    text = (found.get("data") or {}).get(plan.key)
+    if not isinstance(text, str):
+        raise InvalidSpec(f"{where} does not have the key {plan.key}: add it")
+    return text.splitlines()
+
+
+def _marker(redrive: StreamRedrive) -> str:
+    """What changes while a replica works on a redrive."""
+    status = redrive.status
+    if status is None:
+        return ""
+    reason = next((one.reason for one in status.conditions or () if one.type == "Ready"), "")
+    return f"{reason}/{status.last_id}/{status.moved}/{status.acknowledged}"
+
+
+def _age(manifest: Manifest) -> tuple[str, str]:
+    metadata = manifest.get("metadata") or {}
+    return str(metadata.get("creationTimestamp")), str(metadata.get("uid"))
+
+
+def _asked(manifest: Manifest | None) -> tuple[object, object]:
+    metadata = (manifest or {}).get("metadata", {})
+    return metadata.get("uid"), metadata.get("generation")
+
+
+def _group_of(manifest: Manifest) -> str:
+    return str(((manifest.get("spec") or {}).get("groupRef") or {}).get("name"))
+
+
+def _is_in_the_way(manifest: Manifest) -> bool:
+    """Whether younger redrives of the same group wait for this one."""
+    spec, metadata = manifest.get("spec") or {}, manifest.get("metadata") or {}
+    is_approved = spec.get("approval") != "Required" or spec.get("approved") is True
+    may_run = is_approved and not spec.get("suspend") and spec.get("mode") != "DryRun"
+    if not may_run or metadata.get("deletionTimestamp"):
+        return False
+    ended = {ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.STALLED}
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return not any(one.get("type") in ended and one.get("status") == "True" for one in conditions)

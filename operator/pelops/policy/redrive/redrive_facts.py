@@ -1,0 +1,110 @@
+"""All that is known of one redrive in one pass: the whole world of its decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from pelops.api.group.group_status_model import ConditionStatus
+from pelops.api.redrive.stream_redrive import StreamRedrive
+from pelops.domain.condition import Condition, Finding
+from pelops.domain.dead_letter import SkipReason
+from pelops.domain.entry_id import EntryId
+from pelops.policy.redrive.progress import Outcomes
+from pelops.policy.status.reasons import ConditionType
+
+
+class Phase(StrEnum):
+    """What a redrive does now."""
+
+    COUNTING = "counting"  # the letters that the selection matches
+    MOVING = "moving"
+    TRIAL = "trial"  # the trial is moved, and its outcome is awaited
+    BACKLOG = "backlog"  # waits for the workers
+    OUTCOMES = "outcomes"  # all is moved, and workers process it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveCounts:
+    """How far a redrive is. Times are Redis' own."""
+
+    started: datetime
+    now: datetime
+    until: EntryId | None  # None: of a dry run of an empty stream
+    cursor: EntryId
+    selected: int | None = None  # None: they are still being counted
+    moved: int = 0
+    skipped: Mapping[SkipReason, int] = field(default_factory=dict)
+    outcomes: Outcomes | None = None  # None: not known, or of an action that has none
+    samples: tuple[EntryId, ...] = ()
+
+    @property
+    def skips(self) -> int:
+        """Selected letters that stay where they are, or are gone."""
+        return sum(self.skipped.values())
+
+    @property
+    def remaining(self) -> int | None:
+        """Selected letters that are yet to be handled; None: not known."""
+        return None if self.selected is None else max(0, self.selected - self.moved - self.skips)
+
+    def settle(self) -> RedriveCounts:
+        """The counts once all is handled: letters that were not found any more have vanished."""
+        selected = max(self.selected or 0, self.moved + self.skips)
+        vanished = selected - self.moved - self.skips
+        skipped = dict(self.skipped)
+        if vanished:
+            skipped[SkipReason.VANISHED] = skipped.get(SkipReason.VANISHED, 0) + vanished
+        return RedriveCounts(
+            started=self.started,
+            now=self.now,
+            until=self.until,
+            cursor=self.cursor,
+            selected=selected,
+            moved=self.moved,
+            skipped=skipped,
+            outcomes=self.outcomes,
+            samples=self.samples,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a redrive ended."""
+
+    is_failure: bool
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveFacts:
+    """What was asked for and what was seen."""
+
+    redrive: StreamRedrive
+    problem: Finding | None = None  # why nothing can be moved now
+    waits_for: str | None = None  # name of the redrive of the same group that runs
+    phase: Phase | None = None  # None: it has not started, or another replica works on it
+    counts: RedriveCounts | None = None
+    verdict: Verdict | None = None  # once it has ended
+
+    @property
+    def source(self) -> str:
+        """The letters that are moved, in words."""
+        return "discarded dead letters" if self.redrive.spec.action == "Restore" else "dead letters"
+
+
+_ENDED = (ConditionType.COMPLETE, ConditionType.FAILED)
+
+
+def find_ending(redrive: StreamRedrive) -> Condition | None:
+    """The condition Complete or Failed of a redrive that has ended; None before."""
+    return next(_endings(redrive), None)
+
+
+def _endings(redrive: StreamRedrive) -> Iterator[Condition]:
+    conditions = (redrive.status.conditions or ()) if redrive.status else ()
+    for one in conditions:
+        if one.type in _ENDED and one.status is ConditionStatus.TRUE:
+            yield Condition(type=one.type, status="True", reason=one.reason, message=one.message)
