@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import urllib.request
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -104,6 +103,8 @@ def fetch_gauges(kubectl: Kubectl, *, urls: Sequence[str] = ()) -> dict[GroupNam
 def _fetch(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise CommandFailed(f"{url} is not an address that begins with http:// or https://")
+    import urllib.request  # TLS and HTTP: as much time as all the rest of `pelops status`
+
     try:
         with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT_S) as answer:
             return str(answer.read(_MAX_BYTES).decode("utf-8", "replace"))
