@@ -16,7 +16,12 @@ from pelops.api.generated_files import write_or_check
 from pelops.api.schema.kind_definitions import KINDS
 from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS
 from tools.reference.alerts import render_alerts
-from tools.reference.commands import render_cli, render_operator, render_output
+from tools.reference.commands import (
+    render_cli,
+    render_common_flags,
+    render_operator,
+    render_output,
+)
 from tools.reference.environment import render_worker_variables
 from tools.reference.fields import render_columns, render_fields, render_rules
 from tools.reference.metrics import SECTIONS, render_metrics
@@ -33,6 +38,7 @@ def list_renderers() -> dict[str, Renderer]:
         "scripts of the operator": partial(render_scripts, OPERATOR_SCRIPTS),
         "scripts of workers": partial(render_scripts, WORKER_SCRIPTS),
         "commands of pelops": render_cli,
+        "common flags of pelops": render_common_flags,
         "settings of the operator": render_operator,
         "variables of workers": render_worker_variables,
         "versions": render_versions,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import io
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from typing import Final
 
+from pelops.cli.flags import COMMON
+from pelops.cli.main import CommandParser
 from pelops.cli.main import build_parser as build_cli_parser
 from pelops.cli.main import main as run_cli
 from pelops.controller.runtime.settings import build_parser as build_operator_parser
@@ -32,10 +34,19 @@ def render_cli() -> Iterator[str]:
         yield ""
         yield f"{_sentence(parser.description)}"
         yield ""
-        yield from render_table(
-            ("flag", "value", "default", "what it does"),
-            (_render_flag(action) for action in _list_flags(parser)),
-        )
+        own = [action for action in _list_flags(parser) if action.dest not in COMMON]
+        yield from _render_flags(own)
+
+
+def render_common_flags() -> Iterator[str]:
+    """Yield the table of the flags that every command has that asks the cluster."""
+    return _render_flags(a for a in _list_flags(build_cli_parser()) if a.dest in COMMON)
+
+
+def _render_flags(actions: Iterable[argparse.Action]) -> Iterator[str]:
+    return render_table(
+        ("flag", "value", "default", "what it does"), (_render_flag(action) for action in actions)
+    )
 
 
 def render_operator() -> Iterator[str]:
@@ -66,13 +77,12 @@ def render_output(command: str) -> Iterator[str]:
 
 
 def _list_commands(
-    parser: argparse.ArgumentParser, words: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    parser: CommandParser, words: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], CommandParser]]:
+    parser.load()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            helps = {one.dest: one.help for one in action._choices_actions}
             for name, child in action.choices.items():
-                child.description = child.description or helps.get(name)
                 yield from _list_commands(child, (*words, name))
             return
     yield words, parser
@@ -83,7 +93,9 @@ def _list_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _name(action: argparse.Action) -> str:
-    return next(name for name in action.option_strings if name.startswith("--"))
+    """The long form of a flag, or the word for an argument by position."""
+    long = (name for name in action.option_strings if name.startswith("--"))
+    return next(long, str(action.metavar or action.dest.upper()))
 
 
 def _variable(action: argparse.Action) -> str:
@@ -91,14 +103,14 @@ def _variable(action: argparse.Action) -> str:
 
 
 def _render_flag(action: argparse.Action) -> tuple[str, str, str, str]:
-    flags = ", ".join(f"`{name}`" for name in action.option_strings)
+    flags = ", ".join(f"`{name}`" for name in action.option_strings or [_name(action)])
     return flags, _render_value(action), _render_default(action), _sentence(action.help)
 
 
 def _render_value(action: argparse.Action) -> str:
     if action.choices is not None:
         return ", ".join(f"`{choice}`" for choice in action.choices)
-    if action.nargs == 0:
+    if action.nargs == 0 or not action.option_strings:
         return ""
     named = action.metavar or action.dest.upper()
     return " ".join(named) + " ..." if isinstance(named, tuple) else str(named)
@@ -107,9 +119,9 @@ def _render_value(action: argparse.Action) -> str:
 def _render_default(action: argparse.Action) -> str:
     if action.required:
         return "*required*"
-    if _name(action) in _SAID:
+    if _name(action) in _SAID and action.default is not argparse.SUPPRESS:
         return _SAID[_name(action)]
-    if action.default in (None, False, "", []):
+    if action.default in (None, False, "", [], argparse.SUPPRESS):
         return "none"
     return f"`{action.default}`"
 

@@ -1,3 +1,6 @@
+"""The `pelops` command: `python -m pelops.cli`."""
+
 from pelops.cli.main import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,207 +1,217 @@
-"""Commands for Pelops that need no cluster: key names, ACL rules, environment, audits."""
+"""The command line of Pelops: `pelops`, and `kubectl pelops`.
+
+Each command is a module of `pelops.cli.commands` with two functions:
+
+    add_arguments(parser: CommandParser) -> None
+    run(arguments: Namespace, console: Console) -> int      # an ExitCode
+
+A module is imported when its command runs, so that `pelops --help` and completion stay fast.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, Final
 
-from pelops.build import describe_build
-from pelops.errors import InvalidSpec, PelopsError
+from pelops.cli.console import Console
+from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.flags import COMMON, add_common_flags
+from pelops.errors import PelopsError
 
-if TYPE_CHECKING:
-    from pelops.redis_streams.access import Access
+COMPLETE: Final = "__complete"  # what completion scripts of shells call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command, without its module."""
+
+    name: str
+    help: str
+    section: str  # of `pelops --help`
+    asks_cluster: bool = False  # has the common flags: -n, -A, --context, ...
+    extra: str | None = None  # of pelops-operator: the packages that the command needs
+
+    @property
+    def module(self) -> str:
+        return f"pelops.cli.commands.{self.name.replace('-', '_')}"
+
+
+OFFLINE: Final = "Without a cluster"
+
+COMMANDS: Final = (
+    Command(name="keys", help="print the Redis keys of a group as JSON", section=OFFLINE),
+    Command(
+        name="acl",
+        help="print an ACL SETUSER line with the rights that a role requires",
+        section=OFFLINE,
+    ),
+    Command(
+        name="env",
+        help="print the environment variables that workers of a resource require",
+        section=OFFLINE,
+        extra="cli",
+    ),
+    Command(name="audit", help="read the archive of an audit", section=OFFLINE, extra="spark"),
+)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose module is imported when a command line reaches it."""
+
+    def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
+        """`command` is None for the whole command line, and for commands within a command."""
+        super().__init__(*args, **{"allow_abbrev": False, **options})
+        self._command = command
+
+    def load(self) -> None:
+        """Add the arguments of the command. A second call does nothing."""
+        command, self._command = self._command, None
+        if command is None:
+            return
+        try:
+            module = import_module(command.module)
+        except ModuleNotFoundError as error:
+            raise _explain_missing(command, error) from error
+        module.add_arguments(self)
+        self.set_defaults(run=module.run, command=command)
+        if command.asks_cluster:
+            for parser in self.walk():
+                add_common_flags(parser)
+
+    def walk(self) -> Iterator[CommandParser]:
+        """Yield this parser and those of the commands within it."""
+        yield self
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for parser in action.choices.values():
+                    yield from parser.walk()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.load()
+        return super().parse_known_args(args, namespace)
+
+
+class _ShowVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from pelops.build import describe_build
+
+        print(f"pelops {describe_build()}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command. When the input is invalid, print why and exit with 1."""
-    arguments = build_parser().parse_args(argv)
+    """Run one command of `pelops`. Exits with its code unless that is 0."""
+    code = run(list(sys.argv[1:] if argv is None else argv), find_program_name(sys.argv[0]))
+    if code:
+        sys.exit(int(code))
+
+
+def find_program_name(path: str) -> str:
+    """Return how the user calls the program: `kubectl pelops` if it was started as a plugin."""
+    name = PurePath(path).name.removesuffix(".pyz")
+    return name.replace("-", " ").replace("_", "-") if name.startswith("kubectl-") else "pelops"
+
+
+def run(words: list[str], program: str = "pelops") -> int:
+    """Run one command, and return its exit code. Errors are printed on standard error."""
+    if words[:1] == [COMPLETE]:
+        from pelops.cli.completion import print_candidates
+
+        return print_candidates(words[1:])
+    console = Console(program)
     try:
-        print(arguments.run(arguments))
+        arguments = parse(words, program)
+        console = Console.of(arguments, program)
+        code = _run_command(arguments, console)
+        sys.stdout.flush()
+        return int(code)
+    except CommandFailed as error:
+        console.error(str(error))
+        return error.code
+    except BrokenPipeError:
+        # Python flushes standard output once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.PIPE_CLOSED
     except (PelopsError, OSError) as error:
-        print(f"pelops: {error}", file=sys.stderr)
-        sys.exit(1)
+        console.error(str(error))
+        return ExitCode.PROBLEM
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
-    from pelops.redis_streams.access import Feature, Role
+def _run_command(arguments: argparse.Namespace, console: Console) -> int:
+    try:
+        return int(arguments.run(arguments, console))
+    except ModuleNotFoundError as error:
+        raise _explain_missing(arguments.command, error) from error
 
-    parser = argparse.ArgumentParser(prog="pelops", description=__doc__)
-    parser.add_argument("--version", action="version", version=f"pelops {describe_build()}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    keys = commands.add_parser("keys", help="print the Redis keys of a group as JSON")
-    _add_names(keys)
-    keys.set_defaults(run=_run_keys)
+def parse(words: Sequence[str], program: str = "pelops") -> argparse.Namespace:
+    """Return the arguments of a command line; exits with 2 if they are wrong.
 
-    acl = commands.add_parser(
-        "acl", help="print an ACL SETUSER line with the rights that a role requires"
+    Raises:
+        CommandFailed: a package that the command needs is not installed.
+    """
+    parser = build_parser(program)
+    arguments = parser.parse_args(words)
+    if not arguments.command.asks_cluster:
+        for name in COMMON:
+            if hasattr(arguments, name):
+                flag = f"--{name.replace('_', '-')}"
+                parser.error(f"{arguments.command.name} does not have the flag {flag}")
+    return arguments
+
+
+def build_parser(program: str = "pelops") -> CommandParser:
+    """Return the parser of the whole command line. No module of a command is imported."""
+    parser = CommandParser(
+        prog=program,
+        usage=f"{program} COMMAND [flags]",
+        description=_describe_commands(program),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    acl.add_argument("--stream", required=True)
-    acl.add_argument("--group", help="required for every role except producer")
-    acl.add_argument("--role", choices=[role.value for role in Role], default="operator")
-    features = [feature.value for feature in Feature]
-    acl.add_argument("--feature", action="append", choices=features, default=[])
-    acl.add_argument("--user", default="pelops")
-    acl.add_argument(
-        "--also",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar=("ROLE", "STREAM"),
-        help="ROLE STREAM [GROUP]: also grant the rights for another stream or group, as a "
-        "selector",
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="print the version and the commit"
     )
-    acl.set_defaults(run=_run_acl)
-
-    env = commands.add_parser(
-        "env", help="print the environment variables that workers of a resource require"
+    add_common_flags(parser)
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", prog=program, help=argparse.SUPPRESS
     )
-    env.add_argument(
-        "--file", "-f", type=Path, required=True, help="YAML file with a StreamConsumerGroup"
-    )
-    env.set_defaults(run=_run_env)
-
-    audit = commands.add_parser("audit", help="read the archive of an audit")
-    _add_lookup(audit.add_subparsers(required=True, metavar="COMMAND"))
+    for command in COMMANDS:
+        commands.add_parser(
+            command.name,
+            description=f"{command.help[0].upper()}{command.help[1:]}.",
+            command=command,
+        )
     return parser
 
 
-def _add_lookup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    lookup = commands.add_parser(
-        "lookup",
-        help="print the history of one entry",
-        description="Print the history of one entry and its copies, over all windows.",
+def _describe_commands(program: str) -> str:
+    lines = ["Operate Redis Streams consumer groups that Pelops manages.", ""]
+    width = max(len(command.name) for command in COMMANDS)
+    for section in dict.fromkeys(command.section for command in COMMANDS):
+        lines.append(f"{section}:")
+        lines += [
+            f"  {command.name:<{width}}  {command.help}"
+            for command in COMMANDS
+            if command.section == section
+        ]
+        lines.append("")
+    return "\n".join([*lines, f"`{program} COMMAND --help` shows the flags of a command."])
+
+
+def _explain_missing(command: Command, error: ModuleNotFoundError) -> CommandFailed:
+    missing = (error.name or "").partition(".")[0]
+    if missing == "pelops":
+        raise error
+    extra = f"[{command.extra}]" if command.extra else ""
+    return CommandFailed(
+        f"`pelops {command.name}`: the package {missing} is not installed. Run "
+        f"`pip install 'pelops-operator{extra}'`"
     )
-    add = lookup.add_argument
-    add("--archive", required=True, metavar="PATH", help="a directory, or s3a://BUCKET/PREFIX")
-    asked = lookup.add_mutually_exclusive_group(required=True)
-    asked.add_argument(
-        "--id", metavar="ID", help="ID of the entry, of a copy, or of its dead letter"
-    )
-    asked.add_argument("--root", metavar="ID", help="ID of the entry that a producer added")
-    asked.add_argument(
-        "--field",
-        metavar="KEY=VALUE",
-        help="value of the business key, or of any field if payloads are archived in full",
-    )
-    add("--stream", help="stream; default: every stream of the archive")
-    add("--group", help="group; default: every group")
-    add("--json", action="store_true", help="print JSON")
-    lookup.set_defaults(run=_run_lookup)
-
-
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--stream", required=True)
-    parser.add_argument("--group", required=True)
-
-
-def _run_keys(arguments: argparse.Namespace) -> str:
-    from pelops.domain.naming import derive_keys
-
-    keys = derive_keys(arguments.stream, arguments.group)
-    named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started")
-    last = ("worker_state", "worker_ledger", "retry", "offer_stream", "audit")
-    return json.dumps({name: getattr(keys, name) for name in (*named, *last)}, indent=2)
-
-
-def _run_acl(arguments: argparse.Namespace) -> str:
-    rules = " ".join(map(_quote, _rules(arguments)))
-    return f"ACL SETUSER {_quote(arguments.user)} on >PASSWORD {rules}"
-
-
-def _rules(arguments: argparse.Namespace) -> Sequence[str]:
-    from pelops.redis_streams.access import combined_rules
-
-    asked = [(arguments.role, arguments.stream, arguments.group)]
-    for words in arguments.also:
-        if len(words) not in {2, 3}:
-            raise InvalidSpec(
-                "--also requires ROLE STREAM [GROUP], for example: --also producer invoices"
-            )
-        asked.append((words[0], words[1], words[2] if len(words) == 3 else None))
-    return combined_rules(_read_access(arguments, *one) for one in asked)
-
-
-def _read_access(
-    arguments: argparse.Namespace, role: str, stream: str, group: str | None
-) -> Access:
-    from pelops.domain.naming import derive_keys
-    from pelops.redis_streams.access import Access, Feature, Role
-
-    if role not in set(Role):
-        raise InvalidSpec(f"unknown role {role}: must be one of {', '.join(Role)}")
-    if group is None and role != Role.PRODUCER:
-        raise InvalidSpec(f"role {role} requires --group, or GROUP after --also")
-    keys = derive_keys(stream, "any" if group is None else group)
-    return Access(keys, Role(role), [Feature(name) for name in arguments.feature])
-
-
-def _run_env(arguments: argparse.Namespace) -> str:
-    try:
-        from pelops.cli.environment import render_environment
-    except ModuleNotFoundError as error:
-        raise InvalidSpec(
-            f"`pelops env`: the package {error.name} is not installed. Run "
-            "`pip install 'pelops-operator[cli]'`"
-        ) from error
-
-    try:
-        text = arguments.file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidSpec(f"{arguments.file} is not UTF-8 text") from error
-    return render_environment(text)
-
-
-def _run_lookup(arguments: argparse.Namespace) -> str:
-    try:
-        from pelops.pipeline.archive.arrow_reader import ArchiveFiles
-        from pelops.pipeline.lookup import (
-            LookupQuestion,
-            look_up,
-            read_field,
-            render_histories,
-            render_history,
-        )
-    except ModuleNotFoundError as error:
-        raise InvalidSpec(
-            f"the archive cannot be read: the package {error.name} is not installed. Run "
-            "`pip install 'pelops-operator[spark]'`, or install pyarrow"
-        ) from error
-    from pelops.domain.entry_id import parse_entry_id
-
-    asked = LookupQuestion(
-        entry=None if arguments.id is None else parse_entry_id(arguments.id),
-        root=None if arguments.root is None else parse_entry_id(arguments.root),
-        field=None if arguments.field is None else read_field(arguments.field),
-        stream=arguments.stream,
-        group=arguments.group,
-    )
-    found = look_up(ArchiveFiles(arguments.archive), asked)
-    if arguments.json:
-        return json.dumps([render_history(one) for one in found], indent=2, ensure_ascii=False)
-    if not found:
-        what = arguments.id or arguments.root or arguments.field
-        raise InvalidSpec(
-            f"entry {what} is not in {arguments.archive}: it was added after the last audit, "
-            "removed before the first one, or its window was removed by retention"
-        )
-    return render_histories(found)
-
-
-def _quote(word: str) -> str:
-    """Return the word as redis-cli parses it, quoted only if necessary."""
-    if word and word.isprintable() and not any(character in " \"'" for character in word):
-        return word
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(map(_escape_unprintable, escaped)) + '"'
-
-
-def _escape_unprintable(character: str) -> str:
-    if character.isprintable():
-        return character
-    return "".join(f"\\x{byte:02x}" for byte in character.encode())

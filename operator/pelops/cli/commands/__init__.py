@@ -1,0 +1,1 @@
+"""One module for each command of `pelops`; `pelops.cli.main` lists them."""

@@ -1,0 +1,69 @@
+"""`pelops audit lookup`: the history of one entry, from the archive of an audit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from pelops.cli.console import Console
+from pelops.cli.errors import ExitCode
+from pelops.errors import InvalidSpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the commands within the command."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    lookup = commands.add_parser(
+        "lookup",
+        help="print the history of one entry",
+        description="Print the history of one entry and its copies, over all windows.",
+    )
+    add = lookup.add_argument
+    add("--archive", required=True, metavar="PATH", help="a directory, or s3a://BUCKET/PREFIX")
+    asked = lookup.add_mutually_exclusive_group(required=True)
+    asked.add_argument(
+        "--id", metavar="ID", help="ID of the entry, of a copy, or of its dead letter"
+    )
+    asked.add_argument("--root", metavar="ID", help="ID of the entry that a producer added")
+    asked.add_argument(
+        "--field",
+        metavar="KEY=VALUE",
+        help="value of the business key, or of any field if payloads are archived in full",
+    )
+    add("--stream", help="stream; default: every stream of the archive")
+    add("--group", help="group; default: every group")
+    add("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Print the histories that the archive has of the entry."""
+    from pelops.domain.entry_id import parse_entry_id
+    from pelops.pipeline.archive.arrow_reader import ArchiveFiles
+    from pelops.pipeline.lookup import (
+        LookupQuestion,
+        look_up,
+        read_field,
+        render_histories,
+        render_history,
+    )
+
+    asked = LookupQuestion(
+        entry=None if arguments.id is None else parse_entry_id(arguments.id),
+        root=None if arguments.root is None else parse_entry_id(arguments.root),
+        field=None if arguments.field is None else read_field(arguments.field),
+        stream=arguments.stream,
+        group=arguments.group,
+    )
+    found = look_up(ArchiveFiles(arguments.archive), asked)
+    if arguments.json:
+        histories = [render_history(one) for one in found]
+        console.write(json.dumps(histories, indent=2, ensure_ascii=False))
+        return ExitCode.WELL
+    if not found:
+        what = arguments.id or arguments.root or arguments.field
+        raise InvalidSpec(
+            f"entry {what} is not in {arguments.archive}: it was added after the last audit, "
+            "removed before the first one, or its window was removed by retention"
+        )
+    console.write(render_histories(found))
+    return ExitCode.WELL

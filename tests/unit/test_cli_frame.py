@@ -1,0 +1,151 @@
+"""The frame of the command line: parsing, what gets imported, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+
+import pytest
+
+from pelops.cli import main as cli
+from pelops.cli.console import Console
+from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.errors import InvalidSpec
+
+HEAVY = ("kubernetes", "redis", "pydantic", "yaml", "aiohttp", "kopf", "asyncio", "pyarrow")
+
+
+def imported_by(*words: str) -> set[str]:
+    """The modules that a command line imports, in a process of its own."""
+    program = (
+        "import contextlib, io, json, sys\n"
+        "from pelops.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        f"    main({list(words)!r})\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("words", [("--help",), ("__complete", ""), ("keys", "--help")])
+def test_help_and_completion_import_no_package_and_no_other_command(words: tuple[str, ...]) -> None:
+    modules = imported_by(*words)
+    assert not modules & set(HEAVY)
+    commands = {name for name in modules if name.startswith("pelops.cli.commands.")}
+    assert commands <= {"pelops.cli.commands.keys"}
+
+
+def test_every_command_has_a_module_with_arguments_and_a_help_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in cli.COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([command.name, "--help"])
+        assert ended.value.code == 0
+        assert command.help[1:] in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> list[Namespace]:
+    """A command `probe` that asks the cluster, with a command `within` of its own; what it ran."""
+    module = type(sys)("pelops.cli.commands.probe")
+    ran: list[Namespace] = []
+
+    def add_arguments(parser: cli.CommandParser) -> None:
+        within = parser.add_subparsers(required=True).add_parser("within")
+        within.add_argument("name")
+        within.add_argument("--fail")
+
+    def run(arguments: Namespace, console: Console) -> int:
+        ran.append(arguments)
+        if arguments.fail == "package":
+            import not_installed.at_all  # type: ignore[import-not-found] # noqa: F401
+        if arguments.fail:
+            raise FAILURES[arguments.fail]
+        return ExitCode.WELL
+
+    module.add_arguments, module.run = add_arguments, run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    probe = cli.Command(
+        name="probe", help="probe", section="Tests", asks_cluster=True, extra="probing"
+    )
+    monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, probe))
+    return ran
+
+
+FAILURES: dict[str, BaseException] = {
+    "not-found": CommandFailed("orders not found", code=ExitCode.NOT_FOUND),
+    "invalid": InvalidSpec("orders is invalid"),
+    "os": OSError("no space left"),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-n", "shop", "-A", "--context=c", "probe", "within", "orders"],
+        ["probe", "-n", "shop", "-A", "within", "orders", "--context", "c"],
+        ["probe", "within", "-nshop", "-A", "orders", "--context=c"],
+    ],
+)
+def test_common_flags_stand_anywhere_in_the_line(
+    words: list[str], command: list[Namespace]
+) -> None:
+    cli.main(words)
+    (arguments,) = command
+    assert (arguments.namespace, arguments.all_namespaces, arguments.context) == ("shop", True, "c")
+    assert arguments.name == "orders"
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "message"),
+    [
+        ("not-found", 3, "pelops: orders not found"),
+        ("invalid", 1, "pelops: orders is invalid"),
+        ("os", 1, "pelops: no space left"),
+        ("interrupt", 130, ""),
+        (
+            "package",
+            1,
+            "pelops: `pelops probe`: the package not_installed is not installed. Run "
+            "`pip install 'pelops-operator[probing]'`",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("command")
+def test_a_failure_is_an_exit_code_and_a_sentence(
+    failure: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["probe", "within", "orders", "--fail", failure])
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out, printed.err.strip()) == (code, "", message)
+
+
+@pytest.mark.parametrize("words", [[], ["prob"], ["-n", "shop", "keys", "--stream", "s"]])
+def test_a_wrong_command_line_exits_with_2(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == ExitCode.USAGE
+    assert "usage: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/usr/bin/pelops", "pelops"),
+        ("/root/.krew/bin/kubectl-pelops", "kubectl pelops"),
+        ("/x/operator/pelops/cli/__main__.py", "pelops"),
+    ],
+)
+def test_help_shows_the_program_as_the_user_calls_it(path: str, name: str) -> None:
+    assert cli.find_program_name(path) == name
+    assert f"usage: {name} COMMAND" in cli.build_parser(name).format_help()
