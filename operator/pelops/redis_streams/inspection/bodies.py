@@ -24,7 +24,7 @@ from pelops.redis_core.transport import Command, Reply
 
 MIB: Final = 1024 * 1024
 PAGE_BYTES: Final = 512 * 1024
-MOST_ENTRY: Final = 16 * MIB  # bytes; a larger entry is named and not read
+MOST_ENTRY: Final = 8 * MIB  # a larger entry is named and not read
 _MOST_IN_PAGE: Final = 500
 _SHOWN: Final = 2_000  # characters of a dead letter's error
 

@@ -84,14 +84,13 @@ async def explain_entry(
     server, keys = view.inspection.server, view.inspection.keys
     for _ in range(_ROUNDS):
         findings = await search_ledgers(server, keys, found.root, budget)
-        place, last = _last_copy(view, found, findings)
+        findings.acts = _connected(findings.acts, entry_id)
+        place, last = _last_copy(view, found, findings.acts)
         location = await view.locate(place, last)
         if _is_held(location):
             break
         again = await search_ledgers(server, keys, found.root, budget)
-        is_settled = len(again.acts) == len(findings.acts)
-        findings = again
-        if is_settled:
+        if len(_connected(again.acts, entry_id)) == len(findings.acts):
             break
         view = await view_group(inspection)
     return await _report(view, found, findings, location, asked=asked or str(entry_id))
@@ -195,19 +194,33 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
     return _Found(root or entry_id, place if root is None else Place.STREAM, entry_id)
 
 
-def _last_copy(view: GroupView, found: _Found, findings: LedgerFindings) -> tuple[Place, EntryId]:
+def _last_copy(
+    view: GroupView, found: _Found, acts: Sequence[LedgerAct]
+) -> tuple[Place, EntryId]:
     """Where the entry is by the last act on it; where it was found without any."""
     place, last = found.place, found.entry_id
-    for act in findings.acts:
+    for act in acts:
+        if act.entry.entry_id != last:
+            continue
         moved = _target(view, act)
         if moved is not None:
             place, last = moved
         elif act.kind == LedgerKind.RELEASED:
-            source = act.details.get("stream")
-            is_retry = source == view.inspection.keys.retry
+            is_retry = act.details.get("stream") == view.inspection.keys.retry
             place = Place.RETRY_STREAM if is_retry else Place.STREAM
-            last = act.entry.entry_id
     return place, last
+
+
+def _connected(acts: Sequence[LedgerAct], entry_id: EntryId) -> list[LedgerAct]:
+    """The acts that led to this ID or from it: a producer can forge the root of another entry."""
+    ids, size = {entry_id}, 0
+    while len(ids) > size:
+        size = len(ids)
+        for act in acts:
+            joined = {act.entry.entry_id, *([act.entry.new_id] if act.entry.new_id else [])}
+            if ids & joined:
+                ids |= joined
+    return [act for act in acts if act.entry.entry_id in ids]
 
 
 def _target(view: GroupView, act: LedgerAct) -> tuple[Place, EntryId] | None:

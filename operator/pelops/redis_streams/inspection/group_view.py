@@ -276,9 +276,8 @@ async def _read_batch(view: GroupView) -> RetryBatch:
     """The retry batch, and which of its first members are under way."""
     keys, server = view.inspection.keys, view.inspection.server
     (written,) = await server.execute("HMGET", keys.state, RETRY_BATCH, key=keys.state)
-    batch = RetryBatch(
-        written=(written or b"")[: 4 * MIB].decode("ascii", "replace"), under_way=frozenset()
-    )
+    text = (written or b"")[: 4 * MIB].decode("ascii", "replace")
+    batch = RetryBatch(written=text, under_way=frozenset())
     members = sorted(batch.members)[:BATCH_ASKED]
     if not members:
         return batch
@@ -326,9 +325,8 @@ def _read_try(text: bytes | None) -> tuple[int, int, int]:
     """Failed attempts, isolated ones, and when it was offered (ms) if it is on offer."""
     words = (text or b"").split()
     is_open = words[3:] == [b"offered"]
-    if len(words) != 3 + is_open or not all(
-        word.isdigit() and len(word) <= 15 for word in words[:3]
-    ):
+    are_numbers = all(word.isdigit() and len(word) <= 15 for word in words[:3])
+    if len(words) != 3 + is_open or not are_numbers:
         return 0, 0, 0
     attempts, isolated, offered = map(int, words[:3])
     return attempts, isolated, offered if is_open else 0

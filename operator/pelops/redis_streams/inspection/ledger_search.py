@@ -7,17 +7,18 @@ chain of copies, which is how one search finds all of it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.inspection import Coverage, Evidence, EvidenceKind, HistoryEvent
 from pelops.domain.ledger import (
     KIND_FIELD,
     WORKER_KINDS,
+    CreationReason,
     LedgerEntry,
     LedgerKind,
     parse_ledger_entry,
@@ -183,57 +184,74 @@ def _take(findings: LedgerFindings, raw: RawEntry, root: EntryId, *, by_worker: 
             findings.evidence.append(evidence)
 
 
+_ReadEvidence: TypeAlias = Callable[[Mapping[str, str], EntryId, str], str]
+
+
 def _read_evidence(
     kind: str, details: Mapping[str, str], at: datetime, root: EntryId
 ) -> Evidence | None:
     """What an act on the group means for an entry that it does not name."""
-    when = f"at {at:%Y-%m-%d %H:%M:%S} UTC"
-    if kind == LedgerKind.POSITION_CHANGED:
-        before, after = _id(details.get("from")), _id(details.get("to"))
-        if before is not None and after is not None and before < root <= after:
-            return Evidence(
-                kind=EvidenceKind.SKIPPED,
-                at=at,
-                message=f"The group's position was set from {before} to {after} {when}, beyond "
-                "this entry: no worker was given it.",
-            )
-    if kind == LedgerKind.GROUP_CREATED:
-        position = _id(details.get("position"))
-        if position is not None and root <= position and details.get("why") == "first":
-            return Evidence(
-                kind=EvidenceKind.SKIPPED,
-                at=at,
-                message=f"The group was created {when} at {position}, after this entry: no worker "
-                "was given it.",
-            )
-    if kind == LedgerKind.PENDING_DROPPED and details.get("consumer"):
-        return Evidence(
-            kind=EvidenceKind.MAY_BE_DROPPED,
-            at=at,
-            message=f"The consumer {details['consumer']} was deleted {when} with at most "
-            f"{details.get('at_most', 'some')} pending entries, and this may be one of them: it "
-            "was acknowledged before, or it was dropped.",
-        )
-    if kind == LedgerKind.DATA_LOSS:
-        after, before = _id(details.get("after")), _id(details.get("before"))
-        if after is not None and before is not None and after < root < before:
-            return Evidence(
-                kind=EvidenceKind.LOST,
-                at=at,
-                message=f"Entries between {after} and {before} were removed before they were "
-                f"delivered, found {when}: at least {details.get('at_least') or 0} and at most "
-                f"{details.get('at_most') or 'all'} of them.",
-            )
-    if kind == LedgerKind.TRIMMED:
-        below = _id(details.get("below"))
-        if below is not None and root < below:
-            return Evidence(
-                kind=EvidenceKind.TRIMMED,
-                at=at,
-                message=f"Pelops trimmed it from the stream {when} (spec.retention), which it does "
-                "only after every group has acknowledged an entry.",
-            )
-    return None
+    known = _EVIDENCE.get(kind)
+    if known is None:
+        return None
+    what, read = known
+    message = read(details, root, f"at {at:%Y-%m-%d %H:%M:%S} UTC")
+    return Evidence(kind=what, at=at, message=message) if message else None
+
+
+def _position_changed(details: Mapping[str, str], root: EntryId, when: str) -> str:
+    before, after = _id(details.get("from")), _id(details.get("to"))
+    if before is None or after is None or not before < root <= after:
+        return ""
+    return (
+        f"The group's position was set from {before} to {after} {when}, beyond this entry: no "
+        "worker was given it."
+    )
+
+
+def _group_created(details: Mapping[str, str], root: EntryId, when: str) -> str:
+    position = _id(details.get("position"))
+    if position is None or root > position or details.get("why") != CreationReason.FIRST:
+        return ""
+    return f"The group was created {when} at {position}, after this entry: no worker was given it."
+
+
+def _pending_dropped(details: Mapping[str, str], root: EntryId, when: str) -> str:
+    consumer, most = details.get("consumer", ""), details.get("at_most") or "some"
+    return (
+        f"The consumer {consumer} was deleted {when} with at most {most} pending entries, and this "
+        "may be one of them: it was acknowledged before, or it was dropped."
+    )
+
+
+def _data_loss(details: Mapping[str, str], root: EntryId, when: str) -> str:
+    after, before = _id(details.get("after")), _id(details.get("before"))
+    if after is None or before is None or not after < root < before:
+        return ""
+    least, most = details.get("at_least") or "0", details.get("at_most") or "all"
+    return (
+        f"Entries between {after} and {before} were removed before they were delivered, found "
+        f"{when}: at least {least} and at most {most} of them."
+    )
+
+
+def _trimmed(details: Mapping[str, str], root: EntryId, when: str) -> str:
+    below = _id(details.get("below"))
+    if below is None or root >= below:
+        return ""
+    return (
+        f"Pelops trimmed it from the stream {when} (spec.retention), which it does only after "
+        "every group has acknowledged an entry."
+    )
+
+
+_EVIDENCE: Final[Mapping[str, tuple[EvidenceKind, _ReadEvidence]]] = {
+    LedgerKind.POSITION_CHANGED: (EvidenceKind.SKIPPED, _position_changed),
+    LedgerKind.GROUP_CREATED: (EvidenceKind.SKIPPED, _group_created),
+    LedgerKind.PENDING_DROPPED: (EvidenceKind.MAY_BE_DROPPED, _pending_dropped),
+    LedgerKind.DATA_LOSS: (EvidenceKind.LOST, _data_loss),
+    LedgerKind.TRIMMED: (EvidenceKind.TRIMMED, _trimmed),
+}
 
 
 def _entries_of(raw: RawEntry) -> list[LedgerEntry]:
