@@ -194,9 +194,7 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
     return _Found(root or entry_id, place if root is None else Place.STREAM, entry_id)
 
 
-def _last_copy(
-    view: GroupView, found: _Found, acts: Sequence[LedgerAct]
-) -> tuple[Place, EntryId]:
+def _last_copy(view: GroupView, found: _Found, acts: Sequence[LedgerAct]) -> tuple[Place, EntryId]:
     """Where the entry is by the last act on it; where it was found without any."""
     place, last = found.place, found.entry_id
     for act in acts:
