@@ -1,6 +1,7 @@
 """Builds what is released: `python -m tools.supply_chain.dist DIRECTORY`.
 
-A wheel and a source archive of pelops-operator and of pelops-worker,
+A wheel and a source archive of pelops-operator and of pelops-worker, `pelops-VERSION.pyz` (the
+command line as one file), `kubectl-pelops-VERSION.tar.gz` and `pelops.yaml` (its plugin for krew),
 `pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and `SHA256SUMS` of them all. The
 package contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
 same bytes on every machine with the pinned packages: only tracked files go in, with the same
@@ -27,6 +28,7 @@ from build import ProjectBuilder
 from pelops.build import REVISION_FILE
 from tools.supply_chain.components import OURS, ROOT, list_jars, list_packages
 from tools.supply_chain.documents import render_bill_of_materials, render_notices
+from tools.supply_chain.plugin import build_plugin
 
 NOTICES: Final = "THIRD_PARTY_NOTICES.txt"
 CHECKSUMS: Final = "SHA256SUMS"
@@ -73,7 +75,7 @@ def build(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
     bill.write_text(render_bill_of_materials(version, components, epoch))
     notices = directory / NOTICES
     notices.write_text(render_notices(components))
-    made = [*archives, bill, notices]
+    made = [*archives, *build_plugin(archives[1], root, directory, epoch), bill, notices]
     checksums = directory / CHECKSUMS
     checksums.write_text(
         "".join(f"{sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in made)

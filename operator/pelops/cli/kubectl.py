@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -243,6 +244,33 @@ class Kubectl:
                 code=ExitCode.TIMEOUT,
                 reason="Unreachable",
             ) from error
+
+
+def run_together(*functions: Callable[[], Any]) -> list[Any]:
+    """Call functions at the same time; most of their time is that of kubectl processes.
+
+    Returns:
+        The result of each, or the CommandFailed that it raised, in the same order.
+    """
+    results: list[Any] = [None] * len(functions)
+
+    def call(at: int) -> None:
+        try:
+            results[at] = functions[at]()
+        except CommandFailed as error:
+            results[at] = error
+        except Exception as error:  # raised again in the caller's thread
+            broken.append(error)
+
+    broken: list[Exception] = []
+    threads = [threading.Thread(target=call, args=(at,), daemon=True) for at in range(len(results))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if broken:
+        raise broken[0]
+    return results
 
 
 _COMMAND_ENDED: Final = re.compile(r"^command terminated with exit code \d+\n?", re.MULTILINE)

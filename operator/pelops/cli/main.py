@@ -42,9 +42,43 @@ class Command:
         return f"pelops.cli.commands.{self.name.replace('-', '_')}"
 
 
+OBSERVE: Final = "Observe groups"
+CHANGE: Final = "Change groups"
+SET_UP: Final = "Set up and get help"
 OFFLINE: Final = "Without a cluster"
 
 COMMANDS: Final = (
+    Command(
+        name="status",
+        help="show one group in detail, or all groups; --wait waits until they are Ready",
+        section=OBSERVE,
+        asks_cluster=True,
+    ),
+    Command(
+        name="top",
+        help="show backlog, rates and workers of groups, every second",
+        section=OBSERVE,
+        asks_cluster=True,
+    ),
+    Command(
+        name="pause",
+        help="suspend a group: Pelops observes it and changes nothing",
+        section=CHANGE,
+        asks_cluster=True,
+    ),
+    Command(name="resume", help="end the suspension of a group", section=CHANGE, asks_cluster=True),
+    Command(
+        name="adopt",
+        help="print a StreamConsumerGroup for workers that already run",
+        section=SET_UP,
+        asks_cluster=True,
+    ),
+    Command(
+        name="report",
+        help="write a support bundle without Secrets and payloads",
+        section=SET_UP,
+        asks_cluster=True,
+    ),
     Command(name="keys", help="print the Redis keys of a group as JSON", section=OFFLINE),
     Command(
         name="acl",
@@ -56,6 +90,11 @@ COMMANDS: Final = (
         help="print the environment variables that workers of a resource require",
         section=OFFLINE,
         extra="cli",
+    ),
+    Command(
+        name="completion",
+        help="print a script that completes command lines in a shell",
+        section=OFFLINE,
     ),
     Command(name="audit", help="read the archive of an audit", section=OFFLINE, extra="spark"),
 )

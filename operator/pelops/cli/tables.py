@@ -18,6 +18,13 @@ class Style(Enum):
     STRONG = "1"
 
 
+MARKS: Final = {
+    Style.GOOD: "√",
+    Style.WARNING: "‼",
+    Style.BAD: "\N{MULTIPLICATION SIGN}",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Styled:
     """A piece of text that is shown in a color where there are colors."""

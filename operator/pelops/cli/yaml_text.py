@@ -23,7 +23,16 @@ def render_scalar(value: Any) -> str:
     """Return a text, number, bool or None as YAML on one line."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
+    if isinstance(value, str):
+        return "".join(map(_escape, json.dumps(value, ensure_ascii=False)))
     return json.dumps(value)
+
+
+def _escape(character: str) -> str:
+    """A character of a JSON string; YAML does not join the surrogates that JSON writes."""
+    if " " <= character <= "~":
+        return character
+    return f"\\U{ord(character):08x}"
 
 
 def _render(value: Any) -> Iterator[str]:

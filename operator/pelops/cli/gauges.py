@@ -1,0 +1,107 @@
+"""Gauges of groups from the metrics of the operator, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+import math
+import re
+import urllib.request
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.cli.errors import CommandFailed
+from pelops.cli.kubectl import Kubectl
+from pelops.cli.operator_pods import list_operators
+
+_SAMPLE: Final = re.compile(r"(pelops_[a-z_]+)\{([^}]*)\} (\S+)")
+_LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+_HTTP_TIMEOUT_S: Final = 5.0
+_MAX_BYTES: Final = 64 * 1024 * 1024
+
+# (namespace, name) of a group.
+GroupName = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupGauges:
+    """Numbers of one group as the operator last observed them. None stands for unknown."""
+
+    lag: float | None = None
+    pending: float | None = None
+    oldest_s: float | None = None
+    dead_letters: float | None = None
+    arrival_rate: float | None = None  # entries per second
+    acknowledge_rate: float | None = None
+
+
+_FIELDS: Final = {
+    "pelops_lag_entries": "lag",
+    "pelops_pending_entries": "pending",
+    "pelops_oldest_pending_seconds": "oldest_s",
+    "pelops_dead_letters": "dead_letters",
+    "pelops_arrival_rate": "arrival_rate",
+    "pelops_acknowledge_rate": "acknowledge_rate",
+}
+
+
+def read_gauges(texts: Iterable[str]) -> dict[GroupName, GroupGauges]:
+    """Return the gauges of each group from the metrics of all replicas.
+
+    Every replica exports its own view: the largest known number counts.
+    """
+    found: dict[GroupName, dict[str, float]] = {}
+    for text in texts:
+        for name, labels, value in parse_samples(text, _FIELDS):
+            group = (labels.get("namespace", ""), labels.get("name", ""))
+            gauges = found.setdefault(group, {})
+            field = _FIELDS[name]
+            gauges[field] = max(value, gauges.get(field, value))
+    return {group: GroupGauges(**gauges) for group, gauges in found.items()}
+
+
+def parse_samples(
+    text: str, names: Collection[str]
+) -> Iterable[tuple[str, Mapping[str, str], float]]:
+    """Yield name, labels and value of the samples with these names whose value is a number."""
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match is None or match[1] not in names:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            yield match[1], dict(_LABEL.findall(match[2])), value
+
+
+def fetch_gauges(kubectl: Kubectl, *, url: str | None = None) -> dict[GroupName, GroupGauges]:
+    """Return the gauges that all replicas of the operator export.
+
+    `url` is an address of the metrics of one replica, such as that of a `kubectl port-forward`.
+    Without it they are read through the API server, which needs the rights to list pods in all
+    namespaces, and to get pods/proxy in that of the operator.
+
+    Raises:
+        CommandFailed: the metrics cannot be read.
+    """
+    if url is not None:
+        return read_gauges([_fetch(url)])
+    pods = list_operators(kubectl)
+    if not pods:
+        raise CommandFailed("no pod of the operator runs")
+    paths = (
+        f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{pod.port}/proxy/metrics"
+        for pod in pods
+    )
+    return read_gauges([kubectl.raw(path) for path in paths])
+
+
+def _fetch(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise CommandFailed(f"{url} is not an address that begins with http:// or https://")
+    try:
+        with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT_S) as answer:
+            return str(answer.read(_MAX_BYTES).decode("utf-8", "replace"))
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"the metrics of {url} cannot be read: {error}") from error

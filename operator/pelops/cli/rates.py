@@ -1,0 +1,81 @@
+"""Numbers of a group with its rates, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pelops.cli.durations import parse_time, render_age
+from pelops.cli.gauges import GroupGauges
+from pelops.cli.group_facts import GroupFacts
+
+# Two measured rates that differ by less are equal.
+_SAME_RATE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The numbers of one group; None stands for unknown."""
+
+    group: GroupFacts
+    lag: float | None
+    pending: float | None
+    oldest_s: float | None
+    dead_letters: float | None
+    arrival_rate: float | None
+    acknowledge_rate: float | None
+
+    @property
+    def backlog(self) -> float | None:
+        """Entries that are not acknowledged."""
+        return None if self.lag is None or self.pending is None else self.lag + self.pending
+
+    @property
+    def growth(self) -> float | None:
+        """Entries per second by which the backlog grows; 0 within the error of measurement."""
+        if self.arrival_rate is None or self.acknowledge_rate is None:
+            return None
+        growth = self.arrival_rate - self.acknowledge_rate
+        larger = max(self.arrival_rate, self.acknowledge_rate)
+        return 0.0 if abs(growth) <= _SAME_RATE * larger else growth
+
+    @property
+    def trend(self) -> str | None:
+        if self.growth is None:
+            return None
+        return "↗" if self.growth > 0 else "↘" if self.growth < 0 and self.backlog else "→"
+
+    @property
+    def empty_in(self) -> str | None:
+        """When the backlog is processed if the rates stay as they are."""
+        if not self.backlog or self.growth is None:
+            return None
+        return "never" if self.growth >= 0 else render_age(self.backlog / -self.growth)
+
+
+def build_row(group: GroupFacts, gauges: GroupGauges | None, now: datetime) -> Row:
+    """Return the numbers of a group: of the operator if it exports them, else of the status."""
+    seen = gauges or GroupGauges()
+    oldest = parse_time(group.oldest_pending_time)
+    oldest_s = None if oldest is None else (now - oldest).total_seconds()
+    return Row(
+        group=group,
+        lag=_first(seen.lag, group.lag if group.lag_known else None),
+        pending=_first(seen.pending, group.pending),
+        oldest_s=_first(seen.oldest_s, oldest_s),
+        dead_letters=_first(seen.dead_letters, group.dead_letters),
+        arrival_rate=seen.arrival_rate,
+        acknowledge_rate=seen.acknowledge_rate,
+    )
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def render_rate(value: float | None) -> str | None:
+    """Return entries per second for people."""
+    if value is None:
+        return None
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"

@@ -1,0 +1,203 @@
+"""What the command line makes of the answers of kubectl."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from pelops.cli.console import Console
+from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.kubectl import Container, Kubectl, KubectlFailed, explain_failure, run_together
+
+FAILURES = {
+    'Error from server (NotFound): streamconsumergroups.pelops.dev "x" not found': (
+        "NotFound",
+        3,
+        'streamconsumergroups.pelops.dev "x" not found',
+    ),
+    'Error from server (Forbidden): pods is forbidden: User "eva" cannot list': (
+        "Forbidden",
+        3,
+        'pods is forbidden: User "eva" cannot list',
+    ),
+    "Error from server (Conflict): the object has been modified": (
+        "Conflict",
+        1,
+        "the object has been modified",
+    ),
+    'error: the server doesn\'t have a resource type "streamredrives"': (
+        "NoSuchKind",
+        3,
+        "install the CustomResourceDefinitions",
+    ),
+    "The connection to the server localhost:8080 was refused - did you specify": (
+        "Unreachable",
+        1,
+        "the API server cannot be reached: ",
+    ),
+    "Unable to connect to the server: dial tcp: lookup api: no such host": (
+        "Unreachable",
+        1,
+        "the API server cannot be reached: ",
+    ),
+    "Unable to connect to the server: context deadline exceeded (Client.Timeout exceeded)": (
+        "Unreachable",
+        124,
+        "did not answer in time",
+    ),
+    "error: You must be logged in to the server (Unauthorized)": (
+        "Unauthorized",
+        3,
+        "does not accept your credentials",
+    ),
+    'error: context "nope" does not exist': ("Failed", 2, "kubectl config get-contexts"),
+    "E0504 03:02:01.123456 7 memcache.go:265] noise\nerror: something else": (
+        "Failed",
+        1,
+        "something else",
+    ),
+    "": ("Failed", 1, "kubectl failed"),
+}
+
+
+@pytest.mark.parametrize("errors", FAILURES)
+def test_a_failure_of_kubectl_is_a_sentence_and_an_exit_code(errors: str) -> None:
+    reason, code, words = FAILURES[errors]
+    failure = explain_failure(errors)
+    assert (failure.reason, failure.code) == (reason, code)
+    assert words in str(failure)
+    assert "\n" not in str(failure)
+    assert "E0504" not in str(failure)
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl that writes down its arguments and answers with the file `answer`."""
+    path = tmp_path / "kubectl"
+    path.write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{tmp_path}/words\n"
+        f"cat {tmp_path}/answer\ncat {tmp_path}/errors >&2\nexit $(cat {tmp_path}/code)\n"
+    )
+    path.chmod(0o755)
+    for name, text in (("answer", "{}"), ("errors", ""), ("code", "0")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def words_of(program: Path) -> list[str]:
+    return (program / "words").read_text().splitlines()
+
+
+def test_the_flags_of_the_command_line_are_passed_on(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = Namespace(namespace="shop", context="c", kubeconfig="/k", verbose=True)
+    kubectl = Kubectl.of(given, Console())
+    kubectl.get("pods", "web-0")
+    words = words_of(program)
+    assert words[0] == "get"
+    assert {"--context=c", "--kubeconfig=/k", "--namespace=shop"} <= set(words)
+    assert capsys.readouterr().err.startswith("kubectl get ")
+    kubectl.get("pods", "web-0", namespace="other")
+    assert "--namespace=other" in words_of(program)
+    (program / "answer").write_text('{"items": []}')
+    kubectl.list_objects("pods", all_namespaces=True, selector="app=web")
+    assert {"--all-namespaces", "--selector=app=web"} <= set(words_of(program))
+    assert "--namespace=shop" not in words_of(program)
+
+
+def test_the_namespace_is_that_of_the_context_else_default(program: Path) -> None:
+    (program / "answer").write_text("billing")
+    assert Kubectl().namespace == "billing"
+    (program / "answer").write_text("")
+    assert Kubectl().namespace == "default"
+    assert Kubectl(namespace="shop").namespace == "shop"
+
+
+def test_warnings_of_the_server_are_passed_on(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (program / "errors").write_text("Warning: spec.old is deprecated\n")
+    Kubectl.of(Namespace(), Console()).patch("scg", "orders", {"spec": {}}, namespace="shop")
+    assert capsys.readouterr().err == "Warning: spec.old is deprecated\n"
+
+
+def test_the_exit_code_of_a_command_in_a_container_is_part_of_the_answer(program: Path) -> None:
+    container = Container(namespace="pelops-system", pod="operator-0", name="operator")
+    (program / "answer").write_text("said")
+    (program / "errors").write_text("why\ncommand terminated with exit code 3\n")
+    (program / "code").write_text("3")
+    ended = Kubectl().exec(container, ["pelops", "doctor", "-o", "json"])
+    assert (ended.output, ended.errors, ended.exit_code) == ("said", "why\n", 3)
+    assert words_of(program)[-5:] == ["--", "pelops", "doctor", "-o", "json"]
+    (program / "errors").write_text("Error from server (Forbidden): no pods/exec\n")
+    with pytest.raises(KubectlFailed, match="no pods/exec"):
+        Kubectl().exec(container, ["pelops"])
+
+
+def test_an_answer_that_is_no_json_is_an_error(program: Path) -> None:
+    (program / "answer").write_text("<html>")
+    with pytest.raises(KubectlFailed, match="is not JSON"):
+        Kubectl().get("pods", "web-0")
+
+
+def test_an_object_that_does_not_exist_is_none_and_other_failures_are_errors(
+    program: Path,
+) -> None:
+    (program / "code").write_text("1")
+    (program / "errors").write_text("Error from server (NotFound): no\n")
+    assert Kubectl().find("pods", "web-0") is None
+    (program / "errors").write_text("Error from server (Forbidden): no\n")
+    with pytest.raises(KubectlFailed):
+        Kubectl().find("pods", "web-0")
+
+
+def test_a_right_is_a_yes_or_a_no(program: Path) -> None:
+    for answer, code in (("yes", "0"), ("no", "1")):
+        (program / "answer").write_text(answer)
+        (program / "code").write_text(code)
+        assert Kubectl().can("create", "pods/exec", namespace="shop") is (answer == "yes")
+    assert "--subresource=exec" in words_of(program)
+
+
+def test_a_kubectl_that_does_not_answer_is_a_timeout(program: Path) -> None:
+    (program / "kubectl").write_text("#!/bin/sh\nexec sleep 600\n")
+    with pytest.raises(KubectlFailed) as failed:
+        Kubectl().run("get", "pods", timeout_s=-4.5)
+    assert failed.value.code == ExitCode.TIMEOUT
+
+
+def test_a_missing_kubectl_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KubectlFailed, match="not on the PATH"):
+        Kubectl().raw("/version")
+
+
+def test_functions_run_together_and_each_keeps_its_own_error() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def answer() -> str:
+        both.wait()
+        return "answer"
+
+    def fail() -> str:
+        both.wait()
+        raise CommandFailed("no right")
+
+    answered, failed = run_together(answer, fail)
+    assert (answered, str(failed)) == ("answer", "no right")
+    with pytest.raises(ZeroDivisionError):
+        run_together(lambda: 1 // 0)
+
+
+def test_what_is_created_is_checked_by_the_server_first_if_asked(program: Path) -> None:
+    manifest = {"kind": "StreamRedrive", "metadata": {"name": "r", "namespace": "shop"}}
+    (program / "answer").write_text(json.dumps(manifest))
+    assert Kubectl(namespace="other").create(manifest, dry_run=True) == manifest
+    assert {"--dry-run=server", "--namespace=shop"} <= set(words_of(program))
