@@ -10,7 +10,7 @@ from pelops.cli.commands.status import _describe_rates
 from pelops.cli.commands.top import sort_rows
 from pelops.cli.gauges import GroupGauges, read_gauges
 from pelops.cli.group_facts import GroupFacts, read_group, render_facts, suggest_next
-from pelops.cli.rates import Row, build_row
+from pelops.cli.rates import RateWindow, Row, build_row
 from pelops.cli.tables import Style
 from tests.builders import NOW
 
@@ -77,6 +77,7 @@ def test_a_lag_that_is_not_known_is_not_shown_as_a_number(group: Any, cell: str 
         (a_group(conditions=[NOT_READY]), Style.BAD),
         (a_group(conditions=[NOT_READY, condition("Stalled")]), Style.BAD),
         (a_group(conditions=[NOT_READY, condition("Reconciling")]), Style.WARNING),
+        (a_group(conditions=[READY], spec={"suspend": True}), Style.WARNING),
         (a_group(conditions=[NOT_READY], spec={"suspend": True}), Style.WARNING),
     ],
 )
@@ -169,3 +170,21 @@ def test_rows_are_sorted_by_the_key_with_unknown_numbers_last() -> None:
     assert [row.group.name for row in sort_rows(rows, "r")] == ["b", "a", "c"]
     by_age = [a_row("old", oldest_s=9), a_row("none"), a_row("older", oldest_s=99)]
     assert [row.group.name for row in sort_rows(by_age, "a")] == ["older", "old", "none"]
+
+
+def test_rates_that_the_operator_does_not_measure_are_counted_over_a_window() -> None:
+    window, name = RateWindow(window_s=10.0), ("shop", "orders")
+
+    def sample(at_s: float, **gauges: float) -> tuple[float | None, float | None]:
+        found = window.complete({name: GroupGauges(**gauges)}, at_s)[name]
+        return found.arrival_rate, found.acknowledge_rate
+
+    assert sample(0.0, added=100, delivered=50, pending=10) == (None, None)
+    assert sample(5.0, added=150, delivered=90, pending=20) == (10.0, 6.0)
+    assert sample(10.0, added=200, delivered=140, pending=10) == (10.0, 9.0)
+    # The window moves on: the samples of 5 s and 15 s count.
+    assert sample(15.0, added=150 + 30, delivered=140, pending=0) == (3.0, 7.0)
+    # The operator restarted, so its counters begin again.
+    assert sample(16.0, added=1, delivered=1, pending=0) == (None, None)
+    measured = {"arrival_rate": 7.0, "acknowledge_rate": 8.0}
+    assert sample(17.0, added=2, delivered=2, pending=0, **measured) == (7.0, 8.0)

@@ -1,4 +1,4 @@
-"""Gauges of groups from the metrics of the operator, in the text format of Prometheus."""
+"""Numbers of groups from the metrics of the operator, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class GroupGauges:
     dead_letters: float | None = None
     arrival_rate: float | None = None  # entries per second
     acknowledge_rate: float | None = None
+    added: float | None = None  # entries ever added, and ever delivered to the group
+    delivered: float | None = None
 
 
 _FIELDS: Final = {
@@ -41,6 +43,8 @@ _FIELDS: Final = {
     "pelops_dead_letters": "dead_letters",
     "pelops_arrival_rate": "arrival_rate",
     "pelops_acknowledge_rate": "acknowledge_rate",
+    "pelops_entries_added_total": "added",
+    "pelops_entries_read_total": "delivered",
 }
 
 

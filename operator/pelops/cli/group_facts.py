@@ -78,9 +78,18 @@ class GroupFacts:
     @property
     def style(self) -> Style:
         """The color of the group's state."""
+        if self.is_suspended:
+            return Style.WARNING
         if self.is_ready:
             return Style.GOOD
-        return Style.WARNING if self.is_suspended or self.is_in_progress else Style.BAD
+        return Style.WARNING if self.is_in_progress else Style.BAD
+
+    @property
+    def state(self) -> str:
+        """The group's state in a few words."""
+        if not self.is_ready:
+            return f"Not ready: {self.ready.reason}"
+        return "Paused" if self.is_suspended else "Ready"
 
     @property
     def is_in_progress(self) -> bool:

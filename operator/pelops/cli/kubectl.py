@@ -27,6 +27,7 @@ PROGRAM: Final = "kubectl"
 # Longer than a slow API server needs, short enough for a person who waits.
 REQUEST_TIMEOUT_S: Final = 30.0
 EXEC_TIMEOUT_S: Final = 300.0
+_WITH_MANAGERS: Final = ("-o", "json", "--show-managed-fields=true")
 _GRACE_S: Final = 5.0  # for kubectl to report its own timeout first
 
 
@@ -103,8 +104,8 @@ class Kubectl:
         return self._namespace
 
     def get(self, kind: str, name: str, *, namespace: str | None = None) -> Object:
-        """Return one object."""
-        return self._load("get", kind, name, "-o", "json", *self._in(namespace))
+        """Return one object, with its managedFields."""
+        return self._load("get", kind, name, *_WITH_MANAGERS, *self._in(namespace))
 
     def find(self, kind: str, name: str, *, namespace: str | None = None) -> Object | None:
         """Return one object, or None if it does not exist."""
@@ -138,9 +139,9 @@ class Kubectl:
     def patch(
         self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None
     ) -> Object:
-        """Merge a change into an object, and return the object."""
+        """Merge a change into an object, and return the object with its managedFields."""
         words = ("patch", kind, name, "--type=merge", "--patch", json.dumps(change))
-        return self._load(*words, "-o", "json", *self._in(namespace))
+        return self._load(*words, *_WITH_MANAGERS, *self._in(namespace))
 
     def create(
         self, manifest: Mapping[str, Any], *, namespace: str | None = None, dry_run: bool = False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from pelops.cli.durations import parse_time, render_age
-from pelops.cli.gauges import GroupGauges
+from pelops.cli.gauges import GroupGauges, GroupName
 from pelops.cli.group_facts import GroupFacts
 
 # Two measured rates that differ by less are equal.
@@ -52,6 +54,46 @@ class Row:
         if not self.backlog or self.growth is None:
             return None
         return "never" if self.growth >= 0 else render_age(self.backlog / -self.growth)
+
+
+class RateWindow:
+    """Rates of groups that the operator does not measure, from what Redis has counted.
+
+    The operator measures the groups that it scales. For others, a rate is the difference of two
+    samples that lie up to `window_s` seconds apart.
+    """
+
+    def __init__(self, window_s: float = 10.0) -> None:
+        self._window_s = window_s
+        self._samples: dict[GroupName, deque[tuple[float, GroupGauges]]] = {}
+
+    def complete(
+        self, found: Mapping[GroupName, GroupGauges], at_s: float
+    ) -> dict[GroupName, GroupGauges]:
+        """Return the gauges with rates; `at_s` is the time of the sample on a monotonic clock."""
+        return {name: self._complete_one(name, gauges, at_s) for name, gauges in found.items()}
+
+    def _complete_one(self, name: GroupName, gauges: GroupGauges, at_s: float) -> GroupGauges:
+        samples = self._samples.setdefault(name, deque())
+        samples.append((at_s, gauges))
+        while len(samples) > 2 and samples[1][0] <= at_s - self._window_s:
+            samples.popleft()
+        since_s, first = samples[0]
+        if gauges.acknowledge_rate is not None or since_s == at_s:
+            return gauges
+        passed = at_s - since_s
+        added = _difference(first.added, gauges.added)
+        delivered = _difference(first.delivered, gauges.delivered)
+        if added is None or delivered is None or first.pending is None or gauges.pending is None:
+            return gauges
+        # What was delivered and is not pending was acknowledged.
+        done = max(0.0, delivered - (gauges.pending - first.pending))
+        return replace(gauges, arrival_rate=added / passed, acknowledge_rate=done / passed)
+
+
+def _difference(before: float | None, now: float | None) -> float | None:
+    """How much a counter has grown; None if it is unknown or has begun again."""
+    return None if before is None or now is None or now < before else now - before
 
 
 def build_row(group: GroupFacts, gauges: GroupGauges | None, now: datetime) -> Row:

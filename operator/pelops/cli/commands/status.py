@@ -191,11 +191,10 @@ def _render_row(group: GroupFacts, now: datetime) -> tuple[Cell, ...]:
 
 def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: datetime) -> None:
     mark = MARKS[group.style]
-    state = "Ready" if group.is_ready else f"Not ready: {group.ready.reason}"
     console.line(
         Styled(f"{group.namespace}/{group.name}", Style.STRONG),
         "   ",
-        Styled(f"{mark} {state}", group.style),
+        Styled(f"{mark} {group.state}", group.style),
     )
     if group.ready.message and not group.is_ready:
         console.line(f"  {group.ready.message}")

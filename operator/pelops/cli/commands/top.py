@@ -16,7 +16,7 @@ from pelops.cli.flags import add_output_flag
 from pelops.cli.gauges import GroupGauges, GroupName, fetch_gauges
 from pelops.cli.group_facts import read_group
 from pelops.cli.kubectl import GROUPS, Kubectl, Object
-from pelops.cli.rates import Row, build_row, render_rate
+from pelops.cli.rates import RateWindow, Row, build_row, render_rate
 from pelops.cli.tables import Cell, Column, Line, Style, Styled, render_table
 
 API_VERSION: Final = "cli.pelops.dev/v1alpha1"
@@ -93,6 +93,7 @@ class _Source:
         self.everywhere = bool(getattr(arguments, "all_namespaces", False))
         self.problem = ""  # why there are no rates
         self._retry_at = 0.0
+        self._window = RateWindow()
 
     @property
     def namespace(self) -> str:
@@ -114,7 +115,7 @@ class _Source:
             self._retry_at = time.monotonic() + _SLOW_READ_S
             return {}
         self.problem = ""
-        return gauges
+        return self._window.complete(gauges, time.monotonic())
 
 
 def sort_rows(rows: Sequence[Row], key: str) -> list[Row]:
