@@ -1,4 +1,4 @@
-"""Who may ask the operator about entries over HTTP, through the API server's proxy and beside it."""
+"""Who may ask the operator about entries over HTTP, through the API server and beside it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ SYSTEM = "pelops-system"
 TIMEOUT_S = 60.0
 NAME = "orders"
 MEMBER = "member-of-the-team"
+POD = "operator-of-inspections"
 
 Object = dict[str, Any]
 
@@ -41,8 +42,32 @@ def _address() -> str:
 
 
 def _service(port: int) -> list[Object]:
-    labels = {"kubernetes.io/service-name": SERVICE}
+    """The operator's Service. The API server proxies to addresses of pods alone."""
+    target = {"kind": "Pod", "name": POD, "namespace": SYSTEM}
+    address = {"ip": _address(), "targetRef": target}
     return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": POD, "namespace": SYSTEM},
+            "spec": {
+                "schedulerName": "nobody",
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [
+                    {
+                        "name": "operator",
+                        "image": "local/operator",
+                        "securityContext": {
+                            "allowPrivilegeEscalation": False,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                    }
+                ],
+            },
+        },
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -50,12 +75,10 @@ def _service(port: int) -> list[Object]:
             "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 8080}]},
         },
         {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"name": SERVICE, "namespace": SYSTEM, "labels": labels},
-            "addressType": "IPv4",
-            "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
-            "endpoints": [{"addresses": [_address()], "conditions": {"ready": True}}],
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": SERVICE, "namespace": SYSTEM},
+            "subsets": [{"addresses": [address], "ports": [{"name": "http", "port": port}]}],
         },
     ]
 
@@ -137,6 +160,11 @@ def scene(
         resources.await_condition(NAME, reason="Ready")
         entry = redis_86.cli("XADD", stream, "*", "order_id", "4711").strip()
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_service(operators.ports[0])))
+        status = {"phase": "Running", "podIP": _address(), "podIPs": [{"ip": _address()}]}
+        plane.kubectl(
+            *("patch", "pod", POD, "-n", SYSTEM, "--subresource=status", "--type=merge"),
+            *("--patch", json.dumps({"status": status})),
+        )
         for account in ("viewer", "other"):
             plane.kubectl("create", "serviceaccount", account, "-n", namespace)
         found = Scene(
@@ -148,8 +176,9 @@ def scene(
         )
         found.grant("viewer", "streamconsumergroups")
         yield found
-    for kind in ("service", "endpointslice"):
-        plane.kubectl("delete", kind, SERVICE, "-n", SYSTEM, "--ignore-not-found")
+    for kind, name in (("service", SERVICE), ("endpoints", SERVICE), ("pod", POD)):
+        now = ("--ignore-not-found", "--grace-period=0", "--force")
+        plane.kubectl("delete", kind, name, "-n", SYSTEM, *now)
     plane.kubectl("delete", "-f", str(ROLES))
 
 
@@ -216,12 +245,15 @@ def test_the_proxy_of_the_api_server_passes_no_identity_and_the_token_passes_thr
         return done.stderr
 
     # Even the administrator is nobody to the operator without a token in the body.
-    wait_until(
-        lambda: "no valid token" in administrator(),
-        timeout_s=TIMEOUT_S,
-        what="the way through the API server",
-        every_s=0.5,
-    )
+    try:
+        wait_until(
+            lambda: "no valid token" in administrator(),
+            timeout_s=TIMEOUT_S,
+            what="the way through the API server",
+            every_s=0.5,
+        )
+    except TimeoutError as error:
+        raise AssertionError(administrator()) from error
     member = CommandLine(scene.plane, scene.namespace, scene.kubeconfig)
     ask = ("why", scene.entry, "-s", NAME, "--service-account")
     refused = member(*ask, "viewer")
