@@ -193,10 +193,10 @@ def test_top_shows_the_rates_that_the_operator_measures(
     group.apply(scaling={"maxReplicas": 1})  # the operator measures what it scales
     for number in range(50):
         group.redis.xadd(group.stream, {"n": number})
-    url = f"http://127.0.0.1:{operator.ports[0]}/metrics"
+    urls = [f"--metrics-url=http://127.0.0.1:{port}/metrics" for port in operator.ports]
 
     def measured() -> Object | None:
-        top = cli("top", "-o", "json", "--metrics-url", url)
+        top = cli("top", "-o", "json", *urls)
         assert top.code == 0, top.err
         (row,) = top.document["groups"]
         known = row["lag"] == 50 and row["acknowledgeRate"] is not None
@@ -204,7 +204,7 @@ def test_top_shows_the_rates_that_the_operator_measures(
 
     row = wait_until(measured, timeout_s=WAIT_S, what="rates")
     assert row is not None and row["pending"] == 0
-    text = cli("top", "--metrics-url", url)
+    text = cli("top", *urls)
     assert text.code == 0
     header, line = text.out.splitlines()
     assert header.split()[:6] == ["NAMESPACE", "NAME", "READY", "LAG", "TREND", "PENDING"]
@@ -267,16 +267,17 @@ def find_address() -> str | None:
         return str(probe.getsockname()[0])
 
 
-def test_rates_are_read_through_the_api_server(
+def test_the_metrics_are_read_through_the_api_server(
     cli: CommandLine, group: Group, operator_pod: str
 ) -> None:
-    group.apply(scaling={"maxReplicas": 1})
+    group.apply()
 
     def shown() -> bool:
-        rates = cli("status", NAME).out
-        return "Rates     in 0/s, done 0/s\n" in rates and cli("top").err == ""
+        top = cli("top", "-v")
+        path = f"/api/v1/namespaces/{cli.namespace}/pods/{operator_pod}:"
+        return path in top.err and "No rates" not in top.err
 
-    wait_until(shown, timeout_s=WAIT_S, what="rates in the status")
+    wait_until(shown, timeout_s=WAIT_S, what="the metrics")
 
 
 def test_adopt_prints_a_resource_that_can_be_applied_and_what_it_doubts(
@@ -309,7 +310,8 @@ def test_adopt_prints_a_resource_that_can_be_applied_and_what_it_doubts(
     assert "found  REDIS_URL of container worker: Secret redis, key url" in adopted.err
     assert "doubt  HorizontalPodAutoscaler scaler scales it" in adopted.err
     assert "doubt  no variable has the name of the pod" in adopted.err
-    assert adopted.err.count("doubt  ") == 2
+    assert "doubt  replicas: 0 is applied by kubectl-client-side-apply" in adopted.err
+    assert adopted.err.count("doubt  ") == 3
     assert "s3cret" not in adopted.out + adopted.err
     cli.plane.kubectl("apply", "-f", "-", stdin=adopted.out)
     resources.await_condition("order-workers", reason="DryRun")
@@ -336,6 +338,7 @@ def test_adopt_doubts_a_secret_with_other_keys_and_refuses_what_it_cannot_read(
 
 def test_report_collects_everything_but_credentials_and_values(
     cli: CommandLine,
+    viewer: CommandLine,
     resources: Resources,
     redis_86: StandaloneServers,
     stream: str,
@@ -355,8 +358,7 @@ def test_report_collects_everything_but_credentials_and_values(
     done = cli("report", NAME, "-f", str(path), "--operator-namespace", cli.namespace)
     assert done.code == 0, done.err
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    # There is no kubelet that could send a log.
-    assert f"not included: operator/{operator_pod}.log: " in done.err
+    assert "operator" not in done.err
     with zipfile.ZipFile(path) as bundle:
         files = {name: bundle.read(name).decode() for name in bundle.namelist()}
     together = "\n".join(files.values())
@@ -369,6 +371,7 @@ def test_report_collects_everything_but_credentials_and_values(
         f"groups/{cli.namespace}/{NAME}/status.txt",
         f"namespaces/{cli.namespace}/deployments.yaml",
         "operator/pods.yaml",
+        f"operator/{operator_pod}.log",
         f"operator/{operator_pod}.metrics.txt",
     } <= set(files)
     for name, text in files.items():
@@ -377,7 +380,11 @@ def test_report_collects_everything_but_credentials_and_values(
     assert f"{cli.namespace}/{NAME}   " in files[f"groups/{cli.namespace}/{NAME}/status.txt"]
     assert "BANK_TOKEN" in files[f"namespaces/{cli.namespace}/deployments.yaml"]
     assert "pelops_ready" in files[f"operator/{operator_pod}.metrics.txt"]
-    assert f"operator/{operator_pod}.log: " in files["README.txt"]
+    assert f"operator/{operator_pod}.log\n" in files["README.txt"]
+    own = viewer("report", NAME, "-f", str(tmp_path / "own.zip"))
+    assert own.code == 0, own.err
+    assert "not included: crds.yaml: " in own.err
+    assert "not included: operator/pods.yaml: pods is forbidden" in own.err
     again = cli("report", NAME, "-f", str(path))
     assert (again.code, "exists already" in again.err) == (1, True)
     assert cli("report", "nothing", "-f", str(tmp_path / "no.zip")).code == 3

@@ -161,7 +161,8 @@ def test_the_age_of_a_time_that_is_none_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("0.5", 0.5), ("90s", 90), ("1m30s", 90), ("2h", 7200)]
+    ("text", "seconds"),
+    [("90", 90), ("0.5", 0.5), ("90s", 90), ("0.2s", 0.2), ("1m30s", 90), ("2h", 7200)],
 )
 def test_a_duration_is_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == timedelta(seconds=seconds).total_seconds()

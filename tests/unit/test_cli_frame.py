@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,10 @@ from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.errors import InvalidSpec
 
-HEAVY = ("kubernetes", "redis", "pydantic", "yaml", "aiohttp", "kopf", "asyncio", "pyarrow")
+HEAVY = {
+    *("kubernetes", "redis", "pydantic", "yaml", "aiohttp", "kopf", "pyarrow"),
+    *("asyncio", "logging", "ssl", "http.client", "unittest", "importlib.resources"),
+}
 
 
 def imported_by(*words: str) -> set[str]:
@@ -35,9 +40,24 @@ def imported_by(*words: str) -> set[str]:
 @pytest.mark.parametrize("words", [("--help",), ("__complete", ""), ("keys", "--help")])
 def test_help_and_completion_import_no_package_and_no_other_command(words: tuple[str, ...]) -> None:
     modules = imported_by(*words)
-    assert not modules & set(HEAVY)
+    assert not modules & HEAVY
     commands = {name for name in modules if name.startswith("pelops.cli.commands.")}
     assert commands <= {"pelops.cli.commands.keys"}
+
+
+@pytest.mark.parametrize("words", [("status",), ("status", "orders"), ("top", "--once")])
+def test_commands_that_show_groups_import_no_package_and_no_network(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = {"metadata": {"name": "orders", "namespace": "shop"}, "spec": {}}
+    (tmp_path / "answer").write_text(json.dumps({**group, "items": []}))
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    modules = imported_by(*words)
+    assert f"pelops.cli.commands.{words[0]}" in modules
+    assert not modules & HEAVY
 
 
 def test_every_command_has_a_module_with_arguments_and_a_help_text(

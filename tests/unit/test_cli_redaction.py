@@ -19,6 +19,7 @@ TEXTS = {
     "apiKey=s3cret": f"apiKey={REMOVED}",
     "secretRef: {name: orders-redis}": "secretRef: {name: orders-redis}",
     "secretName: orders-redis": "secretName: orders-redis",
+    "serviceAccountToken:\n  path: token": "serviceAccountToken:\n  path: token",
     "mail to a@b": "mail to a@b",
 }
 
@@ -52,6 +53,12 @@ def test_an_object_keeps_names_and_loses_values() -> None:
     assert variables["TOKEN_OF_BANK"]["value"] == REMOVED
     assert variables["PELOPS_LOG_LEVEL"]["value"] == "debug"
     assert variables["A"] == env[3]
+
+
+def test_a_field_that_is_named_as_a_credential_loses_its_text() -> None:
+    spec = {"password": "s3cret", "apiKey": "s3cret", "automountServiceAccountToken": True}
+    kept = redact_object({"kind": "Other", "spec": spec})["spec"]
+    assert kept == {"password": REMOVED, "apiKey": REMOVED, "automountServiceAccountToken": True}
 
 
 def test_a_secret_keeps_its_name_alone() -> None:

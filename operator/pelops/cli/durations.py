@@ -9,6 +9,7 @@ from typing import Final
 
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
+_NUMBER: Final = r"[0-9]{1,9}(?:\.[0-9]{1,3})?"
 _UNITS: Final = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": 24 * _HOUR}
 
 
@@ -65,8 +66,9 @@ def parse_duration(text: str) -> float:
     Raises:
         ArgumentTypeError: the text is no duration.
     """
-    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", text):
+    if re.fullmatch(_NUMBER, text):
         return float(text)
-    if not re.fullmatch(r"([0-9]{1,9}[smhd])+", text):
+    if not re.fullmatch(f"({_NUMBER}[smhd])+", text):
         raise ArgumentTypeError(f"{text!r} is not a duration such as 90s, 5m or 1h30m")
-    return float(sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([smhd])", text)))
+    parts = re.findall(f"({_NUMBER})([smhd])", text)
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)

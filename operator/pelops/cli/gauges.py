@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import urllib.request
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,18 +78,18 @@ def parse_samples(
             yield match[1], dict(_LABEL.findall(match[2])), value
 
 
-def fetch_gauges(kubectl: Kubectl, *, url: str | None = None) -> dict[GroupName, GroupGauges]:
+def fetch_gauges(kubectl: Kubectl, *, urls: Sequence[str] = ()) -> dict[GroupName, GroupGauges]:
     """Return the gauges that all replicas of the operator export.
 
-    `url` is an address of the metrics of one replica, such as that of a `kubectl port-forward`.
-    Without it they are read through the API server, which needs the rights to list pods in all
-    namespaces, and to get pods/proxy in that of the operator.
+    `urls` are addresses of the metrics of replicas, such as those of `kubectl port-forward`.
+    Without any, the metrics are read through the API server, which needs the rights to list pods
+    in all namespaces, and to get pods/proxy in that of the operator.
 
     Raises:
         CommandFailed: the metrics cannot be read.
     """
-    if url is not None:
-        return read_gauges([_fetch(url)])
+    if urls:
+        return read_gauges([_fetch(url) for url in urls])
     pods = list_operators(kubectl)
     if not pods:
         raise CommandFailed("no pod of the operator runs")
@@ -104,6 +103,8 @@ def fetch_gauges(kubectl: Kubectl, *, url: str | None = None) -> dict[GroupName,
 def _fetch(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise CommandFailed(f"{url} is not an address that begins with http:// or https://")
+    import urllib.request  # TLS and HTTP: as much time as all the rest of `pelops status`
+
     try:
         with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT_S) as answer:
             return str(answer.read(_MAX_BYTES).decode("utf-8", "replace"))

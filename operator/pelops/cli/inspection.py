@@ -189,10 +189,7 @@ def _ask_socket(path: Path, question: Asked) -> Answer:
 def _ask_http(kubectl: Kubectl, arguments: argparse.Namespace, asked: Asked) -> Answer:
     """The token is in the body, since the API server passes no identity on to a backend."""
     namespace = kubectl.namespace
-    token = kubectl.run(
-        *("create", "token", arguments.service_account, f"--namespace={namespace}"),
-        *(f"--audience={AUDIENCE}", "--duration=10m"),
-    ).strip()
+    token = _create_token(kubectl, arguments.service_account)
     where = arguments.operator_namespace or OPERATOR_NAMESPACE
     path = f"/api/v1/namespaces/{where}/services/http:{SERVICE}:http/proxy{_PATH}"
     question = json.dumps({**asked, "namespace": namespace, "token": token})
@@ -203,6 +200,19 @@ def _ask_http(kubectl: Kubectl, arguments: argparse.Namespace, asked: Asked) -> 
     except KubectlFailed as error:
         raise CommandFailed(str(error), code=error.code) from error
     return _load(text, "the operator")
+
+
+def _create_token(kubectl: Kubectl, account: str) -> str:
+    """A token for the operator alone, which expires soon."""
+    words = ("create", "token", account, f"--namespace={kubectl.namespace}")
+    try:
+        return kubectl.run(*words, f"--audience={AUDIENCE}", "--duration=10m").strip()
+    except KubectlFailed as error:
+        # kubectl wraps what the API server said, and with it the reason.
+        is_refused = "is forbidden" in str(error) or "not found" in str(error)
+        raise CommandFailed(
+            str(error), code=ExitCode.NOT_FOUND if is_refused else error.code
+        ) from error
 
 
 # -- Redis itself

@@ -139,9 +139,9 @@ class Kubectl:
     def patch(
         self, kind: str, name: str, change: Mapping[str, Any], *, namespace: str | None = None
     ) -> Object:
-        """Merge a change into an object, and return the object with its managedFields."""
+        """Merge a change into an object, and return the object."""
         words = ("patch", kind, name, "--type=merge", "--patch", json.dumps(change))
-        return self._load(*words, *_WITH_MANAGERS, *self._in(namespace))
+        return self._load(*words, "-o", "json", *self._in(namespace))
 
     def create(
         self, manifest: Mapping[str, Any], *, namespace: str | None = None, dry_run: bool = False

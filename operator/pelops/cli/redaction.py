@@ -12,11 +12,12 @@ _METADATA: Final = frozenset({"managedFields"})
 _ANNOTATIONS: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
 # Variables whose values explain how Pelops runs; of all others only the name is kept.
 _KNOWN_VARIABLE: Final = re.compile(r"PELOPS_(?!.*(PASSWORD|SECRET|TOKEN|KEY$))[A-Z_]+")
+_CREDENTIAL_FIELD: Final = re.compile(r"(?i)(password|passwd|token|secret|credential|api_?key)$")
 # Up to the last @ of the word: passwords may contain / and @.
 _URL_CREDENTIALS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s\"']*@")
 _NAMED_CREDENTIALS: Final = re.compile(
     r"(?i)\b((?:[a-z_]*(?:password|passwd|token|secret|credential)|authorization|api_?key)"
-    r"[\"']?\s*[:=]\s*[\"']?)(?:bearer\s+|basic\s+)?([^\s\"',;}\[{<]+)"
+    r"[\"']?[ \t]*[:=][ \t]*[\"']?)(?:bearer\s+|basic\s+)?([^\s\"',;}\[{<]+)"
 )
 
 
@@ -45,6 +46,8 @@ def redact_object(value: Any) -> Any:
 def _redact_field(key: str, value: Any) -> Any:
     if key == "annotations" and isinstance(value, Mapping):
         value = {name: text for name, text in value.items() if name not in _ANNOTATIONS}
+    if isinstance(value, str) and _CREDENTIAL_FIELD.search(key):
+        return REMOVED
     if key == "env" and isinstance(value, (list, tuple)):
         return [_redact_variable(one) for one in value]
     return redact_object(value)

@@ -20,12 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Set spec.suspend, with annotations that say who, when and why."""
     kubectl = Kubectl.of(arguments, console)
-    group = read_group(kubectl.get(GROUPS, arguments.name))
+    resource = kubectl.get(GROUPS, arguments.name)
+    group = read_group(resource)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if group.is_suspended and arguments.reason is None:
         console.note(f"streamconsumergroup/{group.name} is paused already")
     else:
-        changed = suspend(
+        _warn_of_others(resource, console)  # the change makes kubectl the owner of the field
+        suspend(
             kubectl,
             arguments.name,
             value=True,
@@ -35,7 +37,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 PAUSE_REASON: arguments.reason,
             },
         )
-        _warn_of_others(changed, console)
         console.line(
             f"streamconsumergroup/{group.name} paused (nothing is recovered, scaled or trimmed; "
             "workers keep running)"
@@ -46,10 +47,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def suspend(
     kubectl: Kubectl, name: str, *, value: bool, annotations: dict[str, str | None]
-) -> Object:
+) -> None:
     """Set spec.suspend and the annotations in one request; None removes an annotation."""
     change = {"metadata": {"annotations": annotations}, "spec": {"suspend": value}}
-    return kubectl.patch(GROUPS, name, change)
+    kubectl.patch(GROUPS, name, change)
 
 
 def find_user(kubectl: Kubectl) -> str:

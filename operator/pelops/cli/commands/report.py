@@ -111,13 +111,16 @@ class _Bundle:
         return len(self._zip.namelist())
 
     def add(self, name: str, produce: Callable[[], str]) -> None:
-        """Add what the function returns, or note why it failed."""
+        """Add what the function returns, or note why it failed.
+
+        YAML comes from objects that have no credentials any more; from other text they are removed.
+        """
         try:
             text = produce()
         except CommandFailed as error:
             self.problems[name] = str(error)
             return
-        self._zip.writestr(name, redact_text(text))
+        self._zip.writestr(name, text if name.endswith(".yaml") else redact_text(text))
 
     def add_index(self, now: datetime) -> None:
         """Add a list of the files, and of what is missing."""

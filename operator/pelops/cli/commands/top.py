@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -62,9 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--metrics-url",
+        action="append",
+        default=[],
         metavar="URL",
-        help="metrics of one replica of the operator, such as http://127.0.0.1:8080/metrics; "
-        "default: of all replicas, through the API server",
+        help="metrics of a replica of the operator, such as http://127.0.0.1:8080/metrics; once "
+        "for each replica; default: of all replicas, through the API server",
     )
     add_output_flag(parser, ("text", "json", "yaml"))
 
@@ -89,7 +92,7 @@ class _Source:
 
     def __init__(self, arguments: argparse.Namespace, console: Console) -> None:
         self._kubectl = Kubectl.of(arguments, console)
-        self._url = arguments.metrics_url
+        self._urls = arguments.metrics_url
         self.everywhere = bool(getattr(arguments, "all_namespaces", False))
         self.problem = ""  # why there are no rates
         self._retry_at = 0.0
@@ -109,7 +112,7 @@ class _Source:
         if time.monotonic() < self._retry_at:
             return {}
         try:
-            gauges = fetch_gauges(self._kubectl, url=self._url)
+            gauges = fetch_gauges(self._kubectl, urls=self._urls)
         except CommandFailed as error:
             self.problem = f"No rates, and numbers of the last status: {error}"
             self._retry_at = time.monotonic() + _SLOW_READ_S
@@ -232,7 +235,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
     def read_key(timeout_s: float) -> str:
         ready, _, _ = select.select([sys.stdin], [], [], timeout_s)
-        return sys.stdin.read(1) if ready else ""
+        return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") if ready else ""
 
     print("\x1b[?25l\x1b[2J", end="", flush=True)  # without a cursor, on an empty screen
     try:
