@@ -10,7 +10,7 @@ from pelops.cli.errors import ExitCode
 from pelops.domain.naming import derive_keys
 
 _FIRST = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started")
-_LAST = ("worker_state", "worker_ledger", "retry", "offer_stream", "audit")
+_LAST = ("worker_state", "worker_ledger", "retry", "offer_stream", "audit", "discarded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
