@@ -102,7 +102,7 @@ CLIENT = "hello auth ping client|setname"
 CLUSTER = "cluster|slots cluster|shards command asking"
 OPERATOR = (
     "eval evalsha info time type hmget hset hdel xinfo|stream xinfo|groups xpending xlen xrange"
-    " xgroup|create xadd xdel xtrim hscan"
+    " xrevrange xgroup|create xadd xdel xtrim hscan"
 )
 SDK = (
     f"{CLIENT} xreadgroup xack eval evalsha time type xclaim xautoclaim xpending xrange xadd"

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from pelops.controller.replica import ALLOWED_S, REFUSED_S, WAITING, MetricsAccess
+from pelops.controller.replica import MetricsAccess
+from pelops.controller.runtime.access import ALLOWED_S, REFUSED_S, WAITING
 from pelops.errors import KubernetesUnavailable
 from pelops.kube.client import TOKEN_REVIEW, Kind, KubeApi
 

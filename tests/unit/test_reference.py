@@ -135,6 +135,8 @@ def test_each_flag_of_the_operator_is_read_from_the_variable_that_the_table_name
         "PELOPS_IDENTITY": "me",
         "PELOPS_HTTP_HOST": "0.0.0.0",
         "PELOPS_METRICS_AUTHENTICATION": "token",
+        "PELOPS_INSPECTION": "token",
+        "PELOPS_INSPECTION_SOCKET": "/run/pelops.sock",
         "PELOPS_LOG_FORMAT": "console",
         "PELOPS_LOG_LEVEL": "DEBUG",
         "PELOPS_OBSERVE_INTERVAL": "7",

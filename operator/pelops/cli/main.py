@@ -61,6 +61,27 @@ COMMANDS: Final = (
         asks_cluster=True,
     ),
     Command(
+        name="why",
+        help="show where one entry is and what happened to it",
+        section=OBSERVE,
+        asks_cluster=True,
+        extra="operator",
+    ),
+    Command(
+        name="pending",
+        help="show who has which entries pending, and why they are not recovered now",
+        section=OBSERVE,
+        asks_cluster=True,
+        extra="operator",
+    ),
+    Command(
+        name="dlq",
+        help="list, show and export dead letters; redrive, discard and restore them",
+        section=CHANGE,
+        asks_cluster=True,
+        extra="operator",
+    ),
+    Command(
         name="pause",
         help="suspend a group: Pelops observes it and changes nothing",
         section=CHANGE,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import hashlib
 import logging
 import os
 import platform
@@ -26,8 +25,18 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pelops.build import revision, version
 from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
+from pelops.controller.inspection.inspection_server import (
+    AUDIENCE,
+    PATH,
+    Handler,
+    InspectionServer,
+    default_socket,
+    listen_on_socket,
+)
+from pelops.controller.inspection.inspector import Inspector
 from pelops.controller.redrive.redrive_kind import RedriveKind
-from pelops.controller.runtime.cache import Cache, Recent
+from pelops.controller.runtime.access import OK, UNAUTHORIZED, UNAVAILABLE, TokenAccess
+from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.kind import Services
@@ -36,14 +45,7 @@ from pelops.controller.runtime.names import ReplicaEventLoop
 from pelops.controller.runtime.runtime import AnyKind, Runtime
 from pelops.controller.runtime.settings import ReplicaSettings, parse_settings
 from pelops.errors import Forbidden, KubernetesError, NotFound, PelopsError
-from pelops.kube.client import (
-    NAMESPACE,
-    SUBJECT_ACCESS_REVIEW,
-    TOKEN_REVIEW,
-    Address,
-    Kind,
-    KubeApi,
-)
+from pelops.kube.client import NAMESPACE, Address, Kind, KubeApi
 from pelops.logs import configure_logging
 from pelops.metrics import BUILD_INFO
 from pelops.redis_core.pool import ServerPool
@@ -58,96 +60,42 @@ Check = Callable[[], str]
 Access = Callable[[str], Awaitable[int]]
 
 METRICS: Final = "/metrics"
-ALLOWED_S: Final = 60.0  # how long an answer of the API server is believed
-REFUSED_S: Final = 10.0
-REMEMBERED: Final = 1000  # tokens
-WAITING: Final = 16  # requests that wait for the API server; more are refused
 
 FILES: Final = 65_536  # open at once, of which sockets are the most
 
-OK: Final = 200
-UNAUTHORIZED: Final = 401
-FORBIDDEN: Final = 403
-TOO_MANY: Final = 429
-UNAVAILABLE: Final = 503
-
 
 class MetricsAccess:
-    """Lets those read `/metrics` whose token the API server knows and whose rights include it.
-
-    That is a TokenReview, then a SubjectAccessReview for `get` on the path `/metrics`. No token is
-    kept: answers are remembered by its hash.
-    """
+    """Lets those read `/metrics` whose token the API server knows and whose rights include it."""
 
     def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
-        self._api = api
-        self._clock = clock
-        self._known: Recent[bytes, tuple[float, int]] = Recent(REMEMBERED)
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._tokens = TokenAccess(api, clock)
 
     async def __call__(self, authorization: str) -> int:
         """The HTTP status for this header: 200, 401, 403, 429 or 503."""
         scheme, _, token = authorization.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        if scheme.lower() != "bearer":
             return UNAUTHORIZED
-        key = hashlib.sha256(token.encode()).digest()
-        known = self._known_status(key)
-        if known is not None:
-            return known
-        if self._waiting >= WAITING:
-            return TOO_MANY
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return self._known_status(key) or await self._ask(key, token)
-        finally:
-            self._waiting -= 1
-
-    def _known_status(self, key: bytes) -> int | None:
-        known = self._known.get(key)
-        return known[1] if known is not None and self._clock() < known[0] else None
-
-    async def _ask(self, key: bytes, token: str) -> int:
-        try:
-            status = await self._review(token)
-        except KubernetesError as error:
-            log.warning("Could not authorize a request for %s: %s", METRICS, error)
-            return UNAVAILABLE
-        lasts_s = ALLOWED_S if status == OK else REFUSED_S
-        self._known[key] = (self._clock() + lasts_s, status)
-        return status
-
-    async def _review(self, token: str) -> int:
-        body = {
-            "apiVersion": TOKEN_REVIEW.api_version,
-            "kind": TOKEN_REVIEW.kind,
-            "spec": {"token": token},
-        }
-        reviewed = (await self._api.create(TOKEN_REVIEW, "", body)).get("status") or {}
-        if not reviewed.get("authenticated"):
-            return UNAUTHORIZED
-        user = reviewed.get("user") or {}
-        spec = {"user" if name == "username" else name: value for name, value in user.items()}
-        spec["nonResourceAttributes"] = {"path": METRICS, "verb": "get"}
-        body = {
-            "apiVersion": SUBJECT_ACCESS_REVIEW.api_version,
-            "kind": SUBJECT_ACCESS_REVIEW.kind,
-            "spec": spec,
-        }
-        answer = await self._api.create(SUBJECT_ACCESS_REVIEW, "", body)
-        return OK if (answer.get("status") or {}).get("allowed") is True else FORBIDDEN
+        right = {"nonResourceAttributes": {"path": METRICS, "verb": "get"}}
+        return await self._tokens.check(token.strip(), right, what=METRICS)
 
 
-async def start_serving(
-    *, host: str, port: int, is_alive: Check, is_ready: Check, access: Access | None = None
+async def start_serving(  # noqa: PLR0913 - what each path answers
+    *,
+    host: str,
+    port: int,
+    is_alive: Check,
+    is_ready: Check,
+    access: Access | None = None,
+    inspection: Handler | None = None,
 ) -> tuple[web.AppRunner, int]:
     """A server that answers from now on, and its port. The caller cleans the runner up.
 
     `access` decides who may read `/metrics`; without it everybody who reaches the port may.
+    `inspection` answers questions about entries; without it there is no such path.
     """
     app = web.Application()
+    if inspection is not None:
+        app.router.add_post(PATH, inspection)
     app.router.add_get("/livez", _answer(is_alive))
     app.router.add_get("/readyz", _answer(is_ready))
     app.router.add_get(METRICS, _metrics if access is None else _guarded(access))
@@ -285,20 +233,29 @@ class Replica:
         self._apis: list[KubeApi] = []
         self._members: Members | None = None
         self._access: MetricsAccess | None = None
+        self._inspection_access: TokenAccess | None = None
+        self._inspector: Inspector | None = None
+        self._socket_runner: web.AppRunner | None = None
         self._problem = "no request to the API server has completed yet"
         self._beat = self._clock()
         self._health: ReplicaHealth | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
+        inspections = InspectionServer(lambda: self._inspector)
         self._runner, port = await start_serving(
             host=settings.http_host,
             port=settings.http_port,
             is_alive=self.why_not_alive,
             is_ready=self.why_not_ready,
             access=self._may_read_metrics if settings.guards_metrics else None,
+            inspection=inspections.guarded(lambda: self._inspection_access)
+            if settings.serves_inspection
+            else None,
         )
         log.info("Serving metrics and probes on %s:%s", settings.http_host, port)
+        path = settings.inspection_socket or default_socket(port)
+        self._socket_runner = await listen_on_socket(inspections, path)
         return self
 
     async def __aexit__(
@@ -313,8 +270,9 @@ class Replica:
         await self._pool.close()
         for api in self._apis:
             await api.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        for runner in (self._socket_runner, self._runner):
+            if runner is not None:
+                await runner.cleanup()
 
     async def run(self) -> None:
         """Run until the stop event. Raises KubernetesUnavailable without a way to the cluster."""
@@ -324,6 +282,7 @@ class Replica:
         # A client of its own: requests of a busy replica would delay its renewals.
         member_api = await self._connect(timeout_s=ANSWER_S)
         self._access = MetricsAccess(api, clock)
+        self._inspection_access = TokenAccess(api, clock, audience=AUDIENCE)
         members = self._members = Members(
             member_api, identity=settings.identity, namespace=settings.member_namespace
         )
@@ -338,7 +297,8 @@ class Replica:
         cluster = await self._begin_with(lambda: _cluster_identity(api))
         if cluster is None:
             return
-        runtime = Runtime(services, build_kinds(services, cluster=cluster))
+        managed = build_kinds(services, cluster=cluster)
+        runtime = Runtime(services, managed)
         kinds = await self._begin_with(lambda: _prepare(runtime, members))
         if kinds is None:
             return
@@ -352,6 +312,7 @@ class Replica:
             ),
             keep_running("heap", Heap().run),
         )
+        self._inspector = next(one.inspector for one in managed if isinstance(one, GroupKind))
         self.begin(runtime)
         log.info("The operator is ready", extra={"kinds": [kind.plural for kind in kinds]})
         async with asyncio.TaskGroup() as group:

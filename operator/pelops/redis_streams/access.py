@@ -60,7 +60,7 @@ _SENT: Final[dict[Role, str]] = {
     # AUTH needs no word: every user may. XCLAIM was needed once, and stays granted.
     Role.OPERATOR: """
         [info]; time; type retry; hmget state worker_state audit; hset audit; hdel audit;
-        xrange stream;
+        xrange stream; [xrevrange stream retry dead_letter]; [xlen dead_letter];
         xinfo|groups stream retry for recovery; xinfo|consumers stream retry for recovery;
         xpending stream retry for recovery; [xclaim stream for recovery]; pttl locks for locks;
         psubscribe for expiry-events; punsubscribe for expiry-events;

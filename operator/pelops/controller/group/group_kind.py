@@ -29,6 +29,7 @@ from pelops.controller.group.group_observer import (
 from pelops.controller.group.group_status import compare, measure_resource, render_status
 from pelops.controller.group.upkeep import UpkeepActions, find_before
 from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
+from pelops.controller.inspection.inspector import InspectionParts, Inspector
 from pelops.controller.recovery.lock_expiry import ExpiryListener
 from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
 from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
@@ -320,13 +321,20 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         )
         self._listening = ExpiryListener(observer.connect, self._wake)
         self._clocks = NodeClocks(api, clock)
+        evidence = LivenessEvidence(api, cache, cluster=cluster, clocks=self._clocks)
+        skew = timedelta(seconds=settings.skew_s)
+        self.inspector = Inspector(
+            InspectionParts(
+                cache=cache, observer=observer, evidence=evidence, targets=targets, skew=skew
+            )
+        )
         parts = ScanAdapters(
             cache=cache,
             observer=observer,
             members=services.members,
-            evidence=LivenessEvidence(api, cache, cluster=cluster, clocks=self._clocks),
+            evidence=evidence,
             targets=targets,
-            skew=timedelta(seconds=settings.skew_s),
+            skew=skew,
             reporter=reporter,
             hears=self._listening.problem,
             identity=settings.identity,

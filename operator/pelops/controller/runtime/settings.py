@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, get_args
 
 from pelops.build import describe_build, version
@@ -16,6 +17,7 @@ from pelops.logs import LogFormat
 
 LOG_FORMATS: Final = get_args(LogFormat)
 METRICS_AUTHENTICATION: Final = ("none", "token")
+INSPECTION: Final = ("none", "token")
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -30,6 +32,8 @@ class ReplicaSettings:
     http_host: str
     http_port: int
     guards_metrics: bool  # /metrics only for those whom the API server lets read it
+    serves_inspection: bool  # POST /inspection, for those whom the API server lets get the group
+    inspection_socket: Path | None  # None: the usual place
     log_format: LogFormat
     log_level: str
     observe_s: float  # how often a settled group is looked at
@@ -53,6 +57,8 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Repli
         http_host=given.http_host,
         http_port=given.http_port,
         guards_metrics=given.metrics_authentication == "token",
+        serves_inspection=given.inspection == "token",
+        inspection_socket=Path(given.inspection_socket) if given.inspection_socket else None,
         log_format=given.log_format,
         log_level=given.log_level,
         observe_s=given.observe_interval,
@@ -89,6 +95,8 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error(f"--http-port must be from 0 to 65535; it is {given.http_port}")
     if given.metrics_authentication not in METRICS_AUTHENTICATION:
         parser.error(f"--metrics-authentication must be one of {', '.join(METRICS_AUTHENTICATION)}")
+    if given.inspection not in INSPECTION:
+        parser.error(f"--inspection must be one of {', '.join(INSPECTION)}")
     # argparse checks the choices of flags, and not of what comes from variables.
     if given.log_format not in LOG_FORMATS:
         parser.error(f"--log-format must be one of {', '.join(LOG_FORMATS)}")
@@ -137,6 +145,17 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(
         "--metrics-authentication", choices=METRICS_AUTHENTICATION, default=authentication, help=who
     )
+    inspected = (
+        "token: the HTTP endpoint answers questions about entries (POST /inspection) to users "
+        "whose token is for the audience pelops.dev/inspection and whom RBAC allows to get the "
+        "StreamConsumerGroup"
+    )
+    add("--inspection", choices=INSPECTION, default=variable("INSPECTION", "none"), help=inspected)
+    path = (
+        "Unix socket for questions from within the pod; default: PORT.sock in a directory of the "
+        "user in the directory for temporary files"
+    )
+    add("--inspection-socket", default=variable("INSPECTION_SOCKET", ""), metavar="PATH", help=path)
     add("--log-format", choices=LOG_FORMATS, default=variable("LOG_FORMAT", "json"))
     add("--log-level", type=str.upper, choices=LOG_LEVELS, default=variable("LOG_LEVEL", "INFO"))
     add("--observe-interval", type=float, default=variable("OBSERVE_INTERVAL", "5"), metavar="S")

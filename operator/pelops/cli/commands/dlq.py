@@ -1,0 +1,417 @@
+"""`pelops dlq`: the dead letters of a group: list, show, export, redrive, discard and restore.
+
+The last three create a StreamRedrive and nothing else: the operator moves the letters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import Any, Final
+
+from pelops.cli.commands.why import print_coverage, print_fields
+from pelops.cli.console import Console
+from pelops.cli.durations import parse_duration
+from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.flags import add_output_flag
+from pelops.cli.inspection import Answer, Asked, add_way_flags, ask, choose_group
+from pelops.cli.kubectl import GROUPS, REDRIVES, Kubectl, Object
+from pelops.cli.tables import Cell, Column, Style, Styled
+
+REQUESTED_BY: Final = "pelops.dev/requested-by"
+_ACTIONS: Final = {"redrive": "Redrive", "discard": "Discard", "restore": "Restore"}
+_HELP: Final = {
+    "redrive": "move dead letters back to the stream, to be processed again",
+    "discard": "move dead letters to the discarded ones, kept until their retention ends",
+    "restore": "move discarded dead letters back to the dead-letter stream",
+}
+_COLUMNS: Final = (
+    Column(name="REASON"),
+    Column(name="ERROR (GROUPED)"),
+    Column(name="LETTERS", right=True),
+    Column(name="RETURNED", right=True),
+    Column(name="OLDEST"),
+    Column(name="NEWEST", wide=True),
+    Column(name="CLUSTER"),
+    Column(name="SUGGESTED"),
+)
+_WAIT_STEP_S: Final = 1.0
+_LONGEST_ERROR: Final = 60
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the commands within the command."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    listed = commands.add_parser("list", help="group the dead letters by what they failed of")
+    _add_name(listed)
+    listed.add_argument("--deep", action="store_true", help="look at more than the newest letters")
+    add_way_flags(listed)
+    add_output_flag(listed, ("text", "wide", "json", "yaml"))
+    listed.set_defaults(act=_list)
+
+    shown = commands.add_parser("show", help="show one dead letter")
+    _add_name(shown)
+    shown.add_argument("id", metavar="ID", help="ID of the dead letter")
+    _add_payload(shown)
+    add_way_flags(shown)
+    add_output_flag(shown, ("text", "json", "yaml"))
+    shown.set_defaults(act=_show)
+
+    exported = commands.add_parser(
+        "export", help="print dead letters as JSON lines, the oldest first"
+    )
+    _add_name(exported)
+    _add_payload(exported)
+    exported.add_argument("--after", metavar="ID", help="begin after this dead letter")
+    exported.add_argument("--max", type=int, metavar="N", help="stop after so many letters")
+    add_way_flags(exported)
+    add_output_flag(exported, ("json",), default="json")
+    exported.set_defaults(act=_export)
+
+    for name, action in _ACTIONS.items():
+        _add_move(commands.add_parser(name, help=_HELP[name]), action)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command within the command."""
+    return int(arguments.act(arguments, console))
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="StreamConsumerGroup")
+
+
+def _add_payload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--discarded", action="store_true", help="of the discarded dead letters")
+    parser.add_argument(
+        "--payload", action="store_true", help="with the fields of the entry and their values"
+    )
+
+
+# -- list, show, export
+
+
+def _list(arguments: argparse.Namespace, console: Console) -> int:
+    name = choose_group(arguments, console)
+    asked: Asked = {"command": "dlq-list", "name": name}
+    words = ["dlq", "list", name]
+    if arguments.deep:
+        asked["deep"] = True
+        words.append("--deep")
+    answer = ask(arguments, console, asked, words)
+    if not console.is_text:
+        console.document(answer)
+        return ExitCode.WELL
+    if not answer["groups"]:
+        console.note(f"group {answer['group']} has no dead letter")
+        return ExitCode.WELL
+    console.table(_COLUMNS, [_row(one, wide=console.is_wide) for one in answer["groups"]])
+    print_coverage(answer, console)
+    _suggest(answer, arguments, console)
+    return ExitCode.WELL
+
+
+def _row(group: Answer, *, wide: bool) -> list[Cell]:
+    error = group["error"]
+    if not wide and len(error) > _LONGEST_ERROR:
+        error = f"{error[: _LONGEST_ERROR - 1]}…"
+    is_redrive = group["suggested"] == "redrive"
+    return [
+        group["reason"],
+        error or None,
+        group["letters"],
+        group["returned"],
+        group["oldest"],
+        group["newest"],
+        group["cluster"],
+        Styled(group["suggested"], Style.GOOD if is_redrive else Style.WARNING),
+    ]
+
+
+def _suggest(answer: Answer, arguments: argparse.Namespace, console: Console) -> None:
+    """The largest group, why its action is suggested, and the command for it."""
+    first = answer["groups"][0]
+    console.line(Styled(f"{first['cluster']}: {first['advice']}", Style.FAINT))
+    namespace = getattr(arguments, "namespace", None)
+    where = ("-n", namespace) if namespace else ()
+    if first["suggested"] in _ACTIONS:
+        words = ("dlq", first["suggested"], arguments.name, "--cluster", first["cluster"])
+        console.next(*words, "--dry-run", *where)
+    else:
+        console.next("dlq", "show", arguments.name, first["samples"][0], "--payload", *where)
+
+
+def _show(arguments: argparse.Namespace, console: Console) -> int:
+    asked: Asked = {"command": "dlq-show", "name": arguments.name, "id": arguments.id}
+    words = ["dlq", "show", arguments.name, arguments.id]
+    answer = ask(arguments, console, *_with_flags(arguments, asked, words))
+    if not console.is_text:
+        console.document(answer)
+        return ExitCode.WELL
+    (letter,) = answer["letters"]
+    console.line(Styled(letter["id"], Style.STRONG), f"  in {letter['stream']}")
+    parts = (
+        ("reason", letter.get("reason")),
+        ("error", letter.get("error")),
+        ("entry", letter["rootId"]),
+        ("consumer", letter.get("consumer")),
+        ("deliveries", letter.get("deliveries")),
+        ("failed attempts", letter["failedAttempts"]),
+        ("dead-lettered", letter.get("deadLetteredAt")),
+        ("redriven", f"{letter['returned']} times" if letter["returned"] else None),
+        ("bytes", letter["bytes"]),
+    )
+    for what, value in parts:
+        if value not in (None, ""):
+            console.line(f"  {what:<16}{value}")
+    print_fields(letter, console)
+    return ExitCode.WELL
+
+
+def _export(arguments: argparse.Namespace, console: Console) -> int:
+    after, left = arguments.after or "", arguments.max
+    while left is None or left > 0:
+        asked: Asked = {"command": "dlq-export", "name": arguments.name}
+        words = ["dlq", "export", arguments.name]
+        if after:
+            asked["id"] = after
+        answer = ask(arguments, console, *_with_flags(arguments, asked, words, after=after))
+        if arguments.in_pod:
+            console.document(answer)  # one page: the other end asks for the next one
+            return ExitCode.WELL
+        letters = answer["letters"][:left]
+        for letter in letters:
+            console.write(json.dumps(letter))
+        left = None if left is None else left - len(letters)
+        after = answer["next"]
+        if not after:
+            break
+    return ExitCode.WELL
+
+
+def _with_flags(
+    arguments: argparse.Namespace, asked: Asked, words: list[str], *, after: str = ""
+) -> tuple[Asked, list[str]]:
+    for flag in ("payload", "discarded"):
+        if getattr(arguments, flag):
+            asked[flag] = True
+            words.append(f"--{flag}")
+    return asked, [*words, *(["--after", after] if after else [])]
+
+
+# -- redrive, discard, restore
+
+
+def _add_move(parser: argparse.ArgumentParser, action: str) -> None:
+    _add_name(parser)
+    parser.set_defaults(act=_move, action=action)
+    chosen = parser.add_argument_group("which letters; all of these must hold, none: all letters")
+    add = chosen.add_argument
+    add("--id", action="append", metavar="ID", help="this dead letter; may be repeated")
+    add("--reason", action="append", metavar="WORD", help="with this reason; may be repeated")
+    add("--cluster", action="append", metavar="ID", help="of this cluster of `dlq list`")
+    add("--error", metavar="TEXT", help="whose error contains this text")
+    add("--error-matches", metavar="REGEX", help="whose error matches this expression (RE2)")
+    add("--field", action="append", metavar="NAME=VALUE", help="with this field")
+    add("--after", metavar="TIME", help="dead-lettered at this time or later, RFC 3339")
+    add("--before", metavar="TIME", help="dead-lettered before this time, RFC 3339")
+    add("--max-returned", type=int, metavar="N", help="redriven at most so often before")
+    add("--plan", metavar="CONFIGMAP/KEY", help="of a redrive plan in a ConfigMap")
+    how = parser.add_argument_group("how they are moved")
+    how.add_argument("--max", type=int, metavar="N", help="at most so many letters")
+    how.add_argument("--rate", type=int, metavar="N", help="letters per second")
+    if action == "Redrive":
+        how.add_argument(
+            "--to", choices=("Stream", "RetryStream"), help="where the copies are added"
+        )
+        how.add_argument("--max-backlog", type=int, metavar="N", help="wait above this backlog")
+        how.add_argument("--trial", type=int, metavar="N", help="letters to move first")
+        how.add_argument(
+            "--trial-wait", type=parse_duration, metavar="TIME", help="wait after the trial"
+        )
+        how.add_argument(
+            "--stop-on-failed-again", type=int, metavar="PERCENT", help="stop above this share"
+        )
+    how.add_argument(
+        "--approval", action="store_true", help="wait until someone sets spec.approved"
+    )
+    how.add_argument("--redrive-name", metavar="NAME", help="name of the StreamRedrive")
+    how.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="create it with mode DryRun: it counts the letters and moves none",
+    )
+    how.add_argument("--wait", action="store_true", help="wait until it is complete")
+    how.add_argument(
+        "--timeout", type=parse_duration, default=300.0, metavar="TIME", help="of --wait"
+    )
+    how.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--output",
+        "-o",
+        choices=("text", "json", "yaml", "name"),
+        default="text",
+        help="json, yaml: print the StreamRedrive and create nothing",
+    )
+
+
+def _move(arguments: argparse.Namespace, console: Console) -> int:
+    kubectl = Kubectl.of(arguments, console)
+    manifest = build_redrive(arguments, kubectl.namespace)
+    if console.output in {"json", "yaml"}:
+        console.document(manifest)
+        return ExitCode.WELL
+    kubectl.get(GROUPS, arguments.name)  # a name that is wrong is told now
+    is_dry = arguments.dry_run
+    what = f"{arguments.action} {_describe(manifest)} of {kubectl.namespace}/{arguments.name}?"
+    if not is_dry and not console.confirm(what, yes=arguments.yes):
+        raise CommandFailed("nothing was created", code=ExitCode.INTERRUPTED)
+    from pelops.cli.commands.pause import find_user
+
+    manifest["metadata"]["annotations"] = {REQUESTED_BY: find_user(kubectl)}
+    created = kubectl.create(manifest, namespace=kubectl.namespace)
+    name = created["metadata"]["name"]
+    if console.output == "name":
+        console.write(f"{REDRIVES}/{name}")
+    else:
+        dry = " (dry run: no letter moves)" if is_dry else ""
+        console.line(f"streamredrive/{name} created{dry}")
+    if arguments.wait:
+        return _await(kubectl, name, arguments.timeout, console)
+    console.note(f"follow it with: kubectl get srd {name} -n {kubectl.namespace} -w")
+    return ExitCode.WELL
+
+
+def build_redrive(arguments: argparse.Namespace, namespace: str) -> Object:
+    """Return the StreamRedrive that the flags ask for.
+
+    Raises:
+        CommandFailed: a flag has no valid value.
+    """
+    action: str = arguments.action
+    metadata: dict[str, Any] = {"namespace": namespace}
+    if arguments.redrive_name:
+        metadata["name"] = arguments.redrive_name
+    else:
+        metadata["generateName"] = f"{arguments.name[:200]}-{action.lower()}-"
+    selection = _selection(arguments)
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamRedrive",
+        "metadata": metadata,
+        "spec": {
+            "groupRef": {"name": arguments.name},
+            "action": action,
+            **({"selection": selection} if selection else {}),
+            **_pace(arguments),
+            **({"mode": "DryRun"} if arguments.dry_run else {}),
+            **({"approval": "Required"} if arguments.approval else {}),
+        },
+    }
+
+
+_PACE: Final = {
+    "max": "maxEntries",
+    "rate": "ratePerSecond",
+    "to": "destination",
+    "max_backlog": "maxBacklog",
+    "stop_on_failed_again": "stopOnFailedAgainPercent",
+}
+
+
+def _pace(arguments: argparse.Namespace) -> dict[str, Any]:
+    """How many letters are moved, how fast, and where to."""
+    given = {field: getattr(arguments, flag, None) for flag, field in _PACE.items()}
+    pace: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    trial = getattr(arguments, "trial", None)
+    if trial is not None:
+        pace["trial"] = {"entries": trial}
+        if arguments.trial_wait is not None:
+            pace["trial"]["waitSeconds"] = max(1, round(arguments.trial_wait))
+    elif getattr(arguments, "trial_wait", None) is not None:
+        raise CommandFailed("--trial-wait needs --trial", code=ExitCode.USAGE)
+    return pace
+
+
+def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "ids": arguments.id,
+        "reasons": arguments.reason,
+        "clusters": arguments.cluster,
+        "errorContains": arguments.error,
+        "errorMatches": arguments.error_matches,
+        "fields": [_field(one) for one in arguments.field or ()],
+        "deadLetteredAfter": _time(arguments.after, "--after"),
+        "deadLetteredBefore": _time(arguments.before, "--before"),
+        "maxReturned": arguments.max_returned,
+        "planRef": _plan(arguments.plan),
+    }
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def _field(text: str) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise CommandFailed(f"--field {text}: write NAME=VALUE", code=ExitCode.USAGE)
+    return {"name": name, "value": value}
+
+
+def _plan(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    name, slash, key = text.partition("/")
+    if not (name and slash and key):
+        raise CommandFailed(f"--plan {text}: write CONFIGMAP/KEY", code=ExitCode.USAGE)
+    return {"name": name, "key": key}
+
+
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def _time(text: str | None, flag: str) -> str | None:
+    if text is not None and not _RFC3339.fullmatch(text):
+        raise CommandFailed(
+            f"{flag} {text}: write a time such as 2026-11-22T08:00:00Z", code=ExitCode.USAGE
+        )
+    return text
+
+
+def _describe(manifest: Object) -> str:
+    """What the user is asked to confirm."""
+    selection = manifest["spec"].get("selection")
+    letters = "all dead letters" if selection is None else "the dead letters with"
+    most = manifest["spec"].get("maxEntries")
+    shown = "" if selection is None else f" {json.dumps(selection)}"
+    return f"{letters}{shown}{'' if most is None else f', at most {most:,}'}"
+
+
+def _await(kubectl: Kubectl, name: str, timeout_s: float, console: Console) -> int:
+    """Follow a redrive to its end: 0 when it is complete, 1 when it failed, 124 on the timeout."""
+    import time
+
+    deadline = time.monotonic() + timeout_s
+    told = ""
+    while True:
+        status = kubectl.get(REDRIVES, name).get("status") or {}
+        message = status.get("message") or ""
+        if message and message != told:
+            console.note(message)
+            told = message
+        conditions = {one["type"]: one for one in status.get("conditions") or ()}
+        if conditions.get("Complete", {}).get("status") == "True":
+            console.line(
+                f"selected {status.get('selected', 0):,}, moved {status.get('moved', 0):,}, "
+                f"skipped {status.get('skipped', 0):,}"
+            )
+            if status.get("samples"):
+                console.line(f"first: {', '.join(status['samples'])}")
+            return ExitCode.WELL
+        if conditions.get("Failed", {}).get("status") == "True":
+            console.note(conditions["Failed"].get("message") or "the redrive failed")
+            return ExitCode.PROBLEM
+        if time.monotonic() >= deadline:
+            waits = conditions.get("Ready", {}).get("message") or "it is not complete"
+            console.note(f"no end within {timeout_s:g} s: {waits}")
+            return ExitCode.TIMEOUT
+        time.sleep(_WAIT_STEP_S)

@@ -1,0 +1,1 @@
+"""Answers questions of people about entries, from what this replica knows."""

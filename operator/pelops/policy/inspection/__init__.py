@@ -1,0 +1,1 @@
+"""What follows from what Redis shows of an entry, by the rules of recovery."""

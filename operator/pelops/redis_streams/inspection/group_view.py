@@ -1,0 +1,345 @@
+"""A group as an inspection sees it, and everything that Redis shows of one entry ID in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.inspection import EntryLocation, FoundEntry, Place, StreamPosition
+from pelops.domain.locks import lock_key, lock_slot_problem
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, RetryBatch, no_cutoff
+from pelops.domain.state import BOOT, POD, RETRY_BATCH, TRY
+from pelops.domain.stream_observation import StreamObservation
+from pelops.errors import NoSuchGroup, NoSuchStream, PelopsError
+from pelops.redis_core.replies.shapes import reading
+from pelops.redis_core.server import Server, Topology
+from pelops.redis_core.transport import Command, Reply
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.maintenance import has_retry_stream
+from pelops.redis_streams.inspection.bodies import MIB, MOST_ENTRY, EntryReader, read_entry
+from pelops.redis_streams.recovery.keyspace_events import find_existing
+from pelops.redis_streams.recovery.scan_calls import MILLISECOND, decode_name, read_fields
+
+BATCH_ASKED: Final = 50  # members of a retry batch that are looked for
+_MOST_ATTEMPTS: Final = 999_999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerQuestion:
+    """Consumers whose processes are asked about."""
+
+    consumers: Sequence[str]
+    records: Mapping[str, str]  # fields `pod:` and `boot:` of the group's state
+    server_time: datetime  # from before the question
+    master_since: datetime | None
+    server: str  # address
+
+
+JudgeOwners = Callable[[OwnerQuestion], Awaitable[Mapping[str, Cutoff]]]
+
+
+async def judge_nobody(question: OwnerQuestion) -> Mapping[str, Cutoff]:
+    """For a Redis without a cluster: nothing is known of any process."""
+    return {
+        name: no_cutoff(LivenessReason.UNKNOWN, "the Kubernetes cluster was not asked")
+        for name in question.consumers
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupInspection:
+    """A group that is inspected: where it is, its rules, and who knows of processes."""
+
+    server: Server
+    keys: GroupKeys
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    judge: JudgeOwners = judge_nobody
+    obstacle: str = ""  # why the operator does nothing now; empty: nothing stops it
+    with_payload: bool = False
+
+    @property
+    def reader(self) -> EntryReader:
+        """Reads entries of this group."""
+        return EntryReader(
+            keys=self.keys,
+            prefix=self.recovery.tuning.field_prefix,
+            with_pairs=self.with_payload,
+        )
+
+    def key_of(self, place: Place) -> str:
+        """The stream of a place."""
+        keys = self.keys
+        return {
+            Place.STREAM: keys.stream,
+            Place.RETRY_STREAM: keys.retry,
+            Place.DEAD_LETTERS: keys.dead_letter,
+            Place.DISCARDED: keys.discarded,
+        }[place]
+
+    async def find(
+        self, place: Place, entry_id: EntryId, *, most: int = MOST_ENTRY
+    ) -> FoundEntry | None:
+        """The entry that a place holds under an ID."""
+        key = self.key_of(place)
+        raw = await read_entry(self.server, key, entry_id, most=most)
+        return None if raw is None else self.reader.read(place, key, raw)
+
+
+class GroupView:
+    """One look at a group: its position, state and obstacle, then as many entries as needed."""
+
+    def __init__(
+        self, inspection: GroupInspection, observation: StreamObservation, batch: RetryBatch
+    ) -> None:
+        self.inspection = inspection
+        self.observation = observation
+        self.batch = batch
+
+    @property
+    def now(self) -> datetime:
+        """The server's time at the look."""
+        return self.observation.server_time
+
+    @property
+    def obstacle(self) -> str:
+        """Why recovery does nothing in this group; empty if nothing stops it."""
+        report = self.observation.state.report
+        reported = f"{report.reason}: {report.message}" if report.reason else ""
+        return (self.inspection.obstacle or reported).rstrip(".")
+
+    @property
+    def has_retry(self) -> bool:
+        """Whether the group has a retry stream."""
+        return self.observation.retry is not None and self.observation.retry.exists
+
+    def position(self, place: Place) -> StreamPosition:
+        """How far the group is in a stream."""
+        seen = self.observation
+        if place is Place.RETRY_STREAM:
+            # Acknowledged copies are deleted there, and its last ID is not asked for.
+            return StreamPosition(
+                last_delivered=seen.retry.last_delivered_id if seen.retry else None,
+                last_generated=EntryId.MAX,
+                first=seen.retry.first_id if seen.retry else None,
+                highest_deleted=EntryId.MAX,
+                has_removed=True,
+            )
+        return StreamPosition(
+            last_delivered=seen.group.last_delivered_id if seen.group else None,
+            last_generated=seen.last_generated_id,
+            first=seen.first_id,
+            highest_deleted=seen.max_deleted_id,
+            has_removed=seen.entries_added is None or seen.entries_added > seen.length,
+        )
+
+    async def locate(
+        self,
+        place: Place,
+        entry_id: EntryId,
+        *,
+        cutoffs: Mapping[str, Cutoff] | None = None,
+        most: int = MOST_ENTRY,
+    ) -> EntryLocation:
+        """Everything that Redis and the cluster show of an ID now.
+
+        `cutoffs` are known judgements of owners; others are asked for.
+        """
+        inspection = self.inspection
+        pending, tried = await self._read_pending(place, entry_id)
+        found = await inspection.find(place, entry_id, most=most)
+        attempts, isolated, offered = tried
+        state = self.observation.state
+        location = EntryLocation(
+            entry_id=entry_id,
+            now=self.now,
+            place=place,
+            found=found,
+            position=self.position(place),
+            pending=pending,
+            attempts=min(max(attempts, found.retry_count if found else 0), _MOST_ATTEMPTS),
+            isolated_failures=isolated,
+            retry_batch=self.batch,
+            delay_until=state.back.delay_until if state.back else None,
+            delay_before=state.back.since if state.back else None,
+            master_since=state.master_since,
+        )
+        if pending is None:
+            return location
+        # A heartbeat or another delivery since ends an offer.
+        is_on_offer = offered > 0 and abs(pending.delivered.timestamp() * 1000 - offered) < 5
+        known = dict(cutoffs or {})
+        if pending.owner and pending.owner not in known:
+            known |= await self.judge([pending.owner])
+        return replace(
+            location,
+            cutoff=known.get(pending.owner),
+            is_started=await self._read_started(pending.owner, entry_id),
+            is_on_offer=is_on_offer,
+            lock=await self._find_lock(entry_id),
+        )
+
+    async def judge(self, owners: Sequence[str]) -> Mapping[str, Cutoff]:
+        """What is known of the processes of these consumers."""
+        inspection = self.inspection
+        records: dict[str, str] = {}
+        for kind in (POD, BOOT):
+            names = [f"{kind}{owner}" for owner in owners]
+            values = await read_fields(
+                inspection.server, inspection.keys, names, of_workers=kind == BOOT
+            )
+            records |= {
+                name: value for name, value in zip(names, values, strict=True) if value is not None
+            }
+        return await inspection.judge(
+            OwnerQuestion(
+                consumers=owners,
+                records=records,
+                server_time=self.now,
+                master_since=self.observation.state.master_since,
+                server=inspection.server.address,
+            )
+        )
+
+    async def _read_pending(
+        self, place: Place, entry_id: EntryId
+    ) -> tuple[PendingEntry | None, tuple[int, int, int]]:
+        """The pending entry, and what is remembered of its failures."""
+        inspection, keys = self.inspection, self.inspection.keys
+        if place not in {Place.STREAM, Place.RETRY_STREAM}:
+            return None, (0, 0, 0)
+        key = inspection.key_of(place)
+        asked = ("XPENDING", key, keys.group, str(entry_id), str(entry_id), 1)
+        pending, time, tried = await inspection.server.execute_many(
+            [
+                Command(parts=asked, key=key),
+                Command(parts=("TIME",), key=keys.state),
+                Command(parts=("HMGET", keys.state, f"{TRY}{entry_id}"), key=keys.state),
+            ]
+        )
+        for reply in (pending, time, tried):
+            if isinstance(reply, PelopsError) and not isinstance(
+                reply, (NoSuchGroup, NoSuchStream)
+            ):
+                raise reply
+        with reading("XPENDING"):
+            tries = _read_try(tried[0] if isinstance(tried, list) else None)
+            if isinstance(pending, PelopsError) or not pending:
+                return None, tries
+            now = _moment(time)
+            return read_pending(pending[0], now), tries
+
+    async def _read_started(self, owner: str, entry_id: EntryId) -> bool | None:
+        """Whether the worker recorded the entry as started; None when it records nothing."""
+        keys = self.inspection.keys
+        name = owner.encode("utf-8", "surrogateescape")
+        reply = await self.inspection.server.execute("HMGET", keys.started, name, key=keys.started)
+        text = reply[0]
+        return None if text is None else str(entry_id).encode() in text.split()
+
+    async def _find_lock(self, entry_id: EntryId) -> str | None:
+        """The key of the entry's lock if that exists."""
+        inspection, locks = self.inspection, self.inspection.recovery.locks
+        if locks is None:
+            return None
+        is_cluster = inspection.server.kind.topology is Topology.CLUSTER
+        if is_cluster and lock_slot_problem(locks.key_template, inspection.keys) is not None:
+            return None
+        key = lock_key(locks.key_template, inspection.keys, entry_id)
+        return key if await find_existing(inspection.server, [key]) else None
+
+
+async def view_group(inspection: GroupInspection) -> GroupView:
+    """Look at the group. Writes nothing.
+
+    Raises NoSuchStream when the stream does not exist, and as every read does.
+    """
+    inspection = replace(inspection, server=inspection.server.dry)
+    server, keys = inspection.server, inspection.keys
+    has_retry = await has_retry_stream(server, keys)
+    observation = await observe_group(server, keys, with_retry=has_retry)
+    if not observation.exists:
+        raise NoSuchStream(f"the stream {keys.stream} does not exist")
+    view = GroupView(inspection, observation, _NO_BATCH)
+    return GroupView(inspection, observation, await _read_batch(view))
+
+
+_NO_BATCH: Final = RetryBatch(written="", under_way=frozenset())
+
+
+async def _read_batch(view: GroupView) -> RetryBatch:
+    """The retry batch, and which of its first members are under way."""
+    keys, server = view.inspection.keys, view.inspection.server
+    (written,) = await server.execute("HMGET", keys.state, RETRY_BATCH, key=keys.state)
+    text = (written or b"")[: 4 * MIB].decode("ascii", "replace")
+    batch = RetryBatch(written=text, under_way=frozenset())
+    members = sorted(batch.members)[:BATCH_ASKED]
+    if not members:
+        return batch
+    places = [Place.STREAM, *([Place.RETRY_STREAM] if view.has_retry else [])]
+    strategy = view.inspection.recovery.strategy
+    is_retry = view.has_retry and strategy is RecoveryStrategy.RETRY_STREAM
+    copies_to = Place.RETRY_STREAM if is_retry else Place.STREAM
+    under_way, undelivered = set(), set()
+    for place in places:
+        key, position = view.inspection.key_of(place), view.position(place).last_delivered
+        commands = [
+            Command(parts=("XPENDING", key, keys.group, str(one), str(one), 1), key=key)
+            for one in members
+        ]
+        for member, reply in zip(members, await server.execute_many(commands), strict=True):
+            if isinstance(reply, list) and reply:
+                under_way.add(member)
+            elif place is copies_to and position is not None and member > position:
+                undelivered.add(member)
+    return replace(
+        batch,
+        under_way=frozenset(under_way | undelivered),
+        undelivered=frozenset(undelivered),
+    )
+
+
+def read_pending(line: Reply, now: datetime) -> PendingEntry:
+    """A line of XPENDING."""
+    entry_id, owner, idle_ms, deliveries = line
+    return PendingEntry(
+        entry_id=parse_entry_id(entry_id),
+        owner=decode_name(owner),
+        idle=idle_ms * MILLISECOND,
+        delivered=now - max(idle_ms, 0) * MILLISECOND,
+        deliveries=deliveries,
+    )
+
+
+def _moment(time: Reply) -> datetime:
+    seconds, microseconds = time
+    return datetime.fromtimestamp(int(seconds), UTC).replace(microsecond=int(microseconds))
+
+
+def _read_try(text: bytes | None) -> tuple[int, int, int]:
+    """Failed attempts, isolated ones, and when it was offered (ms) if it is on offer."""
+    words = (text or b"").split()
+    is_open = words[3:] == [b"offered"]
+    are_numbers = all(word.isdigit() and len(word) <= 15 for word in words[:3])
+    if len(words) != 3 + is_open or not are_numbers:
+        return 0, 0, 0
+    attempts, isolated, offered = map(int, words[:3])
+    return attempts, isolated, offered if is_open else 0
+
+
+async def locate_many(
+    view: GroupView, wanted: Sequence[tuple[Place, EntryId]], cutoffs: Mapping[str, Cutoff]
+) -> list[EntryLocation]:
+    """As `GroupView.locate`, of many, a few at a time. Larger bodies than 1 MiB are not read."""
+    turns = asyncio.Semaphore(8)
+
+    async def one(place: Place, entry_id: EntryId) -> EntryLocation:
+        async with turns:
+            return await view.locate(place, entry_id, cutoffs=cutoffs, most=MIB)
+
+    return list(await asyncio.gather(*(one(*each) for each in wanted)))

@@ -1,0 +1,156 @@
+"""Who has which entries pending, and why they are not recovered now: `pelops pending`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.inspection import Coverage, EntryLocation, PendingLine, PendingReport, Place
+from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, no_cutoff
+from pelops.policy.inspection.entry_state import decide_state
+from pelops.redis_core.replies.shapes import reading
+from pelops.redis_core.transport import Command
+from pelops.redis_streams.inspection.group_view import (
+    GroupInspection,
+    GroupView,
+    locate_many,
+    read_pending,
+    view_group,
+)
+from pelops.redis_streams.recovery.consumers import LISTABLE, ObservedConsumer, list_consumers
+from pelops.redis_streams.recovery.scan_calls import encode_name
+
+MOST_LINES: Final = 100
+
+_Wanted = list[tuple[Place, PendingEntry, int]]  # where, the entry, and how many its line is for
+
+
+async def list_by_consumer(inspection: GroupInspection) -> PendingReport:
+    """A line for each consumer with pending entries, the most entries first; `MOST_LINES` at most.
+
+    Each line judges the lowest ID that the consumer has pending. Raises as `explain_entry`.
+    """
+    view = await view_group(inspection)
+    wanted: _Wanted = []
+    coverage: list[Coverage] = []
+    for place, consumers in _streams(view):
+        key = view.inspection.key_of(place)
+        if consumers > LISTABLE:
+            coverage.append(
+                Coverage(what=f"consumers of {key}: too many to list", searched=0, is_whole=False)
+            )
+            wanted += [(place, one, 1) for one in await _lowest(view, place)]
+            continue
+        found = await list_consumers(view.inspection.server, key, view.inspection.keys.group)
+        owning = sorted((one for one in found if one.pending), key=lambda one: -one.pending)
+        shown = owning[:MOST_LINES]
+        coverage.append(
+            Coverage(
+                what=f"consumers of {key} with pending entries",
+                searched=len(shown),
+                is_whole=len(shown) == len(owning),
+            )
+        )
+        wanted += await _lowest_of(view, place, shown)
+    return await _report(view, wanted, coverage)
+
+
+async def list_by_age(inspection: GroupInspection) -> PendingReport:
+    """A line for each of the `MOST_LINES` lowest pending IDs of each stream of the group."""
+    view = await view_group(inspection)
+    wanted: _Wanted = []
+    coverage: list[Coverage] = []
+    for place, _ in _streams(view):
+        lowest = await _lowest(view, place)
+        wanted += [(place, one, 1) for one in lowest]
+        coverage.append(
+            Coverage(
+                what=f"pending entries of {view.inspection.key_of(place)}",
+                searched=len(lowest),
+                is_whole=len(lowest) < MOST_LINES,
+                until=lowest[-1].entry_id if lowest else None,
+            )
+        )
+    return await _report(view, wanted, coverage)
+
+
+def _streams(view: GroupView) -> Sequence[tuple[Place, int]]:
+    """The streams in which the group may have pending entries, and its consumers there."""
+    seen = view.observation
+    found = []
+    if seen.group is not None and seen.group.pending:
+        found.append((Place.STREAM, seen.group.consumers))
+    if seen.retry is not None and seen.retry.exists and seen.retry.pending:
+        found.append((Place.RETRY_STREAM, 0 if seen.retry.holding is not None else LISTABLE + 1))
+    return found
+
+
+async def _lowest(view: GroupView, place: Place) -> list[PendingEntry]:
+    inspection = view.inspection
+    key = inspection.key_of(place)
+    asked = ("XPENDING", key, inspection.keys.group, "-", "+", MOST_LINES)
+    reply = await inspection.server.execute(*asked, key=key)
+    with reading("XPENDING"):
+        return [read_pending(line, view.now) for line in reply]
+
+
+async def _lowest_of(
+    view: GroupView, place: Place, consumers: Sequence[ObservedConsumer]
+) -> _Wanted:
+    inspection = view.inspection
+    key, group = inspection.key_of(place), inspection.keys.group
+    commands = [
+        Command(parts=("XPENDING", key, group, "-", "+", 1, encode_name(one.name)), key=key)
+        for one in consumers
+    ]
+    replies = await inspection.server.execute_many(commands)
+    found: _Wanted = []
+    for one, reply in zip(consumers, replies, strict=True):
+        if isinstance(reply, Exception):
+            raise reply
+        with reading("XPENDING"):
+            found += [(place, read_pending(line, view.now), one.pending) for line in reply[:1]]
+    return found
+
+
+async def _report(view: GroupView, wanted: _Wanted, coverage: Sequence[Coverage]) -> PendingReport:
+    seen, keys = view.observation, view.inspection.keys
+    owners = list(dict.fromkeys(one.owner for _, one, _ in wanted if one.owner))
+    cutoffs = dict(await view.judge(owners)) if owners else {}
+    ids: list[tuple[Place, EntryId]] = [(place, one.entry_id) for place, one, _ in wanted]
+    located = await locate_many(view, ids, cutoffs)
+    lines = [
+        _line(view, place, location, location.pending, count)
+        for (place, _, count), location in zip(wanted, located, strict=True)
+        if location.pending is not None  # acknowledged or moved since
+    ]
+    pending = (seen.group.pending if seen.group else 0) + (seen.retry.pending if seen.retry else 0)
+    return PendingReport(
+        stream=keys.stream,
+        group=keys.group,
+        pending=pending,
+        lines=tuple(lines),
+        coverage=tuple(coverage),
+        notes=(f"Recovery is blocked: {view.obstacle}.",) if view.obstacle else (),
+    )
+
+
+_NOBODY: Final = no_cutoff(LivenessReason.UNKNOWN, "no consumer holds it")
+
+
+def _line(
+    view: GroupView, place: Place, location: EntryLocation, pending: PendingEntry, count: int
+) -> PendingLine:
+    cutoff: Cutoff = location.cutoff or _NOBODY
+    return PendingLine(
+        stream=view.inspection.key_of(place),
+        consumer=pending.owner,
+        entries=count,
+        entry_id=pending.entry_id,
+        idle=pending.idle,
+        deliveries=pending.deliveries,
+        liveness=cutoff.reason.value,
+        pod=cutoff.message,
+        finding=decide_state(location, view.inspection.recovery, obstacle=view.obstacle),
+    )

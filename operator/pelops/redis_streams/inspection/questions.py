@@ -1,0 +1,149 @@
+"""Questions about a group as JSON, and their answers as JSON.
+
+The same text goes from the command line to the operator, through its socket or its HTTP endpoint,
+and is answered in the same way where the command line reads Redis itself.
+
+    {"command": "why", "namespace": "shop", "name": "orders", "id": "1760000000000-0"}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.inspection_documents import (
+    Document,
+    render_entry_report,
+    render_letters_page,
+    render_letters_report,
+    render_pending_report,
+)
+from pelops.domain.json_fields import load_json_object
+from pelops.errors import InvalidSpec
+from pelops.redis_streams.inspection.dead_letters import (
+    list_letters,
+    read_letters_page,
+    show_letter,
+)
+from pelops.redis_streams.inspection.entry_history import explain_entry, explain_match
+from pelops.redis_streams.inspection.group_view import GroupInspection
+from pelops.redis_streams.inspection.pending_entries import list_by_age, list_by_consumer
+
+QUESTION_LIMIT: Final = 64 * 1024  # bytes
+
+
+class QuestionKind(StrEnum):
+    """What is asked."""
+
+    WHY = "why"
+    PENDING = "pending"
+    LETTERS = "dlq-list"
+    LETTER = "dlq-show"
+    EXPORT = "dlq-export"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question about one group."""
+
+    command: QuestionKind
+    namespace: str = ""  # of the StreamConsumerGroup
+    name: str = ""
+    id: str = (
+        ""  # of an entry or of a dead letter; of `dlq-export`: the last one of the page before
+    )
+    field: str = ""  # `why`: the name of a field, and with it
+    value: str = ""  # the value that is searched for
+    letter: bool = False  # the ID is a dead letter's
+    discarded: bool = False  # the discarded dead letters instead
+    deep: bool = False  # search more
+    payload: bool = False  # answer the values of fields as well
+    by_age: bool = False  # `pending`: a line for each entry instead of each consumer
+
+    @property
+    def reads_payloads(self) -> bool:
+        """Whether the answer tells something about the values of fields."""
+        return self.payload or bool(self.field)
+
+    @property
+    def entry_id(self) -> EntryId:
+        """The ID. Raises InvalidEntryId."""
+        return parse_entry_id(self.id)
+
+    def render(self) -> str:
+        """The question as JSON, without what is not set."""
+        shown = {one.name: getattr(self, one.name) for one in fields(self)}
+        return json.dumps({name: value for name, value in shown.items() if value})
+
+
+def parse_question(text: str | bytes) -> Question:
+    """The question that a text holds. Raises InvalidSpec for anything else."""
+    found = load_json_object(text, "the question", limit=QUESTION_LIMIT).content
+    return read_question(found)
+
+
+def read_question(found: Mapping[str, Any]) -> Question:
+    """The question that an object holds. Raises InvalidSpec."""
+    known = {one.name: one.type for one in fields(Question)}
+    unknown = sorted(set(found) - set(known))
+    if unknown:
+        raise InvalidSpec(f"the question has unknown fields: {', '.join(unknown)[:200]}")
+    for name, value in found.items():
+        wanted: type = bool if known[name] == "bool" else str
+        if not isinstance(value, wanted):
+            raise InvalidSpec(f"the field {name} of the question must be a {wanted.__name__}")
+    command = found.get("command")
+    if command not in set(QuestionKind):
+        raise InvalidSpec(f"the question's command must be one of {', '.join(QuestionKind)}")
+    return Question(**{**found, "command": QuestionKind(command)})
+
+
+async def answer_question(inspection: GroupInspection, question: Question) -> Document:
+    """The answer. Raises NoSuchEntry, InvalidEntryId, and as every read of Redis does."""
+    return await _ANSWERS[question.command](inspection, question)
+
+
+async def _why(inspection: GroupInspection, question: Question) -> Document:
+    if question.field:
+        report = await explain_match(inspection, question.field, question.value, deep=question.deep)
+    else:
+        report = await explain_entry(
+            inspection, question.entry_id, is_letter=question.letter, deep=question.deep
+        )
+    return render_entry_report(report)
+
+
+async def _pending(inspection: GroupInspection, question: Question) -> Document:
+    find = list_by_age if question.by_age else list_by_consumer
+    return render_pending_report(await find(inspection))
+
+
+async def _letters(inspection: GroupInspection, question: Question) -> Document:
+    return render_letters_report(await list_letters(inspection, deep=question.deep))
+
+
+async def _letter(inspection: GroupInspection, question: Question) -> Document:
+    return render_letters_page(
+        await show_letter(inspection, question.entry_id, is_discarded=question.discarded)
+    )
+
+
+async def _export(inspection: GroupInspection, question: Question) -> Document:
+    after = question.entry_id if question.id else None
+    return render_letters_page(
+        await read_letters_page(inspection, after=after, is_discarded=question.discarded)
+    )
+
+
+_Answer: TypeAlias = Callable[[GroupInspection, Question], Awaitable[Document]]
+_ANSWERS: Final[Mapping[QuestionKind, _Answer]] = {
+    QuestionKind.WHY: _why,
+    QuestionKind.PENDING: _pending,
+    QuestionKind.LETTERS: _letters,
+    QuestionKind.LETTER: _letter,
+    QuestionKind.EXPORT: _export,
+}
