@@ -22,12 +22,22 @@ from pelops.redis_streams.group.maintenance import (
     repair_lag,
     trim_retry_stream,
 )
+from pelops.redis_streams.redrive.moves import finish_redrive, move_letters, start_redrive
 from tests.integration.redis_adapter import (
     an_owner,
     connected,
     endpoint_of,
     writes_so_far,
 )
+from tests.integration.redriving import a_redrive
+
+
+async def _redrive(server: Server) -> None:
+    context = a_redrive(KEYS)
+    await start_redrive(server, context)
+    await move_letters(server, context, [], after=EntryId.MIN, through=EntryId.MAX)
+    await finish_redrive(server, context, forget=True)
+
 
 KEYS = derive_keys("orders:ev ents", "proc*ssing", dead_letter="{orders:ev ents}:given-up")
 OWNER = an_owner()
@@ -45,6 +55,7 @@ ACTS: Final[dict[str, Act]] = {
     "repair": lambda server: repair_lag(server, KEYS, OWNER.uid),
     "remember": lambda server: remember_position(server, KEYS, OWNER),
     "expire": lambda server: expire_dead_letters(server, KEYS, OWNER, kept=timedelta(days=1)),
+    "redrive": _redrive,
     "trim": lambda server: trim_retry_stream(server, KEYS, OWNER),
     "acknowledge": lambda server: clear_sticky(server, KEYS, OWNER, list(StickyCondition)),
     "release": lambda server: release_group(server, KEYS, OWNER),

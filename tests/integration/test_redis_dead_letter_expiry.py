@@ -84,6 +84,7 @@ async def test_discarded_letters_expire_by_age_after_the_dead_letters(server: Se
     await fill_letters(server, 5, ms=old_ms)
     for ms in (old_ms, now_ms):
         await fill_with(server, KEYS.discarded, letter_pairs(KEYS), 4, ms=ms)
+    await server.execute("HSET", KEYS.state, "owned:discarded", "1", key=KEYS.state)
     found = []
     while (outcome := await expire_dead_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
         found.append((outcome.letters, outcome.discarded))
@@ -94,6 +95,7 @@ async def test_discarded_letters_expire_by_age_after_the_dead_letters(server: Se
 
 async def test_what_is_no_letter_of_ours_stays_beside_discarded_ones(server: Server) -> None:
     await provision(server, KEYS)
+    await server.execute("HSET", KEYS.state, "owned:discarded", "1", key=KEYS.state)
     await fill_with(server, KEYS.discarded, ["f", "v"], 4, ms=1)
     assert not (await expire_dead_letters(server, KEYS, OWNER, kept=DAY)).may_continue
     assert await first_and_length(server, KEYS.discarded) == ("1-1", 4)

@@ -2,14 +2,18 @@
 
 import pytest
 
+from local_cluster.redis_servers import ClusterServers, StandaloneServers
 from pelops.domain.dead_letter import LetterAction, SkipReason
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
+from pelops.domain.naming import derive_keys
 from pelops.errors import (
     AnotherRedriveRuns,
+    CrossSlot,
     DeadLetterStreamInUse,
     NoSuchGroup,
     NotOurs,
+    OutOfMemory,
     PositionAhead,
     RedriveNotStarted,
     StreamInUse,
@@ -25,7 +29,7 @@ from pelops.redis_streams.redrive.moves import (
     read_letters,
     start_redrive,
 )
-from tests.integration.redis_adapter import provision
+from tests.integration.redis_adapter import connected, endpoint_of, provision
 from tests.integration.redriving import (
     KEYS,
     a_redrive,
@@ -42,7 +46,7 @@ REDRIVE = a_redrive()
 
 async def test_a_letter_goes_back_with_its_own_pairs_and_its_root(server: Server) -> None:
     await provision(server, KEYS)
-    own = ["order", "4711", "order", b"\xff\x00", "_retry_count", "of the user"]
+    own: list[str | bytes] = ["order", "4711", "order", b"\xff\x00", "_retry_count", "of the user"]
     letter = await add_letter(server, KEYS, own, "5-0", error="PaymentTimeout")
     result = await move_all(server, REDRIVE)
     ((copy, flat),) = await entries_of(server, KEYS.stream)
@@ -398,3 +402,32 @@ async def test_a_dry_server_moves_nothing(server: Server) -> None:
     await check_redrive(server, REDRIVE)
     assert await state_of(server) == {}
     assert len(await entries_of(server, KEYS.dead_letter)) == 1
+
+
+async def test_a_server_out_of_memory_moves_nothing_and_goes_on_afterwards(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await provision(server, KEYS)
+    for _ in range(3):
+        await add_letter(server, KEYS)
+    await start_redrive(server, REDRIVE)
+    empty_redis.cli("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(OutOfMemory):
+            await move_letters(server, REDRIVE, [], after=EntryId.MIN, through=EntryId.MAX)
+        with pytest.raises(OutOfMemory):
+            await start_redrive(server, REDRIVE)
+    finally:
+        empty_redis.cli("CONFIG", "SET", "maxmemory", "0")
+    assert len(await entries_of(server, KEYS.dead_letter)) == 3
+    assert (await move_all(server, REDRIVE)).moved == 3
+
+
+async def test_letters_move_on_a_cluster_within_their_slot(empty_cluster: ClusterServers) -> None:
+    async with connected(endpoint_of(empty_cluster)) as server:
+        await provision(server, KEYS)
+        await add_letter(server, KEYS)
+        assert (await move_all(server, REDRIVE, max_backlog=10)).moved == 1
+        elsewhere = derive_keys(KEYS.stream, KEYS.group, dead_letter="given-up")
+        with pytest.raises(CrossSlot):
+            await check_redrive(server, a_redrive(elsewhere))

@@ -29,6 +29,7 @@ from pelops.redis_streams.group.maintenance import (
 from pelops.redis_streams.recovery.consumers import observe_progress
 from pelops.redis_streams.recovery.scan_calls import finish_scan
 from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
+from pelops.redis_streams.redrive.outcomes import observe_outcomes
 from pelops.worker.server.script_commands import command_of, with_text, worker_script
 from tests.integration.recovering import (
     DEAD,
@@ -49,6 +50,7 @@ from tests.integration.redis_adapter import (
     an_owner,
     provision,
 )
+from tests.integration.redriving import a_redrive, add_letter, move_all
 from tests.integration.retaining import letter_pairs
 
 LARGE: Final = b"x" * 1_000_000
@@ -175,6 +177,25 @@ async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     return lambda: expire_dead_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 
+async def _move_letters(server: Server) -> Callable[[], Awaitable[object]]:
+    await provision(server, KEYS)
+    for size in (*(1,) * 40, *(len(LARGE),) * MANY):
+        await add_letter(server, KEYS, ("f", LARGE[:size]))
+    return lambda: move_all(server, a_redrive(KEYS), count=5)
+
+
+async def _count_failed_again(server: Server) -> Callable[[], Awaitable[object]]:
+    """Letters that failed again, and copies that wait."""
+    await provision(server, KEYS)
+    context = a_redrive(KEYS)
+    await add_letter(server, KEYS)
+    await move_all(server, context)
+    for _ in range(MANY):
+        await add_letter(server, KEYS, ("f", LARGE))
+        await server.execute("XADD", KEYS.stream, "*", "f", LARGE, key=KEYS.stream)
+    return lambda: observe_outcomes(server, context)
+
+
 async def _return(server: Server) -> Callable[[], Awaitable[object]]:
     """Copies in a retry stream that is no longer asked for."""
     await provision_group(
@@ -239,6 +260,8 @@ CASES: Final[dict[str, Case]] = {
     "provision_group": _provision_anew,
     "trim_stream": _trim,
     "expire_dead_letters": _expire,
+    "move_dead_letters": _move_letters,
+    "count_failed_again": _count_failed_again,
     "return_copies": _return,
     "review_offers": _review,
     "observe_progress": _observe_progress,

@@ -11,6 +11,7 @@ from typing import Final
 from redis.asyncio import Redis
 
 from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.dead_letter import LetterAction
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Action
 from pelops.domain.state import Loss
@@ -32,6 +33,7 @@ from pelops.redis_streams.group.group_observation import ObservationRequest, obs
 from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.group.maintenance import (
     delay_recovery,
+    expire_dead_letters,
     note_retry_wait,
     record_dropped,
     record_loss,
@@ -40,6 +42,8 @@ from pelops.redis_streams.group.maintenance import (
 from pelops.redis_streams.recovery.consumers import observe_progress, remove_consumer
 from pelops.redis_streams.recovery.scan_calls import find_idle, finish_scan
 from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
+from pelops.redis_streams.redrive.moves import finish_redrive
+from pelops.redis_streams.redrive.outcomes import observe_outcomes
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.audits import a_summary
@@ -62,6 +66,7 @@ from tests.integration.redis_adapter import (
     connected,
     endpoint_of,
 )
+from tests.integration.redriving import a_redrive, add_letter, move_all
 from tests.integration.test_redis_access import ACTS
 from tests.integration.test_worker_server_rights import act
 from tests.integration.worker_adapter import Behind, opened, worker_endpoint
@@ -190,8 +195,22 @@ async def _use_everything(server: Server) -> None:
     loss = Loss(at_least=1, at_most=2, position=ids[0], seen=now)
     await record_loss(server, KEYS, an_owner(), loss, first_id=ids[2])
     await record_audit(server, KEYS, AUDIT, a_summary(lost=1))
+    await _redrive_everything(server)
     await read_audits(server, [KEYS], AUDIT)
     await forget_audit(server, KEYS, AUDIT)
+
+
+async def _redrive_everything(server: Server) -> None:
+    for context in (
+        a_redrive(KEYS),
+        a_redrive(KEYS, action=LetterAction.DISCARD, uid="2"),
+        a_redrive(KEYS, action=LetterAction.RESTORE, uid="3"),
+    ):
+        await add_letter(server, KEYS)
+        await move_all(server, context, max_backlog=1000, rate=100)
+        await observe_outcomes(server, context)
+        await expire_dead_letters(server, KEYS, an_owner(), kept=timedelta(days=1))
+        await finish_redrive(server, context, forget=True)
 
 
 async def _work_on_everything(redis: Behind, adapter: RedisAdapter) -> None:

@@ -90,6 +90,14 @@ class Replica:
     def die(self) -> None:
         self.progress = self._page = None
 
+    def act(self, what: str, argument: Any) -> None:
+        if what == "read":
+            self.read(argument)
+        elif what == "move":
+            self.move(limit=argument)
+        else:
+            self.die()
+
 
 class Scene:
     """A group with dead letters, beside what there was."""
@@ -130,6 +138,14 @@ class Scene:
             self.adapter.ask("XACK", self.keys.stream, "g", entry_id)
             self.failed += 1
 
+    def act(self, what: str, place: Any, own: Any) -> None:
+        if what == "vanish":
+            self.vanish(place)
+        elif what == "add":
+            self.late.add(self.add(own))
+        else:
+            self.fail()
+
     def entries(self, key: str) -> Entries:
         return {
             parse_entry_id(one): flat for one, flat in self.adapter.ask("XRANGE", key, "-", "+")
@@ -148,15 +164,10 @@ def _run(scene: Scene, steps: list[tuple[str, Any, Any]]) -> RedriveProgress:
     replicas = [Replica(scene), Replica(scene)]
     scene.wait(start_redrive(scene.server, scene.context))
     for what, which, argument in steps:
-        acts = {
-            "read": lambda who=which, most=argument: replicas[who].read(most),
-            "move": lambda who=which, limit=argument: replicas[who].move(limit=limit),
-            "die": lambda who=which: replicas[who].die(),
-            "vanish": lambda place=which: scene.vanish(place),
-            "add": lambda own=argument: scene.late.add(scene.add(own)),
-            "fail": scene.fail,
-        }
-        acts[what]()
+        if what in {"read", "move", "die"}:
+            replicas[which].act(what, argument)
+        else:
+            scene.act(what, which, argument)
     last = Replica(scene)
     while last.progress is None or not last.progress.is_at_end:
         last.read(5)

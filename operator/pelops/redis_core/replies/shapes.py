@@ -361,7 +361,7 @@ _NUMBERS: Final = frozenset(
     }
 )
 _OPTIONAL_NUMBERS: Final = frozenset(
-    {"unvisited", "added", "entries_read", "holding", "lowest_idle_ms"}
+    {"unvisited", "has_discarded", "added", "entries_read", "holding", "lowest_idle_ms"}
 )
 _TIMES: Final = frozenset({"wait_ms", "idle_ms", "inactive_ms", "newest_ms", "others_ms"})
 _IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id", "until_id", "cursor_id"})

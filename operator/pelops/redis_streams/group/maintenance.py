@@ -285,10 +285,25 @@ async def expire_dead_letters(
     Records that an audit has not archived yet wait for it, two weeks at most.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
-    has_discarded = await server.execute("TYPE", keys.discarded, key=keys.discarded) == b"stream"
+    answer = await _expire(server, keys, owner, kept=kept, after=after)
+    # A key that does not exist would have the script refused while its slot is migrated.
+    if answer["has_discarded"] and not answer["more"]:
+        answer = await _expire(server, keys, owner, kept=kept, after=None, discarded=keys.discarded)
+    return _read_expired(answer)
+
+
+async def _expire(  # noqa: PLR0913 - what expires, and where to go on
+    server: Server,
+    keys: GroupKeys,
+    owner: OwnerRecord,
+    *,
+    kept: timedelta,
+    after: EntryId | None,
+    discarded: str | None = None,
+) -> ScriptAnswer:
     call = _EXPIRE.call(
         keys,
-        {"discarded": keys.discarded if has_discarded else None},
+        {"discarded": discarded},
         uid=owner.uid,
         stream=keys.stream,
         group=keys.group,
@@ -300,7 +315,7 @@ async def expire_dead_letters(
     )
     answer = _EXPIRE.read(await server.run(call))
     raise_refusal(keys, answer)
-    return _read_expired(answer)
+    return answer
 
 
 @reading("expire_dead_letters.lua")

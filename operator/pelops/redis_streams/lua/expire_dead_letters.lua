@@ -9,7 +9,7 @@
 -- and records of the ledgers that have and that every audit has archived.
 --
 -- KEYS     dead_letter, ledger, state, audit, dead_letter_owner, worker_ledger, [discarded]
---          (same slot; the last one if it exists)
+--          (same slot; the last one if an answer has said that there is one)
 -- ARGV     uid, stream, group, after (an ID of the dead-letter stream to go on from, or ''),
 --          letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
 --          (of each to remove at most), waits_ms: number (how old a record may become that an audit
@@ -20,7 +20,7 @@
 -- WRITES   xdel dead_letter discarded; xtrim ledger worker_ledger; xadd ledger
 -- USER     operator
 -- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
---               expired_discarded (removed), more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
+--               expired_discarded (removed), has_discarded (whether there are any: 1 or false), more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
 --               that are old enough, and no dead letters of this group: they stay)
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in what is looked at: 256 KiB of letters, though always one, and 300 of them at
@@ -35,7 +35,9 @@ local refusal = find_refusal()
 if refusal then
   return refusal
 end
-if redis.call('HMGET', state, 'owner:uid')[1] ~= uid then
+local held = redis.call('HMGET', state, 'owner:uid', 'owned:discarded')
+local has_discarded = held[2] and 1 or false
+if held[1] ~= uid then
   return { 'not-owner' }
 end
 
@@ -123,4 +125,4 @@ if letters > 0 then
   })))
 end
 local more = (next_id ~= '' or letters + #old_discarded + records > 0) and 1 or 0
-return { 'done', letters, last, records, #old_discarded, more, next_id, foreign }
+return { 'done', letters, last, records, #old_discarded, has_discarded, more, next_id, foreign }
