@@ -307,7 +307,7 @@ def test_parts_can_be_left_out(without: Rendered) -> None:
         assert not [label for label in one["metadata"]["labels"] if "aggregate" in label]
         resources = {name for rule in one["rules"] for name in rule["resources"]}
         assert not resources & {"streamaudits", "streamaudits/status", "cronjobs"}
-        assert "streamconsumergroups" in resources
+        assert resources & {"streamconsumergroups", "streamredrives"}
     monitor = without.one("PodMonitor")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"]["podMetricsEndpoints"][0]["honorLabels"] is True
@@ -329,7 +329,10 @@ def test_without_keep_the_crds_go_with_the_release(render: Renderer) -> None:
 
 def test_without_audits_only_their_parts_are_left_out(render: Renderer) -> None:
     rendered = render({"audits": {"enabled": False}})
-    assert rendered.names("CustomResourceDefinition") == {"streamconsumergroups.pelops.dev"}
+    assert rendered.names("CustomResourceDefinition") == {
+        "streamconsumergroups.pelops.dev",
+        "streamredrives.pelops.dev",
+    }
     assert "pelops-stream-audits" not in rendered.names("ValidatingAdmissionPolicy")
     assert "pelops-stream-consumer-groups" in rendered.names("ValidatingAdmissionPolicy")
 
@@ -338,7 +341,7 @@ def test_watched_namespaces_have_roles_and_the_operator_no_cluster_role(render: 
     rendered = render(NAMESPACES)
     assert rendered.environment["PELOPS_NAMESPACE"] == "shop billing"
     assert rendered.of("ClusterRoleBinding") == []
-    assert rendered.names("ClusterRole") == {"pelops-edit", "pelops-view"}
+    assert rendered.names("ClusterRole") == {"pelops-edit", "pelops-redrive", "pelops-view"}
     roles = [one for one in rendered.of("Role") if one["metadata"]["name"] == "pelops-operator"]
     assert [one["metadata"]["namespace"] for one in roles] == ["shop", "billing"]
     for role in roles:
@@ -353,7 +356,13 @@ def test_without_cluster_objects_all_is_in_the_namespaces_of_the_release(render:
     rendered = render(NO_CLUSTER_RIGHTS)
     assert {one["metadata"].get("namespace") for one in rendered} == {"pelops-system", "shop"}
     assert rendered.names("Role") == {
-        *("pelops-operator", "pelops-operator-members", "pelops-edit", "pelops-view"),
+        *(
+            "pelops-operator",
+            "pelops-operator-members",
+            "pelops-edit",
+            "pelops-redrive",
+            "pelops-view",
+        ),
     }
 
 

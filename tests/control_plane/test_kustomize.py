@@ -85,6 +85,7 @@ def test_several_namespaces_have_roles_and_the_operator_has_no_cluster_role() ->
         ("Role", "pelops-operator"),
         ("RoleBinding", "pelops-operator"),
         ("Role", "pelops-edit"),
+        ("Role", "pelops-redrive"),
         ("Role", "pelops-view"),
     ):
         namespaces = {one["metadata"]["namespace"] for one in read(objects, kind, name)}
@@ -100,7 +101,7 @@ def test_the_roles_of_users_in_one_namespace_are_those_of_the_cluster(tmp_path: 
     base = kustomize(MANIFESTS / "base")
     objects = kustomize(in_namespace(tmp_path, "overlays/namespaced"))
     assert not {one["kind"] for one in objects} & CLUSTER_WIDE
-    for name in ("pelops-edit", "pelops-view"):
+    for name in ("pelops-edit", "pelops-redrive", "pelops-view"):
         (whole,) = read(base, "ClusterRole", name)
         (role,) = read(objects, "Role", name)
         assert role["rules"] == whole["rules"]
