@@ -49,6 +49,7 @@ SLOW_S: Final[Mapping[str, float]] = {
     "tests/e2e/node/test_node_stand_in.py": 20,
     "tests/e2e/test_audits.py": 60,
     "tests/e2e/test_audits_on_spark.py": 20,
+    "tests/e2e/test_cli.py": 30,
     "tests/e2e/test_deleting.py": 45,
     "tests/e2e/test_demo.py": 45,
     "tests/e2e/test_hpa_on_scale.py": 20,

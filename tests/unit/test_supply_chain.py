@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -25,6 +26,7 @@ from tools.supply_chain.components import OURS, list_jars, list_packages, parse_
 from tools.supply_chain.dist import CHECKSUMS, NOTICES, build, find_revision
 from tools.supply_chain.documents import render_bill_of_materials, render_notices
 from tools.supply_chain.lock import parse_uris
+from tools.supply_chain.plugin import MANIFEST
 
 ROOT = Path(__file__).parents[2]
 EPOCH = 1_700_000_000
@@ -144,6 +146,8 @@ def test_a_release_is_the_same_when_it_is_built_again(
             archive.extractall(tmp_path / "unpacked", filter="data")
     for name in ("operator", "pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / "unpacked" / f"pelops_operator-{pelops_version()}" / name).rename(copy / name)
+    (copy / MANIFEST).parent.mkdir(parents=True)
+    shutil.copyfile(ROOT / MANIFEST, copy / MANIFEST)
     (copy / "packages").mkdir()
     worker = copy / "packages" / "pelops-worker"
     (tmp_path / "unpacked" / f"pelops_worker-{pelops_version()}").rename(worker)

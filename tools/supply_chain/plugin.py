@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-# Where `make dist` expects that a release is published; a fork sets its own address.
-RELEASES: Final = "https://github.com/pelops-dev/pelops/releases/download"
+# Where the archive of a release is downloaded from.
+RELEASES: Final = "https://pelops.dev/releases"
 MANIFEST: Final = "manifests/krew/pelops.yaml"
 PROGRAM: Final = "kubectl-pelops"
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"
