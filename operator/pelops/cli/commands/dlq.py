@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listed = commands.add_parser("list", help="group the dead letters by what they failed of")
     _add_name(listed)
-    listed.add_argument("--deep", action="store_true", help="look at more than the newest letters")
+    listed.add_argument("--deep", action="store_true", help="look at more dead letters")
     add_way_flags(listed)
     add_output_flag(listed, ("text", "wide", "json", "yaml"))
     listed.set_defaults(act=_list)
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_name(exported)
     _add_payload(exported)
     exported.add_argument("--after", metavar="ID", help="begin after this dead letter")
-    exported.add_argument("--max", type=int, metavar="N", help="stop after so many letters")
+    exported.add_argument("--max", type=int, metavar="N", help="stop after so many dead letters")
     add_way_flags(exported)
     add_output_flag(exported, ("json",), default="json")
     exported.set_defaults(act=_export)
@@ -206,7 +206,9 @@ def _with_flags(
 def _add_move(parser: argparse.ArgumentParser, action: str) -> None:
     _add_name(parser)
     parser.set_defaults(act=_move, action=action)
-    chosen = parser.add_argument_group("which letters; all of these must hold, none: all letters")
+    chosen = parser.add_argument_group(
+        "which dead letters: all of these must hold; without any, all are taken"
+    )
     add = chosen.add_argument
     add("--id", action="append", metavar="ID", help="this dead letter; may be repeated")
     add("--reason", action="append", metavar="WORD", help="with this reason; may be repeated")
@@ -219,14 +221,14 @@ def _add_move(parser: argparse.ArgumentParser, action: str) -> None:
     add("--max-returned", type=int, metavar="N", help="redriven at most so often before")
     add("--plan", metavar="CONFIGMAP/KEY", help="of a redrive plan in a ConfigMap")
     how = parser.add_argument_group("how they are moved")
-    how.add_argument("--max", type=int, metavar="N", help="at most so many letters")
-    how.add_argument("--rate", type=int, metavar="N", help="letters per second")
+    how.add_argument("--max", type=int, metavar="N", help="at most so many dead letters")
+    how.add_argument("--rate", type=int, metavar="N", help="dead letters per second")
     if action == "Redrive":
         how.add_argument(
             "--to", choices=("Stream", "RetryStream"), help="where the copies are added"
         )
         how.add_argument("--max-backlog", type=int, metavar="N", help="wait above this backlog")
-        how.add_argument("--trial", type=int, metavar="N", help="letters to move first")
+        how.add_argument("--trial", type=int, metavar="N", help="dead letters to move first")
         how.add_argument(
             "--trial-wait", type=parse_duration, metavar="TIME", help="wait after the trial"
         )
@@ -240,7 +242,7 @@ def _add_move(parser: argparse.ArgumentParser, action: str) -> None:
     how.add_argument(
         "--dry-run",
         action="store_true",
-        help="create it with mode DryRun: it counts the letters and moves none",
+        help="create it with mode DryRun: it counts dead letters and moves none",
     )
     how.add_argument("--wait", action="store_true", help="wait until it is complete")
     how.add_argument(
@@ -262,7 +264,7 @@ def _move(arguments: argparse.Namespace, console: Console) -> int:
     if console.output in {"json", "yaml"}:
         console.document(manifest)
         return ExitCode.WELL
-    kubectl.get(GROUPS, arguments.name)  # a name that is wrong is told now
+    kubectl.get(GROUPS, arguments.name)  # a wrong name fails now
     is_dry = arguments.dry_run
     what = f"{arguments.action} {_describe(manifest)} of {kubectl.namespace}/{arguments.name}?"
     if not is_dry and not console.confirm(what, yes=arguments.yes):
@@ -275,7 +277,7 @@ def _move(arguments: argparse.Namespace, console: Console) -> int:
     if console.output == "name":
         console.write(f"{REDRIVES}/{name}")
     else:
-        dry = " (dry run: no letter moves)" if is_dry else ""
+        dry = " (dry run: no dead letter moves)" if is_dry else ""
         console.line(f"streamredrive/{name} created{dry}")
     if arguments.wait:
         return _await(kubectl, name, arguments.timeout, console)
@@ -391,13 +393,13 @@ def _await(kubectl: Kubectl, name: str, timeout_s: float, console: Console) -> i
     import time
 
     deadline = time.monotonic() + timeout_s
-    told = ""
+    shown = ""
     while True:
         status = kubectl.get(REDRIVES, name).get("status") or {}
         message = status.get("message") or ""
-        if message and message != told:
+        if message and message != shown:
             console.note(message)
-            told = message
+            shown = message
         conditions = {one["type"]: one for one in status.get("conditions") or ()}
         if conditions.get("Complete", {}).get("status") == "True":
             console.line(

@@ -147,8 +147,7 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     inspected = (
         "token: the HTTP endpoint answers questions about entries (POST /inspection) to users "
-        "whose token is for the audience pelops.dev/inspection and whom RBAC allows to get the "
-        "StreamConsumerGroup"
+        "who may get the StreamConsumerGroup, by a token for the audience pelops.dev/inspection"
     )
     add("--inspection", choices=INSPECTION, default=variable("INSPECTION", "none"), help=inspected)
     path = (
