@@ -31,6 +31,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   ├── WouldDuplicate        other groups of the stream would receive the copies as well
     │   ├── PositionAhead         copies would never be delivered to the group
     │   ├── RetryBatchChanged     another operator replica was faster; observe again
+    │   ├── AnotherRedriveRuns    a group has one running redrive at a time
+    │   ├── RedriveNotStarted     Redis has no record of the redrive
     │   └── UnsupportedServer     the server does not support a command
     └── KubernetesError
         ├── NotFound
@@ -172,6 +174,19 @@ class PositionAhead(RedisError):
 
 class RetryBatchChanged(RedisError):
     """Another operator replica changed the retry batch since it was observed."""
+
+
+class AnotherRedriveRuns(RedisError):
+    """Another redrive of the group runs: this one waits until it ends."""
+
+    def __init__(self, message: str, *, redrive: str) -> None:
+        """`redrive` is the other one, as `<name>/<uid>`."""
+        super().__init__(message)
+        self.redrive = redrive
+
+
+class RedriveNotStarted(RedisError):
+    """Redis has no record of the redrive: it was not started, or the record was lost."""
 
 
 class UnsupportedServer(RedisError):

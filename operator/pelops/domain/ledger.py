@@ -40,10 +40,6 @@ class LedgerKind(StrEnum):
     DEAD_LETTERED = "dead-lettered"  # new ID: the dead letter's
     PAYLOAD_GONE = "payload-gone"  # the body was deleted; new ID: the dead letter's
     RELEASED = "released"  # given to whoever claims it, under its own ID
-    # Of dead letters. Each pair names the letter by its ID in `stream`; new ID: in `target`.
-    REDRIVEN = "redriven"  # moved back, as a copy in the stream or in the retry stream
-    DISCARDED = "discarded"  # moved to the stream of discarded letters
-    RESTORED = "restored"  # moved from there to the dead-letter stream again
     CONSUMER_REMOVED = "consumer-removed"
     TRIMMED = "trimmed"
     DEAD_LETTERS_EXPIRED = "letters-expired"
@@ -51,6 +47,9 @@ class LedgerKind(StrEnum):
     PENDING_DROPPED = "pending-dropped"
     POSITION_CHANGED = "position-changed"
     CHECKPOINT = "bookmark"
+    REDRIVEN = "redriven"  # dead letters moved back; new ID: the copy's
+    DISCARDED = "discarded"  # dead letters set aside; new ID: in the stream of these
+    RESTORED = "restored"  # discarded letters moved back; new ID: the dead letter's
 
 
 # What a worker may say in the ledger of the workers, in the same format: what became of entries
@@ -64,8 +63,8 @@ _OWNER: Final = ("uid", "cluster", "namespace", "name")
 # Then a pair for each entry. `target` is the stream that has the new IDs; a requeue without it was
 # into the same stream.
 _ACT: Final = ("stream", "consumer", "reason", "trigger", "actor", "target")
-# `stream` is where the letters were, `redrive` the name and the UID of the StreamRedrive.
-_MOVE: Final = ("stream", "target", "redrive", "requested_by", "actor")
+# Then a pair for each letter. `stream` is the one that it was taken from.
+_MOVED_LETTERS: Final = ("stream", "target", "redrive", "requested_by", "actor")
 # What each kind says beside itself, in this order. A field may be missing, or be an empty text.
 EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     # `position` is the last-delivered-id with which it begins, `why` a CreationReason, `repeats`
@@ -81,9 +80,6 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     LedgerKind.DEAD_LETTERED: _ACT,
     LedgerKind.PAYLOAD_GONE: _ACT,
     LedgerKind.RELEASED: _ACT,
-    LedgerKind.REDRIVEN: _MOVE,
-    LedgerKind.DISCARDED: _MOVE,
-    LedgerKind.RESTORED: _MOVE,
     LedgerKind.CONSUMER_REMOVED: ("stream", "consumer", "actor"),
     # `first_id_after` is the first entry left.
     LedgerKind.TRIMMED: ("stream", "count", "below", "first_id_after"),
@@ -103,6 +99,9 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
         # What was removed after it, up to `last_delivered`, was delivered before.
         "watched_from",
     ),
+    LedgerKind.REDRIVEN: _MOVED_LETTERS,
+    LedgerKind.DISCARDED: _MOVED_LETTERS,
+    LedgerKind.RESTORED: _MOVED_LETTERS,
 }
 # Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.
 ENTRY_WORDS: Final = ("new_id", "root_id", "retry_count", "deliveries", "idle_ms")
@@ -191,12 +190,6 @@ def _read_number(text: str) -> int:
     return int(text)
 
 
-# What a redrive adds to a copy before the marks of a recovery, in this order, each behind
-# spec.recovery.tuning.fieldPrefix. They stay when the copy is requeued or dead-lettered.
-REDRIVE_FIELDS: Final = (
-    "redrive",  # the name and the UID of the StreamRedrive
-    "returned",  # how often the entry was redriven
-)
 # The last pairs of a dead letter, in this order, each behind spec.recovery.tuning.fieldPrefix.
 LETTER_FIELDS: Final = (
     "original_id",  # of the first entry in the chain of copies

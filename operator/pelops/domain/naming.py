@@ -37,6 +37,7 @@ class DerivedKey(StrEnum):
     RETRY = "retry"  # stream of copies for this group alone
     OFFERS = "handover"  # stream of entries that workers may claim
     AUDIT = "audit"  # hash: what audits recorded about the group
+    DISCARDED = "discarded"  # stream of dead letters that a redrive discarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class GroupKeys:
     retry: str
     offer_stream: str
     audit: str
+    discarded: str
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -82,13 +84,14 @@ class GroupKeys:
             "retry": self.retry,
             "offer_stream": self.offer_stream,
             "audit": self.audit,
+            "discarded": self.discarded,
         }
 
     def derived(self) -> Iterator[str]:
         """Every key beside the stream, the dead letters first; not whose these are."""
         yield from (self.dead_letter, self.ledger, self.state)
         yield from (self.started, self.worker_state, self.worker_ledger)
-        yield from (self.retry, self.offer_stream, self.audit)
+        yield from (self.retry, self.offer_stream, self.audit, self.discarded)
 
 
 def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
@@ -119,6 +122,7 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
         retry=named[DerivedKey.RETRY],
         offer_stream=named[DerivedKey.OFFERS],
         audit=named[DerivedKey.AUDIT],
+        discarded=named[DerivedKey.DISCARDED],
     )
     _check_dead_letter(keys)
     return keys

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from pelops.domain.ledger import LETTER_FIELDS, REDRIVE_FIELDS, LedgerKind
+from pelops.domain.dead_letter import REDRIVE_MARKS
+from pelops.domain.ledger import LETTER_FIELDS, LedgerKind
 from pelops.domain.naming import GroupKeys
 from tests.pipeline.oracle.books import OF_LETTERS, State, StreamBook
 
@@ -78,7 +79,7 @@ class LetterBook:
 
     @property
     def discarded_stream(self) -> str:
-        return f"{self.keys.prefix}:discarded"
+        return self.keys.discarded
 
     def note_new(self, ask: Ask, stream: StreamBook, places: Sequence[int]) -> None:
         """These entries were dead-lettered, in their order."""
@@ -122,7 +123,7 @@ def move_letters(
         source, there, to, gets = to, gets, source, there
     if copies is not None:
         to = copies.name
-    counts = (len(LETTER_FIELDS), len(REDRIVE_FIELDS))
+    counts = (len(LETTER_FIELDS), len(REDRIVE_MARKS))
     new_ids = ask("EVAL", _SCRIPT, 3, source, to, keys.ledger, move.value, _REDRIVE, *counts, *chosen)
     moved = [there.pop(one) for one in chosen]
     if copies is None:

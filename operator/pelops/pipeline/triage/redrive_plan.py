@@ -16,7 +16,8 @@ from typing import Final
 import pyarrow as pa
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LETTER_FIELDS, REDRIVE_FIELDS
+from pelops.domain.dead_letter import REDRIVE_MARKS
+from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.redrive import ACTIONS, PlanHeader, PlannedCluster, render_plan
 from pelops.pipeline.engine.sql import Column, DataFrame, Row
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
@@ -46,15 +47,15 @@ def parse_dead_letters(raw: DataFrame, field_prefix: str = "_") -> DataFrame:
         found = F.try_element_at("fields", F.lit(place - len(LETTER_FIELDS)))["name"]
         marked = marked & (found.cast("string") == F.lit(field_prefix + name))
     # A redrive has added its own before them: the entry came back at least once.
-    redriven = F.size("fields") >= len(LETTER_FIELDS) + len(REDRIVE_FIELDS)
-    for place, name in enumerate(REDRIVE_FIELDS):
-        at = place - len(REDRIVE_FIELDS) - len(LETTER_FIELDS)
+    redriven = F.size("fields") >= len(LETTER_FIELDS) + len(REDRIVE_MARKS)
+    for place, name in enumerate(REDRIVE_MARKS):
+        at = place - len(REDRIVE_MARKS) - len(LETTER_FIELDS)
         found = F.try_element_at("fields", F.lit(at))["name"]
         redriven = redriven & (found.cast("string") == F.lit(field_prefix + name))
     known = raw.withColumn("marked", F.coalesce(marked, F.lit(False)))
     known = known.withColumn("redriven", F.col("marked") & F.coalesce(redriven, F.lit(False)))
     added = F.when(F.col("marked"), len(LETTER_FIELDS)).otherwise(0)
-    added += F.when(F.col("redriven"), len(REDRIVE_FIELDS)).otherwise(0)
+    added += F.when(F.col("redriven"), len(REDRIVE_MARKS)).otherwise(0)
     kept = F.size("fields") - added
     return known.select(
         "id",

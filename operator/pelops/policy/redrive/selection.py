@@ -1,0 +1,111 @@
+"""Which dead letters a redrive takes: the selection of its spec, applied letter by letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import re2
+
+from pelops.domain.dead_letter import DeadLetter
+from pelops.domain.entry_id import EntryId
+from pelops.domain.redrive import parse_plan
+from pelops.errors import InvalidSpec
+from pelops.policy.redrive.payload_shape import describe_shape
+from pelops.policy.redrive.triage import RedriveAction, build_signature
+
+LONGEST_PATTERN: Final = 1000  # characters
+_PATTERN_MEMORY: Final = 4 * 1024 * 1024  # bytes
+_ERROR_SEARCHED: Final = 64 * 1024  # characters of an error
+
+
+class Pattern(Protocol):
+    """A compiled regular expression."""
+
+    def search(self, text: str) -> Any:
+        """A match anywhere in the text, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a letter has to be; an empty part asks for nothing, and all parts have to fit."""
+
+    reasons: frozenset[str] = frozenset()
+    clusters: frozenset[str] = frozenset()  # of build_signature
+    error_contains: str = ""
+    error_matches: Pattern | None = None  # of `compile_pattern`
+    fields: tuple[tuple[bytes, bytes], ...] = ()  # each is a pair of the letter
+    after: datetime | None = None  # dead-lettered at this moment or later
+    before: datetime | None = None  # dead-lettered earlier
+    ids: frozenset[EntryId] | None = None  # of letters; None: any
+    planned: frozenset[EntryId] | None = None  # of `read_planned`; None: any
+    max_returned: int | None = None  # redriven no more often than this
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Whether a letter is selected. The costly questions come last."""
+        return (
+            (self.ids is None or letter.entry_id in self.ids)
+            and (self.planned is None or letter.entry_id in self.planned)
+            and (not self.reasons or letter.reason in self.reasons)
+            and (self.after is None or letter.dead_lettered >= self.after)
+            and (self.before is None or letter.dead_lettered < self.before)
+            and (self.max_returned is None or letter.returned <= self.max_returned)
+            and self.error_contains in letter.error
+            and all(pair in letter.pairs for pair in self.fields)
+            and self._matches(letter)
+            and (not self.clusters or find_cluster(letter) in self.clusters)
+        )
+
+    def _matches(self, letter: DeadLetter) -> bool:
+        pattern = self.error_matches
+        return pattern is None or pattern.search(letter.error[:_ERROR_SEARCHED]) is not None
+
+
+def select_letters(letters: Iterable[DeadLetter], selection: Selection) -> tuple[DeadLetter, ...]:
+    """Those of the letters that are selected, in their order."""
+    return tuple(letter for letter in letters if selection.takes(letter))
+
+
+def find_cluster(letter: DeadLetter) -> str:
+    """The cluster of a letter: the triage of an audit finds the same."""
+    shape = describe_shape(letter.pairs)
+    return build_signature(reason=letter.reason, error=letter.error, shape=shape).cluster
+
+
+def compile_pattern(text: str) -> Pattern:
+    """A regular expression in the syntax of RE2, whose search takes linear time.
+
+    Raises InvalidSpec for a text that is none, or that is too long or too large.
+    """
+    if len(text) > LONGEST_PATTERN:
+        raise InvalidSpec(
+            f"spec.selection.errorMatches has {len(text)} characters: use at most {LONGEST_PATTERN}"
+        )
+    options = re2.Options()
+    options.max_mem = _PATTERN_MEMORY
+    options.log_errors = False
+    try:
+        return re2.compile(text, options)  # type: ignore[no-any-return]
+    except re2.error as error:
+        reported = error.args[0] if error.args else ""
+        shown = reported.decode("utf-8", "replace") if isinstance(reported, bytes) else reported
+        raise InvalidSpec(
+            f"spec.selection.errorMatches is not a regular expression of RE2: {shown}. Look-around "
+            "and back-references are not supported: see https://github.com/google/re2/wiki/Syntax"
+        ) from error
+
+
+def read_planned(lines: Iterable[str], *, stream: str, group: str) -> frozenset[EntryId]:
+    """The letters that a redrive plan wants to have redriven.
+
+    Raises InvalidSpec when it is no plan, or the plan of another group.
+    """
+    header, letters = parse_plan(lines)
+    if (header.stream, header.group) != (stream, group):
+        raise InvalidSpec(
+            f"the redrive plan is for group {header.group} of stream {header.stream}, not for "
+            f"group {group} of stream {stream}"
+        )
+    return frozenset(one.entry_id for one in letters if one.action == RedriveAction.REDRIVE)
