@@ -149,9 +149,7 @@ def _audit_group(work: WindowWork, target: AuditTarget, seen: _Seen) -> Content:
             copies=seen.copies,
             audited_after=_audited_after(seen.previous, target, look, history, share),
             previous_state=read_previous_state(work, target.group),
-            letter_moves=find_letter_moves(
-                work, history, f"acts/{name}", target.group, directory
-            ),
+            letter_moves=find_letter_moves(work, history, f"acts/{name}", target.group, directory),
             directory=directory,
         )
         audit, again = _judge(case)

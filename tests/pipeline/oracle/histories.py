@@ -171,11 +171,11 @@ def make_history(seed: int, *, scale: int = 1, server: str = "8.6") -> History:
 
 
 class _Redrives:
-    """Acts on dead letters between the others, of a chance of their own: those stay what they were."""
+    """Acts on dead letters between the others, drawn apart: the others stay what they were."""
 
     def __init__(self, chance: random.Random, history: History, scale: int) -> None:
         self._chance, self._history, self._scale = chance, history, scale
-        self._share = chance.choice((0.0, 0.2, 0.5)) if history.has_operator else 0.0
+        self._share = chance.choice((0.0, 0.3, 0.6)) if history.has_operator else 0.0
 
     def draw(self) -> Iterator[Act]:
         """One such act, or none."""

@@ -118,13 +118,20 @@ def move_letters(
     if not chosen:
         return
     keys, group = letters.keys, letters.keys.group
-    source, there, to, gets = keys.dead_letter, letters.there, letters.discarded_stream, letters.discarded
+    source, there, to, gets = (
+        keys.dead_letter,
+        letters.there,
+        letters.discarded_stream,
+        letters.discarded,
+    )
     if move is Move.RESTORE:
         source, there, to, gets = to, gets, source, there
     if copies is not None:
         to = copies.name
     counts = (len(LETTER_FIELDS), len(REDRIVE_MARKS))
-    new_ids = ask("EVAL", _SCRIPT, 3, source, to, keys.ledger, move.value, _REDRIVE, *counts, *chosen)
+    new_ids = ask(
+        "EVAL", _SCRIPT, 3, source, to, keys.ledger, move.value, _REDRIVE, *counts, *chosen
+    )
     moved = [there.pop(one) for one in chosen]
     if copies is None:
         end = State.DISCARDED if move is Move.DISCARD else State.DEAD_LETTERED

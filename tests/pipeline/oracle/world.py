@@ -352,9 +352,7 @@ class World:
         chosen = letters.choose(chance, number, are_discarded=True)
         move_letters(self.ask, letters, Move.RESTORE, chosen)
 
-    def _redrive(
-        self, group: str, target: StreamBook, number: int, chance: random.Random
-    ) -> None:
+    def _redrive(self, group: str, target: StreamBook, number: int, chance: random.Random) -> None:
         letters = self.letter_book(group)
         chosen = letters.choose(chance, number, have_bodies=True)
         if chosen and target.group(group).exists:

@@ -70,9 +70,7 @@ def follow_dead_letters(
     return counts
 
 
-def _new(
-    case: Case, found: Reconciled, again: Reopened, retried: Retried
-) -> Iterator[DataFrame]:
+def _new(case: Case, found: Reconciled, again: Reopened, retried: Retried) -> Iterator[DataFrame]:
     """Entries and copies that this window found dead-lettered or discarded."""
     parts = (
         ("exceptions", found.counts, False),

@@ -113,8 +113,6 @@ def _step(moves: DataFrame) -> tuple[DataFrame, bool]:
     joined = moves.withColumns(target).join(then, list(_NEXT.values()), "left")
     later = F.struct("then_moved_at_ms", "then_moved_at_seq")
     goes_on = F.coalesce(later > F.struct("moved_at_ms", "moved_at_seq"), F.lit(False))
-    further = {
-        name: F.when(goes_on, F.col(_THEN[name])).otherwise(F.col(name)) for name in _PLACE
-    }
+    further = {name: F.when(goes_on, F.col(_THEN[name])).otherwise(F.col(name)) for name in _PLACE}
     is_done = not joined.where(goes_on).count()
     return joined.withColumns(further).select(*_LETTER, *_PLACE), is_done
