@@ -49,6 +49,7 @@ OPERATOR_SCRIPTS: Final = "pelops.redis_streams"
 WORKER_SCRIPTS: Final = "pelops.worker.server"
 KEY_TYPES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("stream", "dead_letter", "ledger", "retry", "offer_stream"), "stream"),
+    "discarded": "stream",
     "worker_ledger": "stream",
     **dict.fromkeys(("source", "target"), "stream"),  # the stream, or the retry stream
     **dict.fromkeys(("state", "started", "worker_state", "audit", "dead_letter_owner"), "hash"),

@@ -357,11 +357,14 @@ _NUMBERS: Final = frozenset(
         *("entries", "groups", "length", "letters", "marks", "more", "moved", "offered", "offers"),
         *("pending", "records", "removed", "repeated", "retries", "stayed", "untaken", "visited"),
         *("charged", "done.gone", "foreign", "letter_groups"),
+        *("moved_now", "failed", "requeued_since"),
     }
 )
-_OPTIONAL_NUMBERS: Final = frozenset({"added", "entries_read", "holding", "lowest_idle_ms"})
-_TIMES: Final = frozenset({"idle_ms", "inactive_ms", "newest_ms", "others_ms"})
-_IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id"})
+_OPTIONAL_NUMBERS: Final = frozenset(
+    {"unvisited", "added", "entries_read", "holding", "lowest_idle_ms"}
+)
+_TIMES: Final = frozenset({"wait_ms", "idle_ms", "inactive_ms", "newest_ms", "others_ms"})
+_IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id", "until_id", "cursor_id"})
 _OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted", "first_letter"})
 
 
@@ -388,7 +391,10 @@ _FIELD_CHECKS: Final[Mapping[str, Check]] = {
     "taken": lambda part: entries(part, widths=frozenset({4})),
     "recorded.lost": text,
     "repaired.lag": text,
-    "would-duplicate.groups": text,
+    **dict.fromkeys(("would-duplicate.groups", "letters-read.groups"), text),
+    **dict.fromkeys(("another-runs.other", "another-runs.name"), text),
+    **dict.fromkeys(("skipped", "skipped_now", "moved_ms", "done.stop"), text),
+    **dict.fromkeys(("first_copy", "last_copy"), _id_or_empty),
 }
 
 

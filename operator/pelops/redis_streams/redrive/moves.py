@@ -8,15 +8,44 @@ position up to which letters were handled is in Redis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
-from pelops.domain.dead_letter import DeadLetter, LetterAction, SkipReason
-from pelops.domain.entry_id import EntryId
+from pelops.domain.dead_letter import DeadLetter, LetterAction, SkipReason, parse_letter
+from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
+from pelops.errors import (
+    AnotherRedriveRuns,
+    DeadLetterStreamInUse,
+    PelopsError,
+    RedriveNotStarted,
+    StreamInUse,
+    WouldDuplicate,
+)
+from pelops.redis_core.commands import text_of
+from pelops.redis_core.replies.shapes import BadShape, reading
+from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+from pelops.redis_streams.group.maintenance import has_retry_stream
+from pelops.redis_streams.recovery.scan_calls import (
+    MILLISECOND,
+    instant,
+    raise_obstacle,
+    raise_refusal,
+)
+
+_START: Final = load_script("start_redrive")
+_MOVE: Final = load_script("move_dead_letters")
+_FINISH: Final = load_script("finish_redrive")
+MOST_MOVED: Final = 50  # letters in one call of the script: it takes less than 2 ms
+MAX_BYTES: Final = 256 * 1024  # of bodies that one call of the script reads
+DEPTH: Final = 6  # calls under way at once: the server need not wait for the next one
+PAGE_BYTES: Final = 1024 * 1024  # of letters that are read together
+_FIRST_PAGE: Final = 4  # letters: nobody knows how large they are
 
 
 class Stop(StrEnum):
@@ -27,7 +56,8 @@ class Stop(StrEnum):
     LIMIT = "limit"  # as many were moved as may be
     BACKLOG = "backlog"  # the group's backlog is above spec.maxBacklog, or is not known
     EXHAUSTED = "exhausted"  # the target stream is at its last ID and takes no more entries
-    BEHIND = "behind"  # letters before these are not handled: read again from `cursor`
+    BEHIND = "behind"  # letters before these are not handled: read again from the cursor
+    MORE = "more"  # the script has read as many bytes as it may; `move_letters` goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +74,10 @@ class RedriveContext:
     actor: str  # this replica
     requested_by: str  # annotation pelops.dev/requested-by; empty: unknown
     max_entry_bytes: int
+
+    def by_name(self) -> dict[str, str]:
+        """The group's keys by the names that scripts have for them, and the two that act."""
+        return {**self.keys.by_name(), "source": self.source, "target": self.target}
 
     @property
     def mark(self) -> str:
@@ -75,7 +109,7 @@ class RedriveProgress:
     until: EntryId  # the last ID of the source when it started: nothing after it is taken
     cursor: EntryId  # everything up to it was handled
     moved: int = 0
-    skipped: Mapping[SkipReason, int] | None = None
+    skipped: Mapping[SkipReason, int] = field(default_factory=dict)
     last_moved: datetime | None = None  # when a letter was moved last
 
     @property
@@ -100,7 +134,7 @@ class MoveResult:
     stop: Stop
     progress: RedriveProgress  # after the call, the work of other replicas included
     moved: int = 0  # by this call
-    skipped: Mapping[SkipReason, int] | None = None  # by this call
+    skipped: Mapping[SkipReason, int] = field(default_factory=dict)  # by this call
     wait: timedelta = timedelta()  # until the rate allows more letters
 
 
@@ -109,23 +143,61 @@ async def start_redrive(
 ) -> RedriveProgress:
     """Begin a redrive, or go on with one: it is the group's running one from now on.
 
-    `known_until` is the bound in the resource's status: it stays the bound when Redis has lost its
-    record. A redrive that neither started nor moved letters for five minutes gives way to another.
-    Repeats safely.
+    To be called at the beginning of each pass. `known_until` is the bound in the resource's status:
+    it stays the bound when Redis has lost its record. A redrive of which nothing was heard for five
+    minutes gives way to another. Repeats safely.
 
-    Raises AnotherRedriveRuns; what `move_letters` raises.
+    Raises AnotherRedriveRuns, NotOurs, WrongType, NewerFormat, PermissionDenied, before anything
+    was written; RedisUnavailable and OutcomeUnknown.
     """
-    raise NotImplementedError
+    call = _START.call(
+        context,
+        uid=context.owner_uid,
+        redrive=context.uid,
+        name=context.name,
+        known_until=None if known_until is None else str(known_until),
+    )
+    answer = _START.read(await server.run(call))
+    raise_redrive_refusal(context, answer)
+    return read_progress(answer["record"])
 
 
 async def read_letters(
-    server: Server, context: RedriveContext, *, after: EntryId, until: EntryId, count: int = 200
+    server: Server, context: RedriveContext, *, after: EntryId, until: EntryId, count: int = 300
 ) -> LetterPage:
     """Letters of the source after `after`, up to `until`: `count` of them at most, or about 1 MiB.
 
     Writes nothing. `through` is `until` when there are no more.
     """
-    raise NotImplementedError
+    letters: list[DeadLetter] = []
+    foreign, left, size, largest, through = 0, count, _FIRST_PAGE, 1, after
+    room = PAGE_BYTES
+    while through < until and left > 0 and room > 0:
+        size = min(size, left)
+        first, last = str(through.after()), str(until)
+        reply = await server.execute(
+            "XRANGE", context.source, first, last, "COUNT", size, key=context.source
+        )
+        for raw_id, flat in reply:
+            entry_id = parse_entry_id(raw_id)
+            with reading("XRANGE"):
+                _check_order(through, entry_id, until)
+            letter = parse_letter(entry_id, flat, context.keys)
+            letters += [letter] if letter else []
+            foreign, through = foreign + (letter is None), entry_id
+            bytes_read = sum(map(len, flat))
+            room, largest = room - bytes_read, max(largest, bytes_read)
+        if len(reply) < size:
+            through = until
+        left -= len(reply)
+        size = max(1, min(4 * size, room // largest))
+    return LetterPage(letters=tuple(letters), foreign=foreign, through=through)
+
+
+def _check_order(last: EntryId, following: EntryId, until: EntryId) -> None:
+    """Whoever goes on after the last entry comes to an end."""
+    if not last < following <= until:
+        raise BadShape("the entries are not in the order of their IDs")
 
 
 async def move_letters(  # noqa: PLR0913 - what is moved, and what bounds it
@@ -139,29 +211,195 @@ async def move_letters(  # noqa: PLR0913 - what is moved, and what bounds it
     limit: int | None = None,
     max_backlog: int | None = None,
 ) -> MoveResult:
-    """Move the letters with these IDs, the oldest first, and note that all up to `through` are done.
+    """Move the letters with these IDs, the oldest first; then all up to `through` are handled.
 
     They are those that were selected of a page after `after`. `rate` is letters per second, of all
     replicas together; `limit` is how many the redrive may have moved in all; `max_backlog` how many
-    entries the group may have unprocessed, None is no bound. Repeats safely.
+    entries the group may have unprocessed; None is no bound. Repeats safely.
 
     Raises, before anything was moved: AnotherRedriveRuns, RedriveNotStarted (call `start_redrive`
     again), NotOurs, NoSuchGroup, WouldDuplicate, PositionAhead, DeadLetterStreamInUse, StreamInUse,
-    WrongType, NewerFormat, CrossSlot, PermissionDenied, RedisUnavailable and its kinds.
-    OutcomeUnknown may have moved letters.
+    WrongType, NewerFormat, CrossSlot, PermissionDenied, RedisUnavailable and its kinds. After a
+    part of the letters was moved it returns, and the next call raises. OutcomeUnknown may have
+    moved letters.
     """
-    raise NotImplementedError
+    bounds = _Bounds(rate=rate, limit=limit, max_backlog=max_backlog)
+    retry = None
+    if max_backlog is not None and await has_retry_stream(server, context.keys):
+        retry = context.keys.retry
+    left, result = sorted(ids), None
+    while True:
+        calls = [_move_call(context, retry, one, bounds) for one in _split(left, after, through)]
+        for answer in await server.run_many(calls):
+            if isinstance(answer, PelopsError):
+                if result is None or not result.moved:
+                    raise answer
+                return result
+            result = _add_moved(result, _read_moved(context, _MOVE.read(answer)))
+        assert result is not None
+        cursor = result.progress.cursor
+        is_over = cursor >= min(through, result.progress.until)
+        if is_over or result.stop not in {Stop.DONE, Stop.MORE}:
+            return result
+        with reading("move_dead_letters.lua"):
+            _check_advance(after, cursor)
+        left, after = [one for one in left if one > cursor], cursor
+
+
+def _add_moved(before: MoveResult | None, one: MoveResult) -> MoveResult:
+    """What two calls did; the later one is behind where the first one stopped."""
+    if before is None:
+        return one
+    skipped = dict(before.skipped)
+    for why, count in one.skipped.items():
+        skipped[why] = skipped.get(why, 0) + count
+    if one.stop is Stop.BEHIND and before.stop is not Stop.DONE:
+        one = replace(one, stop=before.stop, wait=before.wait)
+    return replace(one, moved=before.moved + one.moved, skipped=skipped)
+
+
+def _check_advance(before: EntryId, cursor: EntryId) -> None:
+    if cursor <= before:
+        raise BadShape("no letter was handled, and one has to be")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    rate: int | None = None
+    limit: int | None = None
+    max_backlog: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Letters of one call, and the part of the page that they were selected of."""
+
+    ids: Sequence[EntryId]
+    after: EntryId
+    through: EntryId
+
+
+def _split(ids: Sequence[EntryId], after: EntryId, through: EntryId) -> Iterator[_Chunk]:
+    """The next calls: the last one of the page reaches its end."""
+    for start in range(0, max(1, min(len(ids), DEPTH * MOST_MOVED)), MOST_MOVED):
+        some = ids[start : start + MOST_MOVED]
+        end = through if start + MOST_MOVED >= len(ids) else some[-1]
+        yield _Chunk(some, after, end)
+        after = end
+
+
+def _move_call(
+    context: RedriveContext, retry: str | None, chunk: _Chunk, bounds: _Bounds
+) -> ScriptCall:
+    return _MOVE.call(
+        context,
+        {"retry": retry},
+        group=context.keys.group,
+        uid=context.owner_uid,
+        prefix=context.field_prefix,
+        redrive=context.uid,
+        name=context.name,
+        action=context.action.kind.value,
+        requested_by=context.requested_by,
+        actor=context.actor,
+        allows_others=context.to_retry_stream,
+        max_bytes=MAX_BYTES,
+        max_entry_bytes=context.max_entry_bytes,
+        rate=bounds.rate,
+        limit=bounds.limit,
+        max_backlog=bounds.max_backlog,
+        after=str(chunk.after),
+        through=str(chunk.through),
+        ids=[str(one) for one in chunk.ids],
+    )
+
+
+@reading("move_dead_letters.lua")
+def _read_moved(context: RedriveContext, answer: ScriptAnswer) -> MoveResult:
+    raise_redrive_refusal(context, answer)
+    return MoveResult(
+        stop=Stop(text_of(answer["stop"])),
+        progress=read_progress(answer["record"]),
+        moved=answer["moved_now"],
+        skipped=_read_skipped(answer["skipped_now"]),
+        wait=min(answer["wait_ms"], _LONGEST_WAIT_MS) * MILLISECOND,
+    )
+
+
+_LONGEST_WAIT_MS: Final = 60_000
 
 
 async def check_redrive(server: Server, context: RedriveContext) -> None:
-    """Raise what `move_letters` would raise of the group, the stream and the keys. Writes nothing."""
-    raise NotImplementedError
+    """Raise what `move_letters` would raise of the group, the stream and the keys.
+
+    Writes nothing. Not of another redrive that runs, nor of one that is not started.
+    """
+    unknown = replace(context, uid="none")  # of which there is no record: the last of the refusals
+    call = _move_call(unknown, None, _Chunk((), EntryId.MIN, EntryId.MIN), _Bounds())
+    answer = _MOVE.read(await server.run(call))
+    if answer.verdict not in {"another-runs", "not-started"}:
+        raise_redrive_refusal(context, answer)
 
 
 async def finish_redrive(server: Server, context: RedriveContext, *, forget: bool) -> None:
     """Let another redrive of the group run; with `forget`, remove all that Redis has of this one.
 
-    Before, its outcomes can still be observed. Of a redrive that is unknown nothing changes.
-    Repeats safely. Raises as `start_redrive`, but AnotherRedriveRuns.
+    Without, its outcomes can still be observed. Of a redrive that is unknown nothing changes.
+    Repeats safely. Raises as `start_redrive`, but for AnotherRedriveRuns.
     """
-    raise NotImplementedError
+    call = _FINISH.call(context, uid=context.owner_uid, redrive=context.uid, forgets=forget)
+    raise_redrive_refusal(context, _FINISH.read(await server.run(call)))
+
+
+def raise_redrive_refusal(context: RedriveContext, answer: ScriptAnswer) -> None:
+    """Raise what a verdict means that says why nothing was done."""
+    keys, verdict = context.keys, answer.verdict
+    if verdict == "another-runs":
+        redrive = f"{text_of(answer['name'])}/{text_of(answer['other'])}"
+        raise AnotherRedriveRuns(
+            f"the redrive {text_of(answer['name'])} of group {keys.group} runs, and a group has "
+            "one running redrive at a time",
+            redrive=redrive,
+        )
+    if verdict == "not-started":
+        raise RedriveNotStarted(f"Redis has no record of the redrive {context.name}")
+    if verdict == "letters-not-ours":
+        raise DeadLetterStreamInUse(
+            f"the dead-letter stream {keys.dead_letter} is not registered for group {keys.group}, "
+            "so no dead letter is moved"
+        )
+    if verdict == "letters-read":
+        raise DeadLetterStreamInUse(
+            f"consumer groups ({text_of(answer['groups'])}) read the dead-letter stream "
+            f"{keys.dead_letter}, so no dead letter is moved: destroy these groups"
+        )
+    if verdict == "discarded-in-use":
+        raise StreamInUse(
+            f"the stream {keys.discarded} has contents that Pelops did not write, so no dead "
+            "letter is discarded or restored: rename it or delete it"
+        )
+    if verdict == "would-duplicate":
+        raise WouldDuplicate(
+            f"the stream {context.target} has {text_of(answer['groups'])} consumer groups, and "
+            "each of them would receive the redriven entries"
+        )
+    raise_obstacle(keys.group, context.target, answer)
+    raise_refusal(keys, answer)
+
+
+def read_progress(record: Reply) -> RedriveProgress:
+    """The record of a redrive as scripts answer it; raises BadShape for what is none."""
+    return RedriveProgress(
+        now=instant(record.now_ms),
+        started=instant(record.started_ms),
+        until=parse_entry_id(record.until_id),
+        cursor=parse_entry_id(record.cursor_id),
+        moved=record.moved,
+        skipped=_read_skipped(record.skipped),
+        last_moved=instant(record.moved_ms) if record.moved_ms.isdigit() else None,
+    )
+
+
+def _read_skipped(text: bytes) -> dict[SkipReason, int]:
+    counts = (word.partition("=") for word in text_of(text).split())
+    return {SkipReason(why): int(count) for why, _, count in counts if count.isdigit()}

@@ -10,6 +10,9 @@ end
 local WRITTEN = {
   ledger = is_event,
   ['worker-ledger'] = is_event,
+  discarded = function(fields)
+    return read_letter(fields) ~= nil
+  end,
   handover = function(fields)
     return fields[1] == 'consumer' and fields[3] == 'before' and fields[5] == 'ids'
   end,

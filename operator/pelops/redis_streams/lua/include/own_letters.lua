@@ -8,24 +8,35 @@ local function owns_dead_letters(dead_letter_owner, stream, group)
   return named[1] == stream and named[2] == group
 end
 
--- Whether an entry is a dead letter of this group: its last pairs are those of add_dead_letter, behind
--- any prefix, and name the group and one of its streams.
-local function is_own_letter(fields, stream, group, retry)
+-- What the last pairs of a dead letter report, by their names without the prefix, how many of the
+-- fields precede them, and the prefix; nil for an entry that is no dead letter of any group.
+local function read_letter(fields)
   local count = #LETTER_FIELDS
   local before = #fields - 2 * count
   if before < 0 then
-    return false
+    return nil
   end
   local first = fields[before + 1]
   local prefix = string.sub(first, 1, #first - #LETTER_FIELDS[1])
   local named = {}
   for i, name in ipairs(LETTER_FIELDS) do
     if fields[before + 2 * i - 1] ~= prefix .. name then
-      return false
+      return nil
     end
     named[name] = fields[before + 2 * i]
   end
+  return named, before, prefix
+end
+
+local function names_group(named, stream, group, retry)
   return named.group == group and (named.stream == stream or named.stream == retry)
+end
+
+-- Whether an entry is a dead letter of this group: its last pairs are those of add_dead_letter, behind
+-- any prefix, and name the group and one of its streams.
+local function is_own_letter(fields, stream, group, retry)
+  local named = read_letter(fields)
+  return named ~= nil and names_group(named, stream, group, retry)
 end
 
 -- The retry stream of the group whose state this is: derived keys differ in their last word alone.

@@ -1,0 +1,56 @@
+-- include: entry
+-- include: ids
+-- include: own_letters
+-- include: body
+-- include: redrive
+-- Count the copies that a redrive made and that became dead letters again, from where the last call stopped.
+--
+-- KEYS     dead_letter, state  (same slot)
+-- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number
+-- READS    type dead_letter state; time; hmget state; xrange dead_letter
+-- WRITES   hset state
+-- USER     operator
+-- RETURNS  done failed, more (1 when there may be more, else 0), requeued_since, first_copy, last_copy (or ''),
+--               record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
+--          | not-started | not-owner | wrong-type key, type | no-permission command, key
+-- Costs  linear in what is looked at: most letters, 256 KiB of them, though always one.
+-- Repeats safely: a letter that was looked at is not counted again, by whichever replica.
+
+local refusal = find_refusal()
+if refusal then
+  return refusal
+end
+local held = redis.call('HMGET', state, 'owner:uid', 'total:requeued')
+if is_not_owner(held[1], uid) then
+  return { 'not-owner' }
+end
+local record = read_redrive(state, redrive)
+if not record then
+  return { 'not-started' }
+end
+
+local mark, own_retry = name .. '/' .. redrive, retry_beside(state)
+local seen = is_id(record.seen) and record.seen or record['until']
+local failed, visited, bytes, page, largest, is_end = number_or_zero(record.failed), 0, 0, 1, 1, false
+while not is_end and visited < most and bytes < MOST_BYTES do
+  local found = redis.call('XRANGE', dead_letter, '(' .. seen, '+', 'COUNT', page)
+  for _, entry in ipairs(found) do
+    local id, fields = entry[1], entry[2]
+    local size = size_of_body(fields)
+    bytes, largest, visited, seen = bytes + size, math.max(largest, size), visited + 1, id
+    local named, keep, prefix = read_letter(fields)
+    if named and names_group(named, stream, group, own_retry) and keep >= 4
+      and fields[keep - 3] == prefix .. 'redrive' and fields[keep - 2] == mark then
+      failed = failed + 1
+    end
+  end
+  is_end = #found < page
+  page = math.max(1, math.min(2 * page, 50, most - visited, math.floor((MOST_BYTES - bytes) / largest)))
+end
+
+-- From here on it writes.
+if visited > 0 then
+  redis.call('HSET', state, 'redrive:' .. redrive .. ':seen', seen, 'redrive:' .. redrive .. ':failed', text(failed))
+end
+local requeued = math.max(0, number_or_zero(held[2]) - number_or_zero(record.requeued))
+return { 'done', failed, is_end and 0 or 1, requeued, record.first, record.last, render_redrive(record, server_ms()) }

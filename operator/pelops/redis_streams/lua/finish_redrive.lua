@@ -1,0 +1,35 @@
+-- include: entry
+-- include: ids
+-- include: redrive
+-- Let another redrive of the group run, and forget what is known of this one if asked to.
+--
+-- KEYS     state
+-- ARGV     uid, redrive (uid of the StreamRedrive), forgets: flag
+-- READS    type state; time; hmget state
+-- WRITES   hdel state
+-- USER     operator
+-- RETURNS  finished | not-owner | wrong-type key, type | no-permission command, key
+-- Costs  constant.
+-- Repeats safely: the second run finds nothing of it.
+
+local refusal = find_refusal()
+if refusal then
+  return refusal
+end
+local held = redis.call('HMGET', state, 'owner:uid', RUNNING)
+if is_not_owner(held[1], uid) then
+  return { 'not-owner' }
+end
+local gone = {}
+if string.match(held[2] or '', '^%S+') == redrive then
+  gone[1] = RUNNING
+end
+if forgets then
+  for _, name in ipairs(REDRIVE_FIELDS) do
+    gone[#gone + 1] = 'redrive:' .. redrive .. ':' .. name
+  end
+end
+if #gone > 0 then
+  redis.call('HDEL', state, unpack(gone))
+end
+return { 'finished' }
