@@ -1,62 +1,27 @@
-"""The dead letters of a group, and what is done to them: redriven, discarded, restored."""
+"""The dead letters of a group, and where the operator moves them: redriven, discarded, restored."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
-from pelops.domain.dead_letter import REDRIVE_MARKS
-from pelops.domain.ledger import LETTER_FIELDS, LedgerKind
+from pelops.domain.dead_letter import LetterAction
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
+from pelops.redis_core.server import Server
+from pelops.redis_streams.redrive.moves import finish_redrive, move_letters, start_redrive
+from tests.integration.redriving import a_redrive
 from tests.pipeline.oracle.books import OF_LETTERS, State, StreamBook
+from tests.pipeline.wire import Wire
 
-Ask = Callable[..., Any]
-_REDRIVE: Final = "again/6f1a"
-# Each letter: its copy into the target, the letter away, and one event for all: as one script.
-_SCRIPT: Final = """
-local source, target, ledger = KEYS[1], KEYS[2], KEYS[3]
-local event = { 'kind', ARGV[1], 'stream', source, 'target', target, 'redrive', ARGV[2], 'actor', 'oracle' }
-local new_ids, own, of_redrives, ids = {}, tonumber(ARGV[3]), tonumber(ARGV[4]), {}
-for i = 5, #ARGV do
-  local id = ARGV[i]
-  local pairs_of_letter = redis.call('XRANGE', source, id, id)[1][2]
-  local n = #pairs_of_letter
-  local root, copy, returned = pairs_of_letter[n - 2 * own + 2], {}, 0
-  if ARGV[1] == 'redriven' then
-    n = n - 2 * own
-    if n >= 2 * of_redrives and pairs_of_letter[n - 3] == '_redrive' and pairs_of_letter[n - 1] == '_returned' then
-      returned = tonumber(pairs_of_letter[n])
-      n = n - 2 * of_redrives
-    end
-  end
-  for j = 1, n do
-    copy[j] = pairs_of_letter[j]
-  end
-  if ARGV[1] == 'redriven' then
-    for _, word in ipairs({ '_redrive', ARGV[2], '_returned', returned + 1, '_original_id', root, '_retry_count', 0 }) do
-      copy[#copy + 1] = word
-    end
-  end
-  local new_id = redis.call('XADD', target, '*', unpack(copy))
-  redis.call('XDEL', source, id)
-  new_ids[#new_ids + 1] = new_id
-  event[#event + 1] = id
-  event[#event + 1] = new_id .. ' ' .. root .. ' 0 0 0'
-end
-redis.call('XADD', ledger, '*', unpack(event))
-return new_ids
-"""  # noqa: E501
-
-
-class Move(StrEnum):
-    """What is done to letters; the value is the ledger's word."""
-
-    REDRIVE = LedgerKind.REDRIVEN
-    DISCARD = LedgerKind.DISCARDED
-    RESTORE = LedgerKind.RESTORED
+_ENDS: Final = {
+    LetterAction.REDRIVE: State.REDRIVEN,
+    LetterAction.DISCARD: State.DISCARDED,
+    LetterAction.RESTORE: State.DEAD_LETTERED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,84 +32,82 @@ class Letter:
     place: int
     has_body: bool
 
+    @property
+    def root(self) -> bytes:
+        return self.stream.copies.get(self.place, self.stream.ids[self.place])
+
 
 @dataclass(slots=True)
 class LetterBook:
-    """Where the letters of one group are."""
+    """Where the letters of one group are, by their IDs, the oldest first."""
 
     keys: GroupKeys
+    wire: Wire
     there: dict[bytes, Letter] = field(default_factory=dict)  # in the dead-letter stream
     discarded: dict[bytes, Letter] = field(default_factory=dict)
-    _last: bytes = b"0"
 
-    @property
-    def discarded_stream(self) -> str:
-        return self.keys.discarded
-
-    def note_new(self, ask: Ask, stream: StreamBook, places: Sequence[int]) -> None:
+    def note_new(self, stream: StreamBook, places: Sequence[int]) -> None:
         """These entries were dead-lettered, in their order."""
-        found = ask("XRANGE", self.keys.dead_letter, b"(" + self._last, "+")
+        found = self._new(self.keys.dead_letter, self.there)
         assert len(found) == len(places)
         for (letter_id, pairs), place in zip(found, places, strict=True):
-            root = stream.copies.get(place, stream.ids[place])
-            assert pairs[-2 * len(LETTER_FIELDS) + 1] == root
-            has_body = len(pairs) > 2 * len(LETTER_FIELDS)
-            self.there[letter_id] = Letter(stream=stream, place=place, has_body=has_body)
-            self._last = letter_id
+            own = len(pairs) - 2 * len(LETTER_FIELDS)
+            letter = Letter(stream=stream, place=place, has_body=own > 0)
+            assert pairs[own + 1] == letter.root
+            self.there[letter_id] = letter
 
-    def choose(
+    async def move(
         self,
+        server: Server,
+        action: LetterAction,
         chance: random.Random,
         number: int,
-        *,
-        are_discarded: bool = False,
-        have_bodies: bool = False,
-    ) -> list[bytes]:
-        """Some letters, the oldest first."""
-        letters = self.discarded if are_discarded else self.there
-        known = [one for one, letter in letters.items() if letter.has_body or not have_bodies]
-        chosen = set(chance.sample(known, min(number, len(known))))
-        return [one for one in known if one in chosen]
+        copies: StreamBook | None = None,
+    ) -> None:
+        """Move some letters as a StreamRedrive does; `copies` is where redriven ones go."""
+        source = self.discarded if action is LetterAction.RESTORE else self.there
+        chosen = sorted(map(parse_entry_id, chance.sample(list(source), min(number, len(source)))))
+        if not chosen:
+            return
+        to_retry = copies is not None and copies.name == self.keys.retry
+        uid = f"of-{chance.randrange(10**9)}"
+        context = a_redrive(self.keys, uid=uid, action=action, to_retry_stream=to_retry)
+        progress = await start_redrive(server, context)
+        try:
+            await move_letters(server, context, chosen, after=EntryId.MIN, through=progress.until)
+        finally:
+            await finish_redrive(server, context, forget=True)
+            self._note_moved(action, context.source, copies)
 
-
-def move_letters(
-    ask: Ask,
-    letters: LetterBook,
-    move: Move,
-    chosen: Sequence[bytes],
-    copies: StreamBook | None = None,
-) -> None:
-    """Move letters, in one script, and note where they are; `copies` is where redriven ones go."""
-    if not chosen:
-        return
-    keys, group = letters.keys, letters.keys.group
-    source, there, to, gets = (
-        keys.dead_letter,
-        letters.there,
-        letters.discarded_stream,
-        letters.discarded,
-    )
-    if move is Move.RESTORE:
-        source, there, to, gets = to, gets, source, there
-    if copies is not None:
-        to = copies.name
-    counts = (len(LETTER_FIELDS), len(REDRIVE_MARKS))
-    new_ids = ask(
-        "EVAL", _SCRIPT, 3, source, to, keys.ledger, move.value, _REDRIVE, *counts, *chosen
-    )
-    moved = [there.pop(one) for one in chosen]
-    if copies is None:
-        end = State.DISCARDED if move is Move.DISCARD else State.DEAD_LETTERED
-        for new_id, letter in zip(new_ids, moved, strict=True):
-            gets[new_id] = letter
+    def _note_moved(self, action: LetterAction, source: str, copies: StreamBook | None) -> None:
+        is_restore = action is LetterAction.RESTORE
+        letters = self.discarded if is_restore else self.there
+        left = {one for one, _ in self.wire.ask("XRANGE", source, "-", "+")}
+        moved = [letters.pop(one) for one in list(letters) if one not in left]
+        if copies is not None:
+            self._note_copies(moved, copies)
+        else:
+            target = self.keys.dead_letter if is_restore else self.keys.discarded
+            known = self.there if is_restore else self.discarded
+            for (new_id, pairs), letter in zip(self._new(target, known), moved, strict=True):
+                assert pairs[-2 * len(LETTER_FIELDS) + 1] == letter.root
+                known[new_id] = letter
+        group = self.keys.group
+        for letter in moved:
             if letter.has_body:
-                letter.stream.group(group).move_letter(letter.place, end)
-        if move is Move.RESTORE:
-            letters._last = new_ids[-1]
-        return
-    roots = [one.stream.copies.get(one.place, one.stream.ids[one.place]) for one in moved]
-    for copy, letter in zip(copies.add(new_ids, roots), moved, strict=True):
-        book = letter.stream.group(group)
-        if book.states[letter.place] in OF_LETTERS:
-            book.follow(letter.place, copies, copy)
-        book.move_letter(letter.place, State.REDRIVEN)
+                letter.stream.group(group).move_letter(letter.place, _ENDS[action])
+
+    def _note_copies(self, moved: Sequence[Letter], copies: StreamBook) -> None:
+        found = self._new(copies.name, copies.places)
+        places = copies.add((one for one, _ in found), [letter.root for letter in moved])
+        for place, (_, pairs), letter in zip(places, found, moved, strict=True):
+            assert letter.has_body
+            assert pairs[-8::2] == [b"_redrive", b"_returned", b"_original_id", b"_retry_count"]
+            assert pairs[-3] == letter.root
+            book = letter.stream.group(self.keys.group)
+            if book.states[letter.place] in OF_LETTERS:
+                book.follow(letter.place, copies, place)
+
+    def _new(self, stream: str, known: Any) -> list[Any]:
+        """What a stream holds that is not among the known."""
+        return [one for one in self.wire.ask("XRANGE", stream, "-", "+") if one[0] not in known]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
+from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, RetryBatch
@@ -40,7 +41,7 @@ from tests.pipeline.oracle.histories import (
     History,
     Kind,
 )
-from tests.pipeline.oracle.letters import LetterBook, Move, move_letters
+from tests.pipeline.oracle.letters import LetterBook
 from tests.pipeline.wire import Refused, Wire, Word
 
 STREAM: Final = "orders"
@@ -111,7 +112,9 @@ class World:
         return self.retries.setdefault(group, StreamBook(self.keys(group).retry))
 
     def letter_book(self, group: str) -> LetterBook:
-        return self.letters.setdefault(group, LetterBook(self.keys(group)))
+        if group not in self.letters:
+            self.letters[group] = LetterBook(self.keys(group), self.wire)
+        return self.letters[group]
 
     def ask(self, *words: Word) -> Any:
         return self.wire.ask(*words)
@@ -337,26 +340,18 @@ class World:
             await self._settle(group, source, owner, some)
 
     async def redrive(self, group: str, number: int, chance: random.Random) -> None:
-        if self.history.groups == 1:  # every other group would get the copies
-            self._redrive(group, self.main, number, chance)
+        letters = self.letter_book(group)
+        await letters.move(self.server, LetterAction.REDRIVE, chance, number, self.main)
 
     async def redrive_to_retry(self, group: str, number: int, chance: random.Random) -> None:
-        self._redrive(group, self.retry(group), number, chance)
+        letters, target = self.letter_book(group), self.retry(group)
+        await letters.move(self.server, LetterAction.REDRIVE, chance, number, target)
 
     async def discard(self, group: str, number: int, chance: random.Random) -> None:
-        letters = self.letter_book(group)
-        move_letters(self.ask, letters, Move.DISCARD, letters.choose(chance, number))
+        await self.letter_book(group).move(self.server, LetterAction.DISCARD, chance, number)
 
     async def restore(self, group: str, number: int, chance: random.Random) -> None:
-        letters = self.letter_book(group)
-        chosen = letters.choose(chance, number, are_discarded=True)
-        move_letters(self.ask, letters, Move.RESTORE, chosen)
-
-    def _redrive(self, group: str, target: StreamBook, number: int, chance: random.Random) -> None:
-        letters = self.letter_book(group)
-        chosen = letters.choose(chance, number, have_bodies=True)
-        if chosen and target.group(group).exists:
-            move_letters(self.ask, letters, Move.REDRIVE, chosen, target)
+        await self.letter_book(group).move(self.server, LetterAction.RESTORE, chance, number)
 
     async def work_on_copies(self, group: str, number: int, chance: random.Random) -> None:
         """Workers take copies from the retry stream; the operator trims what is done with."""
@@ -530,7 +525,7 @@ class World:
         book.finish(copied, end)
         book.finish([p for p in moved if not source.bodies[p]], State.LETTER_WITHOUT_BODY)
         if end is State.DEAD_LETTERED:
-            self.letter_book(group).note_new(self.ask, source, moved)
+            self.letter_book(group).note_new(source, moved)
         if end is State.REQUEUED:
             start = b"(" + target.ids[-1] if target.ids else b"-"
             found = self.ask("XRANGE", target.name, start, "+")

@@ -1,6 +1,6 @@
 """What became of what users added: chains of copies followed from the first entry to the last.
 
-A requeued entry is acknowledged and goes on as a copy that names its root, and so does an entry whose
+A requeued entry is acknowledged and goes on as a copy that names its root. So does an entry whose
 dead letter was redriven. The balance of roots
 leaves the copies out, and gives each root the outcome of its last copy: the ledger names that copy,
 also when the entry and the copies between were trimmed before an archive saw them.

@@ -1,8 +1,8 @@
 """Dead letters of entries that were audited: a later window finds the entry that a letter was.
 
 The ledger reports that a letter was redriven, discarded or restored by the ID of the letter. Each
-window keeps the entries whose letters can still be moved, so that an entry of an earlier window gets
-a new status in the window in which its letter was moved.
+window keeps the entries whose letters can still be moved. So an entry of an earlier window gets a
+new status in the window in which its letter was moved.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where dead letters are that somebody moved: redriven, discarded or restored.
 
-The ledger names a letter by its ID in the stream that it was moved from, and by its new ID. A letter
-can be moved several times in one window: discarded, restored and discarded again. Its place is then
-that after the last move. IDs of the dead-letter stream and of the stream of discarded letters may be
-equal, so a letter is known by its ID and by which of the two streams holds it.
+The ledger names a letter by its ID in the stream that it was moved from, and by its new ID. A
+letter can be moved several times in one window: discarded, restored and discarded again. Its place
+is then that after the last move. IDs of the dead-letter stream and of the stream of discarded
+letters may be equal, so a letter is known by its ID and by which of the two streams holds it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def read_letter_moves(work: WindowWork, directory: str) -> DataFrame:
 def follow_letters(frame: DataFrame, moves: DataFrame) -> DataFrame:
     """Rows of dead-lettered entries, with the place of their letters by now.
 
-    Reads and replaces `act`, `new_ms`, `new_seq` and `act_at_ms`; adds `move`, null for a letter that
-    was not moved, and `in_retry`, which says whether the copy of a redriven one is in the group's
-    retry stream. The letter of an entry without a body stays what it is: nothing of it can come back.
+    Reads and replaces `act`, `new_ms`, `new_seq` and `act_at_ms`; adds `move`, null for a letter
+    that was not moved, and `in_retry`: whether the copy of a redriven one is in the group's retry
+    stream. An entry whose body was gone stays `payload-gone`, whatever happens to its letter.
     """
     is_discarded = F.col("act") == str(LedgerKind.DISCARDED)
     is_letter = is_discarded | (F.col("act") == str(LedgerKind.DEAD_LETTERED))

@@ -1,8 +1,8 @@
 """The table `statuses`: every entry, for every group, with its status and the evidence for it.
 
 The audit of a window (`as_of`) writes a row for each entry of that window, and for each entry of an
-earlier window that was still open, or whose dead letter was moved since. Of the rows of one entry and group the one with the highest
-`as_of` counts: see `current_statuses`.
+earlier window that was still open, or whose dead letter was moved since. Of the rows of one entry
+and group the one with the highest `as_of` counts: see `current_statuses`.
 
 Nearly all entries of a large window were passed by the group before the archive, and nothing else
 is known of them: all have the same status. With Spark such a row costs some microseconds, most of

@@ -15,8 +15,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.dead_letter import REDRIVE_MARKS
+from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.redrive import ACTIONS, PlanHeader, PlannedCluster, render_plan
 from pelops.pipeline.engine.sql import Column, DataFrame, Row
