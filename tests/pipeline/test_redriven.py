@@ -24,9 +24,9 @@ class Operator:
     """What the operator writes, each act as its script does."""
 
     audited: Audited
-    letters: dict[str, tuple[str, int]] = dataclasses.field(
-        default_factory=dict
-    )  # root, how often redriven
+    # Of each letter its root, and how often it was redriven; both streams can have the same IDs.
+    letters: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    discarded: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def keys(self) -> Any:
@@ -55,24 +55,22 @@ class Operator:
         return str(copy)
 
     def discard(self, letter: str, new_id: str = "*") -> str:
-        root, _ = self.letters[letter]
+        root, times = self.letters.pop(letter)
         new = self._add(self.keys.discarded, new_id, root)
         self._move("discarded", self.keys.dead_letter, self.keys.discarded, letter, new, root)
-        return self._rename(letter, new)
+        self.discarded[new] = root, times
+        return new
 
     def restore(self, letter: str, new_id: str = "*") -> str:
-        root, _ = self.letters[letter]
+        root, times = self.discarded.pop(letter)
         new = self._add(self.keys.dead_letter, new_id, root)
         self._move("restored", self.keys.discarded, self.keys.dead_letter, letter, new, root)
-        return self._rename(letter, new)
+        self.letters[new] = root, times
+        return new
 
     def watch(self) -> None:
         last = f"{FIRST_MS + self.audited.count // 10}-0"
         self.audited.record("bookmark", "entries_added", self.audited.count, "last_generated", last)
-
-    def _rename(self, letter: str, new: str) -> str:
-        self.letters[new] = self.letters.pop(letter)
-        return new
 
     def _add(self, stream: str, entry_id: str, root: str) -> str:
         ask = self.audited.client.execute_command

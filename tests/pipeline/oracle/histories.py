@@ -48,6 +48,7 @@ class Kind(StrEnum):
     DEAD_LETTER = "dead-letter"
     WORK_ON_COPIES = "work-on-copies"  # of the retry stream
     RECOVER_COPIES = "recover-copies"
+    FAIL = "fail"  # entries are delivered, and become dead letters
     REDRIVE = "redrive"  # dead letters go back to the stream
     REDRIVE_TO_RETRY = "redrive-to-retry"
     DISCARD = "discard"
@@ -144,7 +145,7 @@ BY_OPERATOR: Final[dict[Kind, int]] = {
 }
 # What is done to dead letters, and that there are some.
 ON_DEAD_LETTERS: Final[dict[Kind, int]] = {
-    Kind.DEAD_LETTER: 4,
+    Kind.FAIL: 6,
     Kind.REDRIVE: 3,
     Kind.REDRIVE_TO_RETRY: 2,
     Kind.DISCARD: 2,
@@ -175,7 +176,7 @@ class _Redrives:
 
     def __init__(self, chance: random.Random, history: History, scale: int) -> None:
         self._chance, self._history, self._scale = chance, history, scale
-        self._share = chance.choice((0.0, 0.3, 0.6)) if history.has_operator else 0.0
+        self._share = chance.choice((0.0, 0.4, 0.8)) if history.has_operator else 0.0
 
     def draw(self) -> Iterator[Act]:
         """One such act, or none."""

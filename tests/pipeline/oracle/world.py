@@ -339,6 +339,13 @@ class World:
         if some:
             await self._settle(group, source, owner, some)
 
+    async def fail(self, group: str, number: int, chance: random.Random) -> None:
+        source = chance.choice((self.main, self.main, self.retry(group)))
+        consumer = chance.choice(_CONSUMERS)
+        places = self._read(source, group, consumer, min(number, 40))
+        if places:
+            await self._settle(group, source, consumer, places)
+
     async def redrive(self, group: str, number: int, chance: random.Random) -> None:
         letters = self.letter_book(group)
         await letters.move(self.server, LetterAction.REDRIVE, chance, number, self.main)
