@@ -48,10 +48,16 @@ class CallMeter:
     Each command is noted, also within scripts, which makes these a little slower than they are.
     """
 
-    def __init__(self, raw: RawRedis, *, plain: Collection[str] = PLAIN) -> None:
+    def __init__(
+        self,
+        raw: RawRedis,
+        *,
+        plain: Collection[str] = PLAIN,
+        scripts: Collection[str] = SCANNING,
+    ) -> None:
         self._raw = raw
         self._plain = plain  # on Valkey a command looks the same whether or not a script ran it
-        self._names = {load_script(one).sha.encode(): one for one in SCANNING}
+        self._names = {load_script(one).sha.encode(): one for one in scripts}
         raw.call("CONFIG", "SET", "slowlog-max-len", KEPT)
 
     def start(self) -> None:
@@ -60,7 +66,7 @@ class CallMeter:
         self._raw.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
 
     def stop(self) -> list[Call]:
-        """The calls since `start`: of scripts that scan, and the plain commands beside them."""
+        """The calls since `start`: of the scripts, and the plain commands beside them."""
         self._raw.call("CONFIG", "SET", "slowlog-log-slower-than", -1)
         calls = [self._read(entry) for entry in self._raw.call("SLOWLOG", "GET", -1)]
         self._raw.call("SLOWLOG", "RESET")

@@ -17,6 +17,7 @@ from tests.integration.retaining import (
     fill_letters,
     fill_with,
     first_and_length,
+    letter_pairs,
 )
 
 
@@ -74,3 +75,25 @@ async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
     outcome = await expire_dead_letters(server, KEYS, OWNER, kept=DAY)
     assert (outcome.records, outcome.letters) == (5, 0)
     assert await first_and_length(server, KEYS.ledger) == (f"{now_ms - 6 * 86_400_000}-1", 6)
+
+
+async def test_discarded_letters_expire_by_age_after_the_dead_letters(server: Server) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    old_ms = now_ms - 10 * 86_400_000
+    await fill_letters(server, 5, ms=old_ms)
+    for ms in (old_ms, now_ms):
+        await fill_with(server, KEYS.discarded, letter_pairs(KEYS), 4, ms=ms)
+    found = []
+    while (outcome := await expire_dead_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
+        found.append((outcome.letters, outcome.discarded))
+    assert found == [(5, 0), (0, 4)]
+    assert await first_and_length(server, KEYS.discarded) == (f"{now_ms}-1", 4)
+    assert len(await events(server, LedgerKind.DEAD_LETTERS_EXPIRED)) == 1
+
+
+async def test_what_is_no_letter_of_ours_stays_beside_discarded_ones(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill_with(server, KEYS.discarded, ["f", "v"], 4, ms=1)
+    assert not (await expire_dead_letters(server, KEYS, OWNER, kept=DAY)).may_continue
+    assert await first_and_length(server, KEYS.discarded) == ("1-1", 4)

@@ -50,7 +50,7 @@ def test_the_derived_keys_have_the_names_that_docs_promise() -> None:
         f"{{orders}}:g:{what}"
         for what in (
             *("dlq", "ledger", "state", "started", "worker-state", "worker-ledger"),
-            *("retry", "handover", "audit"),
+            *("retry", "handover", "audit", "discarded"),
         )
     ]
 

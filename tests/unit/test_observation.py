@@ -62,6 +62,9 @@ FULL: dict[str, str | None] = {
     "total:dead_lettered": "3",
     "total:payload_gone": "4",
     "total:trimmed": "5",
+    "total:redriven": "6",
+    "total:discarded": "7",
+    "total:restored": "8",
     "retry:waits": "5-0 6-0 10000",
 }
 
@@ -96,7 +99,16 @@ def test_a_state_is_read_field_by_field() -> None:
         loss_found_at=at(8),
         dropped=DroppedConsumers(at_most=11, consumer="jane", consumers=1, observed=at(7)),
         dropped_found_at=at(8),
-        totals=Totals(requeued=1, released=2, dead_lettered=3, payload_gone=4, trimmed=5),
+        totals=Totals(
+            requeued=1,
+            released=2,
+            dead_lettered=3,
+            payload_gone=4,
+            trimmed=5,
+            redriven=6,
+            discarded=7,
+            restored=8,
+        ),
         report=ScanReport(reason="SlotMigrating", waiting=3, unmatched=("w-1",)),
         scanned_at=at(2),
         checkpointed_at=at(3),

@@ -42,6 +42,18 @@ def test_what_recovery_added_is_no_field_of_the_user() -> None:
     assert (entry.original_id, entry.retry_count, entry.attempt) == ("17-0", 2, 3)
 
 
+def test_what_a_redrive_added_is_no_field_of_the_user() -> None:
+    marks = (b"_redrive", b"after-fix/11d0-a", b"_returned", b"2")
+    copy = (b"_original_id", b"17-0", b"_retry_count", b"0")
+    entry = _entry(b"a", b"1", *marks, *copy)
+    assert entry.pairs == [(b"a", b"1")]
+    assert (entry.original_id, entry.attempt) == ("17-0", 1)
+    # Without a copy's own pairs behind them, and elsewhere, they are the producer's.
+    assert len(_entry(b"a", b"1", *marks).pairs) == 3
+    assert len(_entry(*marks, b"a", b"1", *copy).pairs) == 3
+    assert len(_entry(*marks[:3], b"many", *copy).pairs) == 2
+
+
 @pytest.mark.parametrize(
     "pairs",
     [

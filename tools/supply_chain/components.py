@@ -25,6 +25,7 @@ MAINTAINERS: Final = frozenset({"dev"})
 # By their licence file, where the metadata name no licence of SPDX.
 _LICENSES: Final = {
     "aiosignal": "Apache-2.0",
+    "google-re2": "BSD-3-Clause",
     "jinja2": "BSD-3-Clause",
     "py4j": "BSD-3-Clause",
 }

@@ -105,7 +105,7 @@ def _run_keys(arguments: argparse.Namespace) -> str:
 
     keys = derive_keys(arguments.stream, arguments.group)
     named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started")
-    last = ("worker_state", "worker_ledger", "retry", "offer_stream", "audit")
+    last = ("worker_state", "worker_ledger", "retry", "offer_stream", "audit", "discarded")
     return json.dumps({name: getattr(keys, name) for name in (*named, *last)}, indent=2)
 
 

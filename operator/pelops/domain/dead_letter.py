@@ -21,7 +21,7 @@ from pelops.errors import InvalidSpec
 # The last pairs before `_original_id` and `_retry_count`, or before the fields of a letter.
 REDRIVE_MARKS: Final = ("redrive", "returned")  # "<name>/<uid>", and how often it was redriven
 MOST_RETURNED: Final = 999_999
-_REDRIVE: Final = re.compile(rb"[a-z0-9.-]{1,253}/[0-9a-zA-Z-]{1,64}")
+_REDRIVE: Final = re.compile(rb"(?=.{3,318}\Z)[a-z0-9.-]+/[0-9a-zA-Z-]+", re.DOTALL)
 _RETURNED: Final = re.compile(rb"[0-9]{1,6}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_370_764_800_000  # the year 9999

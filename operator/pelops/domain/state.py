@@ -70,6 +70,9 @@ TOTAL_RELEASED: Final = "total:released"
 TOTAL_DEAD_LETTERED: Final = "total:dead_lettered"
 TOTAL_PAYLOAD_GONE: Final = "total:payload_gone"
 TOTAL_TRIMMED: Final = "total:trimmed"
+TOTAL_REDRIVEN: Final = "total:redriven"
+TOTAL_DISCARDED: Final = "total:discarded"
+TOTAL_RESTORED: Final = "total:restored"
 # "first_undelivered position at_ms": the copy that waits first in the retry stream, and where the
 # group stood on the stream when that was noted.
 RETRY_WAITS: Final = "retry:waits"
@@ -87,6 +90,7 @@ FIXED_FIELDS: Final = (
     *(DROPPED_AT_MOST, DROPPED_CONSUMER, DROPPED_CONSUMERS, DROPPED_OBSERVED),
     *(DROPPED_FOUND, DROPPED_SEEN),
     *(TOTAL_REQUEUED, TOTAL_RELEASED, TOTAL_DEAD_LETTERED, TOTAL_PAYLOAD_GONE, TOTAL_TRIMMED),
+    *(TOTAL_REDRIVEN, TOTAL_DISCARDED, TOTAL_RESTORED),
     RETRY_WAITS,
 )
 
@@ -112,6 +116,8 @@ CO_FAILED: Final = "crowd:"  # + consumer: entries delivered before this time (m
 TRY: Final = "try:"
 OFFER: Final = "offer:"  # + number, from offers:first to offers:last: an offer that is not taken
 POD: Final = "pod:"  # + consumer: JSON of the pod that it was matched to
+# + "running", or the uid of a StreamRedrive, ":" and what is known of it: see redrive.lua
+REDRIVE: Final = "redrive:"
 BOOT: Final = "boot:"  # + consumer: when its process began, ms by Redis TIME; the SDK writes it
 
 
@@ -207,6 +213,9 @@ class Totals:
     dead_lettered: int = 0
     payload_gone: int = 0
     trimmed: int = 0
+    redriven: int = 0
+    discarded: int = 0
+    restored: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +283,9 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
             dead_lettered=_number(fields.get(TOTAL_DEAD_LETTERED)) or 0,
             payload_gone=_number(fields.get(TOTAL_PAYLOAD_GONE)) or 0,
             trimmed=_number(fields.get(TOTAL_TRIMMED)) or 0,
+            redriven=_number(fields.get(TOTAL_REDRIVEN)) or 0,
+            discarded=_number(fields.get(TOTAL_DISCARDED)) or 0,
+            restored=_number(fields.get(TOTAL_RESTORED)) or 0,
         ),
         report=_parse_report_text(fields.get(SCAN_REPORT)),
         scanned_at=_moment(fields.get(SCAN_AT)),

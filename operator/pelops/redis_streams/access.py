@@ -59,7 +59,7 @@ _ANY_CLUSTER: Final = (
 _SENT: Final[dict[Role, str]] = {
     # AUTH needs no word: every user may. XCLAIM was needed once, and stays granted.
     Role.OPERATOR: """
-        [info]; time; type retry; hmget state worker_state audit; hset audit; hdel audit;
+        [info]; time; type retry discarded; hmget state worker_state audit; hset audit; hdel audit;
         xrange stream;
         xinfo|groups stream retry for recovery; xinfo|consumers stream retry for recovery;
         xpending stream retry for recovery; [xclaim stream for recovery]; pttl locks for locks;

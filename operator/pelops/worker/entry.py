@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from pelops.domain.dead_letter import read_redrive_marks
 from pelops.worker.outcomes import Undecodable
 from pelops.worker.redaction import report_without_input
 from pelops.worker.server.adapter import DeliverySource, RawEntry
@@ -144,8 +145,11 @@ class Entry:
     @cached_property
     def pairs(self) -> list[tuple[bytes, bytes]]:
         """Fields and values in order, repeated names included, without the fields of Pelops."""
-        flat = self._raw[1]
-        own = flat[:-4] if self._has_attempt_pairs else flat
+        own = self._raw[1]
+        if self._has_attempt_pairs:
+            own = own[:-4]
+            is_redriven = bool(read_redrive_marks(own, self._arrival.terms.prefix)[0])
+            own = own[:-4] if is_redriven else own
         return list(zip(own[::2], own[1::2], strict=True))
 
     @cached_property

@@ -289,9 +289,9 @@ class RecoverySpec(ApiModel):
 _STREAM_RULES = cel(
     Rule(
         rule="!self.matches('^[{][^}]+[}](:[^:]+)?:[^:]+"
-        ":(ledger|state|started|worker-state|worker-ledger|retry|handover|audit)$')",
+        ":(ledger|state|started|worker-state|worker-ledger|retry|handover|audit|discarded)$')",
         message="deadLetter.stream must not be a key that Pelops uses for a group: its ledger,"
-        " state, started, worker-state, worker-ledger, retry, handover or audit key",
+        " state, started, worker-state, worker-ledger, retry, handover, audit or discarded key",
     )
 )
 

@@ -357,7 +357,7 @@ _NUMBERS: Final = frozenset(
         *("entries", "groups", "length", "letters", "marks", "more", "moved", "offered", "offers"),
         *("pending", "records", "removed", "repeated", "retries", "stayed", "untaken", "visited"),
         *("charged", "done.gone", "foreign", "letter_groups"),
-        *("moved_now", "failed", "requeued_since"),
+        *("moved_now", "failed", "requeued_since", "expired_discarded"),
     }
 )
 _OPTIONAL_NUMBERS: Final = frozenset(

@@ -264,6 +264,7 @@ class Expired:
     last_id: EntryId | None  # no dead letter up to it is left; None when none expired
     records: int  # of the ledger
     may_continue: bool  # call again: it may have stopped at its batch
+    discarded: int = 0  # letters that a redrive had discarded
     foreign: int = 0  # entries that are old enough and no dead letters of this group: they stay
     next_id: EntryId | None = None  # where to go on with the dead letters; None: at the beginning
 
@@ -276,7 +277,7 @@ async def expire_dead_letters(
     kept: timedelta,
     after: EntryId | None = None,
 ) -> Expired:
-    """Drop dead letters older than `kept` and records of the ledger older than a week.
+    """Drop letters older than `kept`, discarded ones too, and records of the ledgers after a week.
 
     Only entries that name this group as a dead letter does; those of a dead-letter stream that a
     consumer group reads, or that is not recorded as this group's, all stay. `after` is where the
@@ -284,8 +285,10 @@ async def expire_dead_letters(
     Records that an audit has not archived yet wait for it, two weeks at most.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
+    has_discarded = await server.execute("TYPE", keys.discarded, key=keys.discarded) == b"stream"
     call = _EXPIRE.call(
         keys,
+        {"discarded": keys.discarded if has_discarded else None},
         uid=owner.uid,
         stream=keys.stream,
         group=keys.group,
@@ -308,6 +311,7 @@ def _read_expired(answer: ScriptAnswer) -> Expired:
         last_id=parse_entry_id(last) if last else None,
         records=answer["records"],
         may_continue=bool(answer["more"]),
+        discarded=answer["expired_discarded"],
         foreign=answer["foreign"],
         next_id=parse_entry_id(answer["next"]) if answer["next"] else None,
     )

@@ -5,25 +5,26 @@
 -- include: body
 -- include: trim
 -- include: ledger
--- Drop dead letters of this group that have been kept for long enough, and records of the ledgers
--- that have and that every audit has archived.
+-- Drop dead letters of this group that have been kept for long enough, then discarded letters that have,
+-- and records of the ledgers that have and that every audit has archived.
 --
--- KEYS     dead_letter, ledger, state, audit, dead_letter_owner, worker_ledger  (same slot)
+-- KEYS     dead_letter, ledger, state, audit, dead_letter_owner, worker_ledger, [discarded]
+--          (same slot; the last one if it exists)
 -- ARGV     uid, stream, group, after (an ID of the dead-letter stream to go on from, or ''),
 --          letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
 --          (of each to remove at most), waits_ms: number (how old a record may become that an audit
 --          has not archived)
--- READS    type dead_letter ledger state audit dead_letter_owner worker_ledger; time;
---          hmget state audit dead_letter_owner; xinfo|stream dead_letter ledger worker_ledger;
---          xinfo|groups dead_letter; xrange dead_letter
--- WRITES   xdel dead_letter; xtrim ledger worker_ledger; xadd ledger
+-- READS    type dead_letter ledger state audit dead_letter_owner worker_ledger discarded; time;
+--          hmget state audit dead_letter_owner; xinfo|stream dead_letter ledger worker_ledger discarded;
+--          xinfo|groups dead_letter discarded; xrange dead_letter discarded
+-- WRITES   xdel dead_letter discarded; xtrim ledger worker_ledger; xadd ledger
 -- USER     operator
 -- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
---               more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
+--               expired_discarded (removed), more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
 --               that are old enough, and no dead letters of this group: they stay)
 --          | not-owner | wrong-type key, type | no-permission command, key
--- Costs  linear in what is looked at: 256 KiB of dead letters, though always one, and 300 of them at
---        most; then in the records removed, about 100 nodes of each ledger.
+-- Costs  linear in what is looked at: 256 KiB of letters, though always one, and 300 of them at
+--        most, and as much of the discarded ones when no dead letter goes; then in the records removed, about 100 nodes of each ledger.
 -- Invariant 14: a stream that a consumer group reads, or whose record names another group, is left as
 -- it is, and so is an entry that is no dead letter of this group.
 -- Repeats safely: the second run finds none that is old enough. The removal comes first and the
@@ -70,15 +71,15 @@ end
 
 -- IDs of letters of this group that are old enough, how many others are, and where to go on.
 local MOST_LOOKED_AT, LARGEST_PAGE = 300, 50
-local function find_old_letters()
+local function find_old_letters(key, after)
   local old, foreign, looked_at, bytes, page, largest = {}, 0, 0, 0, 1, 1
   local from, oldest = after == '' and '-' or '(' .. after, '(' .. instant_before(letters_ms)
-  if not owns_dead_letters(dead_letter_owner, stream, group) or count_groups(dead_letter) > 0 then
+  if not owns_dead_letters(dead_letter_owner, stream, group) or count_groups(key) > 0 then
     return old, foreign, ''
   end
   local most, retry = math.min(batch, MOST_LOOKED_AT), retry_beside(state)
   while looked_at < most and bytes < MOST_BYTES do
-    local found = redis.call('XRANGE', dead_letter, from, oldest, 'COUNT', page)
+    local found = redis.call('XRANGE', key, from, oldest, 'COUNT', page)
     for _, entry in ipairs(found) do
       local size = size_of_body(entry[2])
       bytes, largest = bytes + size, math.max(largest, size)
@@ -98,12 +99,20 @@ local function find_old_letters()
   end
   return old, foreign, string.sub(from, 2)
 end
-local old, foreign, next_id = find_old_letters()
+local old, foreign, next_id = find_old_letters(dead_letter, after)
+-- Their bodies count as well: when dead letters go, the discarded ones wait for the next call.
+local old_discarded = {}
+if #old == 0 and next_id == '' and discarded and not find_foreign(state, discarded, group) then
+  old_discarded = find_old_letters(discarded, '')
+end
 
 -- From here on it writes.
 local letters, last = #old, ''
 if letters > 0 then
   redis.call('XDEL', dead_letter, unpack(old))
+end
+if #old_discarded > 0 then
+  redis.call('XDEL', discarded, unpack(old_discarded))
 end
 local records = expire_records(ledger, first_kept()) + expire_records(worker_ledger, first_kept())
 if letters > 0 then
@@ -113,5 +122,5 @@ if letters > 0 then
     count = text(letters), last_id = last,
   })))
 end
-local more = (next_id ~= '' or letters > 0 or records > 0) and 1 or 0
-return { 'done', letters, last, records, more, next_id, foreign }
+local more = (next_id ~= '' or letters + #old_discarded + records > 0) and 1 or 0
+return { 'done', letters, last, records, #old_discarded, more, next_id, foreign }

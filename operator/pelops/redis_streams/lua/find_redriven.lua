@@ -7,7 +7,7 @@
 -- KEYS     source  (the stream, or the retry stream)
 -- ARGV     group, prefix, mark (of the redrive's copies), part (undelivered or pending), start (the first ID
 --          to look at), most: number
--- READS    type source; time; xinfo|groups source; xpending source; xrange source
+-- READS    type source; xinfo|groups source; xpending source; xrange source
 -- WRITES   none
 -- USER     operator
 -- RETURNS  done copies, visited, unvisited (entries of this part that may follow, or false: not known), next

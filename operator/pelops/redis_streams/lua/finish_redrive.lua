@@ -5,7 +5,7 @@
 --
 -- KEYS     state
 -- ARGV     uid, redrive (uid of the StreamRedrive), forgets: flag
--- READS    type state; time; hmget state
+-- READS    type state; hmget state
 -- WRITES   hdel state
 -- USER     operator
 -- RETURNS  finished | not-owner | wrong-type key, type | no-permission command, key

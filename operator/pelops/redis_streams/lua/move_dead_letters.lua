@@ -19,7 +19,7 @@
 -- READS    type source target stream dead_letter ledger state dead_letter_owner retry; time;
 --          hmget state dead_letter_owner; xinfo|groups stream target source dead_letter retry;
 --          xinfo|stream stream target source retry; xpending stream retry; xrange source stream retry
--- WRITES   xadd target ledger; xdel source; hset state; hincrby state
+-- WRITES   xadd target ledger; xdel source; hset state
 -- USER     operator
 -- RETURNS  done stop (why it ended), wait_ms (until the rate allows more), moved_now, skipped_now (as
 --               'reason=count' for each), record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
@@ -42,7 +42,9 @@ local refusal = find_refusal()
 if refusal then
   return refusal
 end
-if is_not_owner(redis.call('HMGET', state, 'owner:uid')[1], uid) then
+local total_name = 'total:' .. action
+local held = redis.call('HMGET', state, 'owner:uid', total_name)
+if is_not_owner(held[1], uid) then
   return { 'not-owner' }
 end
 if not owns_dead_letters(dead_letter_owner, stream, group) then
@@ -55,7 +57,7 @@ end
 if action == 'redriven' then
   refusal = find_obstacle(target, group, allows_others)
 else
-  local found, reader = find_foreign(state, action == 'discarded' and target or source, group)
+  local found, reader = find_foreign(state, action == 'restored' and source or target, group)
   refusal = found and { 'discarded-in-use', found, reader }
 end
 if refusal then
@@ -111,12 +113,12 @@ end
 -- Thousandths of letters that the rate allows: as many as come together in a second at most.
 local tokens = 0
 if rate then
-  local held, held_ms = string.match(record.bucket, '^(%d+) (%d+)$')
+  local kept, kept_ms = string.match(record.bucket, '^(%d+) (%d+)$')
   tokens = 100 * rate
-  if held and #held <= 15 and #held_ms <= 15 then
-    tokens = tonumber(held) + math.max(0, now - tonumber(held_ms)) * rate
+  if kept and #kept <= 15 and #kept_ms <= 15 then
+    tokens = tonumber(kept) + math.max(0, now - tonumber(kept_ms)) * rate
   end
-  tokens = math.min(math.max(tokens, held and 0 or 1000), 1000 * math.max(1, rate))
+  tokens = math.min(math.max(tokens, kept and 0 or 1000), 1000 * math.max(1, rate))
   allow(math.floor(tokens / 1000), 'rate')
 end
 
@@ -293,7 +295,7 @@ if #moved > 0 then
   redis.call('XADD', ledger, '*', unpack(ledger_event(action, {
     stream = source, target = target, redrive = name .. '/' .. redrive, requested_by = requested_by, actor = actor,
   }, event)))
-  redis.pcall('HINCRBY', state, 'total:' .. action, #moved)
+  redis.call('HSET', state, total_name, text(number_or_zero(held[2]) + #moved))
 end
 for field, value in pairs(changed) do
   record[field] = value

@@ -1,0 +1,146 @@
+"""Which letters a redrive selects, and how far it may go."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pelops.domain.dead_letter import DeadLetter
+from pelops.domain.entry_id import EntryId
+from pelops.domain.redrive import PlanHeader, PlannedLetter, render_plan
+from pelops.errors import InvalidSpec
+from pelops.policy.redrive.progress import Outcomes, Trial, fails_again, find_limit
+from pelops.policy.redrive.selection import (
+    LONGEST_PATTERN,
+    Selection,
+    compile_pattern,
+    find_cluster,
+    read_planned,
+    select_letters,
+)
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+def a_letter(
+    number: int = 1,
+    *,
+    reason: str = "MaxRetriesExceeded",
+    error: str = "PaymentTimeout: 3000 ms",
+    at: datetime = NOON,
+    returned: int = 0,
+) -> DeadLetter:
+    return DeadLetter(
+        entry_id=EntryId(number),
+        root_id=EntryId(number),
+        reason=reason,
+        error=error,
+        dead_lettered=at,
+        redrive="",
+        returned=returned,
+        pairs=((b"tenant", b"a"), (b"tenant", b"b"), (b"n", b"%d" % number)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("selection", "is_taken"),
+    [
+        (Selection(), True),
+        (Selection(reasons=frozenset({"Rejected", "MaxRetriesExceeded"})), True),
+        (Selection(reasons=frozenset({"Rejected"})), False),
+        (Selection(error_contains="Timeout"), True),
+        (Selection(error_contains="timeout"), False),
+        (Selection(error_matches=compile_pattern(r"Timeout: \d+ ms$")), True),
+        (Selection(error_matches=compile_pattern(r"^\d")), False),
+        (Selection(fields=((b"tenant", b"b"),)), True),
+        (Selection(fields=((b"tenant", b"b"), (b"n", b"1"))), True),
+        (Selection(fields=((b"tenant", b"b"), (b"n", b"2"))), False),
+        (Selection(after=NOON), True),
+        (Selection(before=NOON), False),
+        (Selection(after=NOON, before=NOON + timedelta(seconds=1)), True),
+        (Selection(ids=frozenset({EntryId(1)})), True),
+        (Selection(ids=frozenset()), False),
+        (Selection(planned=frozenset({EntryId(2)})), False),
+        (Selection(max_returned=0), True),
+        (Selection(clusters=frozenset({find_cluster(a_letter(2))})), True),
+        (Selection(clusters=frozenset({find_cluster(a_letter(error="another"))})), False),
+        (Selection(reasons=frozenset({"MaxRetriesExceeded"}), error_contains="no"), False),
+    ],
+)
+def test_all_parts_of_a_selection_have_to_fit(selection: Selection, is_taken: bool) -> None:
+    letter = a_letter()
+    assert select_letters([letter], selection) == ((letter,) if is_taken else ())
+
+
+def test_a_letter_that_came_back_too_often_stays() -> None:
+    assert select_letters([a_letter(returned=2)], Selection(max_returned=1)) == ()
+    assert len(select_letters([a_letter(returned=2)], Selection(max_returned=2))) == 1
+
+
+def test_a_regular_expression_that_would_hang_is_searched_at_once() -> None:
+    pattern = compile_pattern("(a+)+$")
+    letter = a_letter(error="a" * 60_000 + "b")
+    assert select_letters([letter], Selection(error_matches=pattern)) == ()
+
+
+@pytest.mark.parametrize("text", ["(a", r"(?=a)", r"(a)\1", "(((a{100}){100}){100})", "*"])
+def test_what_is_no_expression_of_re2_is_refused_with_its_reason(text: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"errorMatches is not a regular expression of RE2: \S"):
+        compile_pattern(text)
+
+
+def test_a_long_expression_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="1001 characters: use at most 1000"):
+        compile_pattern("a" * (LONGEST_PATTERN + 1))
+
+
+def test_of_a_plan_the_letters_to_redrive_are_taken() -> None:
+    header = PlanHeader(stream="s", group="g", dead_letter="d", at=NOON, letters=2)
+    letters = [
+        PlannedLetter(entry_id=EntryId(1), root_id=EntryId(1), cluster="c", action="redrive"),
+        PlannedLetter(entry_id=EntryId(2), root_id=EntryId(1), cluster="c", action="inspect"),
+    ]
+    lines = list(render_plan(header, letters))
+    assert read_planned(lines, stream="s", group="g") == {EntryId(1)}
+    with pytest.raises(InvalidSpec, match="is for group g of stream s, not for group h"):
+        read_planned(lines, stream="s", group="h")
+
+
+@pytest.mark.parametrize(
+    ("moved", "failed", "unprocessed", "fails"),
+    [
+        (0, 0, 0, False),
+        (100, 0, 100, False),
+        (100, 9, 91, False),  # too few are known
+        (100, 10, 90, True),
+        (100, 10, 40, False),  # 10 of 60
+        (5, 1, 0, False),  # 20 percent are allowed
+        (5, 2, 0, True),
+        (5, 2, 1, False),  # one is not known yet
+    ],
+)
+def test_a_redrive_stops_when_too_many_of_those_with_an_outcome_fail_again(
+    moved: int, failed: int, unprocessed: int, fails: bool
+) -> None:
+    outcomes = Outcomes(moved=moved, failed_again=failed, unprocessed=unprocessed)
+    assert fails_again(outcomes, limit_percent=20) is fails
+    assert not fails_again(outcomes, limit_percent=100)
+
+
+def test_outcomes_never_contradict_each_other() -> None:
+    seen = Outcomes(moved=4, failed_again=3, unprocessed=4)
+    assert (seen.acknowledged, seen.known, seen.failed_percent) == (0, 3, 100)
+    assert Outcomes(moved=0, failed_again=0, unprocessed=0).failed_percent == 0
+
+
+def test_a_trial_bounds_what_is_moved_until_it_was_waited_for() -> None:
+    trial = Trial(entries=10, wait=timedelta(seconds=60))
+
+    def limit(moved: int, *, waited_s: int = 0, most: int | None = None) -> int | None:
+        last = None if moved == 0 else NOON
+        now = NOON + timedelta(seconds=waited_s)
+        return find_limit(max_entries=most, trial=trial, moved=moved, last_moved=last, now=now)
+
+    assert [limit(0), limit(9, waited_s=99), limit(10), limit(10, waited_s=59)] == [10] * 4
+    assert [limit(10, waited_s=60), limit(11)] == [None, None]
+    assert [limit(3, most=5), limit(10, waited_s=60, most=50)] == [5, 50]
+    assert find_limit(max_entries=7, trial=None, moved=0, last_moved=None, now=NOON) == 7
