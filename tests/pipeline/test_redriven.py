@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -312,6 +313,18 @@ def test_an_expired_letter_is_not_followed_any_more(operator: Operator) -> None:
     audited.add(1)
     audited.audit_one()
     assert [row["act"] for row in audited.rows("dead_letters", 1)] == ["discarded", "dead-lettered"]
+
+
+def test_letters_older_than_the_archive_are_not_followed_any_more(operator: Operator) -> None:
+    audited = operator.audited
+    dead_letters(operator, 2)
+    audited.audit_one()
+    audited.add(1)
+    audited.audit_one(retention=timedelta(days=1))
+    assert len(audited.rows("dead_letters", 1)) == 2
+    audited.add(1)
+    audited.audit_one(retention=timedelta(0))
+    assert audited.rows("dead_letters", 2) == []
 
 
 def test_a_body_that_was_gone_stays_so_whatever_happens_to_its_letter(operator: Operator) -> None:

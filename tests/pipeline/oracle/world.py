@@ -530,9 +530,9 @@ class World:
         copied = [place for place in moved if source.bodies[place]]
         book = source.group(group)
         book.finish(copied, end)
-        book.finish([p for p in moved if not source.bodies[p]], State.LETTER_WITHOUT_BODY)
-        if end is State.DEAD_LETTERED:
-            self.letter_book(group).note_new(source, moved)
+        bodiless = [place for place in moved if not source.bodies[place]]
+        book.finish(bodiless, State.LETTER_WITHOUT_BODY)
+        self.letter_book(group).note_new(source, moved if end is State.DEAD_LETTERED else bodiless)
         if end is State.REQUEUED:
             start = b"(" + target.ids[-1] if target.ids else b"-"
             found = self.ask("XRANGE", target.name, start, "+")

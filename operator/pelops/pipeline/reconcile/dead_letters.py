@@ -14,6 +14,7 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import InvalidSpec
+from pelops.pipeline.archive.windows import milliseconds
 from pelops.pipeline.engine.sql import IDS, Column, DataFrame, bounded, unite_by_name
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.reconcile.letter_moves import follow_letters
@@ -64,7 +65,7 @@ def follow_dead_letters(
             counts = count_statuses(case.work.load(path))
         before = followed.where(F.col("act") != str(LedgerKind.REDRIVEN))
     if before is not None:
-        kept.append(before.select(*_KEPT).where(~_is_expired(case)))
+        kept.append(before.select(*_KEPT).where(~_is_expired(case) & ~_is_too_old(case)))
     if kept:
         write_sorted(case.work, unite_by_name(kept), f"{case.directory}/{_PART}", *_ENTRY)
     return counts
@@ -112,6 +113,17 @@ def _is_expired(case: Case) -> Column:
     at_ms, at_seq = F.col("new_ms"), F.col("new_seq")
     is_there = F.col("act") == str(LedgerKind.DEAD_LETTERED)
     return is_there & ((at_ms < ms) | ((at_ms == ms) & (at_seq <= seq)))
+
+
+def _is_too_old(case: Case) -> Column:
+    """Whether a letter was last moved before all that the archive keeps.
+
+    The operator reports no discarded letters that it has expired.
+    """
+    retention = case.work.run.settings.retention
+    if retention is None:
+        return F.lit(False)
+    return F.col("act_at_ms") < F.lit(milliseconds(case.work.plan.window.at - retention))
 
 
 def _expired(events: Sequence[Mapping[str, str]]) -> Iterator[EntryId]:
