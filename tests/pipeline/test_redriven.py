@@ -186,8 +186,8 @@ def test_an_entry_of_an_earlier_window_is_redriven_in_a_later_one(
     operator.redrive(back)
     summary = audited.audit_one(**changes)
     assert audited.json("audit.json", 3)["moved"] == {"dead_lettered": 1, "redriven": 1}
-    roots = {row["seq"]: row["status"] for row in audited.rows("roots", 3)}
-    assert roots == {0: "acknowledged_inferred", 1: "dead_lettered", 2: "undelivered"}
+    ends = {row["seq"]: row["status"] for row in audited.rows("roots", 3)}
+    assert ends == {0: "acknowledged_inferred", 1: "dead_lettered", 2: "undelivered"}
     assert currently(audited)[ids[1]] == ("dead_lettered", restored)
     assert all(not broken(audited, number) for number in range(4))
 

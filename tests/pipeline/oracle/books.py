@@ -183,8 +183,10 @@ class GroupBook:
                 self.states[place] = State.WAITING
 
     def follow(self, place: int, stream: StreamBook, copy: int) -> None:
-        """The entry goes on as a copy."""
-        self.following.setdefault(place, []).append((stream, copy))
+        """The entry goes on as a copy; one that was delivered again has an end beside it."""
+        known = self.following.setdefault(place, [])
+        is_end = self.states[place] in {State.REQUEUED, *OF_LETTERS}
+        known.insert(len(known) if is_end else 0, (stream, copy))
 
     def move_letter(self, place: int, end: State) -> None:
         """The dead letter of an entry was moved; an entry that was delivered again stays so."""
