@@ -151,7 +151,7 @@ def test_an_entry_that_is_redriven_in_the_same_window_is_followed_to_its_copy(
     assert currently(audited)[ids[1]] == ("redriven", copies[1])
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_an_entry_of_an_earlier_window_is_redriven_in_a_later_one(
     operator: Operator, by_spark: bool
 ) -> None:
