@@ -59,6 +59,7 @@ def test_both_engines_make_the_same_tables_of_the_same_history(
             assert rows(table) == rows(theirs[name]), name
     statuses = {row["status"] for row in rows_of(ours, "exceptions/") if row["status"]}
     assert statuses >= {"in_flight", "stuck", "undelivered", "dead_lettered", "requeued"}
+    assert statuses >= {"redriven", "discarded"}
 
 
 def audit(audited: Audited, archive: Path, *, is_driver: bool) -> None:
@@ -153,6 +154,8 @@ class Life:
         self.chance = chance
         self.held: list[str] = []
         self.events = 0
+        self.letters: list[tuple[str, str]] = []  # each with its root
+        self.discarded: list[tuple[str, str]] = []
         audited.create_group()
         audited.client.xgroup_create(audited.stream, OTHER, id="0")
         audited.client.xgroup_create(audited.keys.retry, GROUP, id="0", mkstream=True)
@@ -166,6 +169,8 @@ class Life:
             for act in (self.requeue, self.bury, self.release, self.retry, self.leave_stuck):
                 if self.held:
                     act(self.held.pop())
+            for move in (self.discard, self.restore, self.redrive):
+                move()
             self.report()
         self.cut()
 
@@ -206,6 +211,45 @@ class Life:
         copy = self.audited.client.xadd(self.audited.keys.dead_letter, letter).decode()
         self.record("dead-lettered", entry, copy)
         self.audited.acknowledge(entry)
+        self.letters += [(copy, entry)] * (self.chance.random() < 0.7)
+
+    def redrive(self) -> None:
+        """A dead letter back to the stream or to the retry stream, as a StreamRedrive does."""
+        keys = self.audited.keys
+        if self.letters:
+            target = self.chance.choice((keys.stream, keys.retry))
+            letter, root = self.letters.pop(self.chance.randrange(len(self.letters)))
+            marks = {"_redrive": "a/b", "_returned": 1, "_original_id": root, "_retry_count": 0}
+            if target == keys.stream:
+                (copy,) = self.audited.add(1, order=1, **marks)
+            else:
+                copy = self.audited.client.xadd(target, {"number": 1, **marks}).decode()
+            self.audited.client.xdel(keys.dead_letter, letter)
+            self.move("redriven", keys.dead_letter, target, letter, copy, root)
+
+    def discard(self) -> None:
+        keys = self.audited.keys
+        if self.letters and self.chance.random() < 0.5:
+            letter, root = self.letters.pop(0)
+            copy = self.audited.client.xadd(keys.discarded, {"_original_id": root}).decode()
+            self.move("discarded", keys.dead_letter, keys.discarded, letter, copy, root)
+            self.discarded.append((copy, root))
+
+    def restore(self) -> None:
+        keys = self.audited.keys
+        if self.discarded and self.chance.random() < 0.7:
+            letter, root = self.discarded.pop()
+            copy = self.audited.client.xadd(keys.dead_letter, {"_original_id": root}).decode()
+            self.move("restored", keys.discarded, keys.dead_letter, letter, copy, root)
+            self.letters.append((copy, root))
+
+    def move(self, kind: str, source: str, target: str, letter: str, copy: str, root: str) -> None:
+        self.events += 1
+        self.audited.client.execute_command(
+            "XADD", self.audited.keys.ledger, f"{FIRST_MS + 100_000 + self.events}-0",
+            "kind", kind, "stream", source, "target", target, "redrive", "a/b",
+            letter, f"{copy} {root} 0 0 0",
+        )  # fmt: skip
 
     def release(self, entry: str) -> None:
         self.record("released", entry, "")

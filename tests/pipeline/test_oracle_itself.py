@@ -233,6 +233,7 @@ def _know(
         again={one: status for one, status in {**still, **settled}.items() if one not in named},
         exceptions={one: status for one, status in named.items() if status not in done},
         settled=settled,
+        moved={}, moved_copies={},
         open=still, roots=[Root(root=b"0-0", window=0, status=_S.LOST)], retried=retried,
     )  # fmt: skip
 
@@ -248,6 +249,8 @@ def _best(judge: Judge, place: int) -> EntryStatus:
         return _INFERRED
     known: dict[Mark, EntryStatus] = {
         Mark.REQUEUED: _S.REQUEUED,
+        Mark.DISCARDED: _S.DISCARDED,
+        Mark.REDRIVEN: _S.REDRIVEN,
         Mark.DEAD_LETTERED: _S.DEAD_LETTERED,
     }
     for mark, reported in known.items():

@@ -393,7 +393,7 @@ def test_what_users_added_is_followed_to_its_last_copy() -> None:
     roots = {EntryStatus.ACKNOWLEDGED_PROVEN: 1_009}
     text = render_page(report(GroupReport(summary=summary(counts), roots=roots)))
     assert f"All 1{THIN}009 entries that producers added were acknowledged." in text
-    assert "The stream holds 100 copies of requeued entries beside them." in text
+    assert "The stream holds 100 copies of requeued or redriven entries beside them." in text
 
 
 def test_a_window_is_reported_in_one_line() -> None:

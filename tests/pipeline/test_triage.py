@@ -127,6 +127,26 @@ def test_what_comes_back_after_a_redrive_is_inspected(both: SparkSession) -> Non
     assert cluster.advice.action == RedriveAction.INSPECT
 
 
+def test_a_letter_that_was_redriven_is_counted_as_returned_and_keeps_its_cluster(
+    both: SparkSession,
+) -> None:
+    marks = [("_redrive", b"after-fix/6f1a"), ("_returned", b"2")]
+    letters = [dead_letter(1, ORDER), dead_letter(2, [*ORDER, *marks])]
+    (cluster,) = triage_dead_letters(frame(both, letters)).clusters
+    assert (cluster.letters, cluster.returned) == (2, 1)
+    assert [[name.head for name, _ in one.fields] for one in cluster.examples] == (
+        [[b"order", b"body"]] * 2
+    )
+    assert cluster.advice.action == RedriveAction.INSPECT
+
+
+def test_marks_of_a_redrive_within_a_payload_are_the_users(both: SparkSession) -> None:
+    payload = [("_redrive", b"mine"), ("_returned", b"2"), ("order", b"1")]
+    (cluster,) = triage_dead_letters(frame(both, [dead_letter(1, payload)])).clusters
+    assert cluster.returned == 0
+    assert len(cluster.examples[0].fields) == 3
+
+
 def test_a_group_without_dead_letters_has_no_clusters_and_an_empty_plan(
     both: SparkSession,
 ) -> None:

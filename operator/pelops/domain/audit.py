@@ -45,6 +45,8 @@ class EntryStatus(StrEnum):
     UNDELIVERED = "undelivered"  # after the group's position, and still there
     DEAD_LETTERED = "dead_lettered"
     REQUEUED = "requeued"  # its copy is counted where the copy is
+    REDRIVEN = "redriven"  # its dead letter was moved back: the copy is counted where the copy is
+    DISCARDED = "discarded"  # its dead letter was discarded, and was not restored
     PAYLOAD_GONE = "payload_gone"  # pending, and its body was deleted or trimmed
     LOST = "lost"  # proven: never delivered, and gone
     INDETERMINATE = "indeterminate"  # delivered and then trimmed, or lost: nothing tells which
@@ -58,6 +60,8 @@ EXPECTED_STATUSES: Final = frozenset(
         EntryStatus.IN_FLIGHT,
         EntryStatus.UNDELIVERED,
         EntryStatus.REQUEUED,
+        EntryStatus.REDRIVEN,
+        EntryStatus.DISCARDED,
     }
 )
 

@@ -47,6 +47,7 @@ _ACTS: Final = _schema(
     in_stream=pa.string(),
     new_ms=pa.int64(),
     new_seq=pa.int64(),
+    target=pa.string(),
     deliveries=pa.int64(),
     idle_ms=pa.int64(),
     reason=pa.string(),
@@ -253,7 +254,7 @@ def _root_of(archive: ArchiveFiles, stream: ArchivedStream, entry: EntryId) -> E
     Of a copy that was gone before the archive, and of a dead letter, only the ledger tells.
     """
     acts = archive.rows("acts", stream.name, _ACTS, _is(entry) | _is(entry, "new_"))
-    copied = [row for row in acts if row["kind"] == LedgerKind.REQUEUED and _entry(row) != entry]
+    copied = [row for row in acts if row["kind"] in _COPYING and _entry(row) != entry]
     archived = (row for row, _ in _archived(archive, stream, _is(entry)))
     for row in (*copied, *archived, *acts):
         return _root(row) or entry
@@ -276,9 +277,10 @@ def _chain(archive: ArchiveFiles, stream: ArchivedStream, root: EntryId) -> dict
         chain.setdefault(_entry(row), in_retry)
     retry = {derive_keys(stream.name, group).retry for group in stream.groups}
     for row in archive.rows("acts", stream.name, _ACTS, _has_root(root)):
-        chain.setdefault(_entry(row), row["in_stream"] in retry)
-        if row["kind"] == LedgerKind.REQUEUED and row["new_ms"] is not None:
-            chain.setdefault(EntryId(row["new_ms"], row["new_seq"]), False)
+        if row["kind"] not in _OF_LETTERS:
+            chain.setdefault(_entry(row), row["in_stream"] in retry)
+        if row["kind"] in _COPYING and row["new_ms"] is not None:
+            chain.setdefault(EntryId(row["new_ms"], row["new_seq"]), row["target"] in retry)
     return dict(sorted(chain.items()))
 
 
@@ -315,15 +317,19 @@ def _history(
     """What a group's audits report the entry; None when they tell nothing."""
     directory, wanted = f"group={slug(group)}", _any(chain)
 
-    def of_group(table: str, schema: pa.Schema) -> list[Row]:
+    def of_group(table: str, schema: pa.Schema, wanted: Any = wanted) -> list[Row]:
         rows = archive.rows_by_group(table, stream.name, schema, wanted)
         return [row for name, row in rows if name == directory]
 
+    # A letter may have the ID of an entry of another chain.
+    is_of_letter = pc.field("kind").isin(sorted(_OF_LETTERS))
+    root = next(iter(chain))
+    acts = (wanted & ~is_of_letter) | (_has_root(root) & is_of_letter)
     of_ours = wanted & (pc.field("group") == group)
     statuses = archive.rows("statuses", stream.name, _STATUSES, of_ours)
     events = [
         *arrivals,
-        *_unique(map(_act_event, of_group("acts", _ACTS))),
+        *_unique(map(_act_event, of_group("acts", _ACTS, acts))),
         *_unique(one for row in of_group("evidence", _EVIDENCE) for one in _file_events(row)),
         *_status_events(statuses),
     ]
@@ -355,10 +361,16 @@ def _was_audited(archive: ArchiveFiles, stream: ArchivedStream, group: str) -> b
     return group in stream.groups and archive.has("statuses", stream.name)
 
 
+_COPYING: Final = frozenset({LedgerKind.REQUEUED, LedgerKind.REDRIVEN})
+# Acts on dead letters: their IDs are not those of entries.
+_OF_LETTERS: Final = frozenset({LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED})
 _ACT_WORDS: Final = {
     LedgerKind.REQUEUED: "requeued as {new}",
     LedgerKind.DEAD_LETTERED: "dead-lettered as {new}",
     LedgerKind.PAYLOAD_GONE: "dead-lettered as {new}: the entry had been deleted or trimmed",
+    LedgerKind.REDRIVEN: "redriven from the dead-letter stream as {new}",
+    LedgerKind.DISCARDED: "dead letter discarded as {new}",
+    LedgerKind.RESTORED: "discarded letter restored as {new}",
     LedgerKind.RELEASED: "released to the next worker that claims it",
     LedgerKind.PENDING_DROPPED: "removed from the PEL with its consumer",
 }

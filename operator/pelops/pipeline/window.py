@@ -33,6 +33,7 @@ from pelops.pipeline.engine.sql import at_or_before, within
 from pelops.pipeline.evidence.stage import Creation, archive_evidence, read_creation
 from pelops.pipeline.reconcile.chains import JudgedEntries, follow_roots
 from pelops.pipeline.reconcile.copies import find_copies
+from pelops.pipeline.reconcile.dead_letters import follow_dead_letters
 from pelops.pipeline.reconcile.duplicates import find_duplicates
 from pelops.pipeline.reconcile.gone_entries import (
     Gone,
@@ -54,6 +55,7 @@ from pelops.pipeline.reconcile.group_share import (
     read_moves,
 )
 from pelops.pipeline.reconcile.ledger_history import GroupHistory, read_acts, read_history
+from pelops.pipeline.reconcile.letter_moves import find_letter_moves
 from pelops.pipeline.reconcile.reopened import Reopened, reopen
 from pelops.pipeline.reconcile.retry_copies import judge_retried
 from pelops.pipeline.reconcile.statuses import write_statuses
@@ -147,6 +149,7 @@ def _audit_group(work: WindowWork, target: AuditTarget, seen: _Seen) -> Content:
             copies=seen.copies,
             audited_after=_audited_after(seen.previous, target, look, history, share),
             previous_state=read_previous_state(work, target.group),
+            letter_moves=find_letter_moves(work, history, f"acts/{name}", target.group, directory),
             directory=directory,
         )
         audit, again = _judge(case)
@@ -217,9 +220,15 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     times = measure_times(case)
     counts, balance = _balance(case, found)
     retried = judge_retried(case)
+    moved = follow_dead_letters(case, found, again, retried)
     produced = max(balance.window.to_added - balance.window.from_added, case.share.archived)
     judged = JudgedEntries(
-        produced=produced, counts=counts, found=found, again=again, retried=retried
+        produced=produced,
+        counts=counts,
+        found=found,
+        again=again,
+        retried=retried,
+        moved=moved,
     )
     roots = follow_roots(case, judged)
     identities = [*_identities(case, judged), *roots.identities]
@@ -236,6 +245,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             removed_before=balance.unknown_before,
             counts=counts,
             settled=again.settled,
+            moved=moved,
             stuck_earlier=again.stuck_earlier,
             bodiless_earlier=again.bodiless_earlier,
             lost=found.lost,
@@ -267,6 +277,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
         "retried": {status.value: n for status, n in sorted(retried.counts.items()) if n},
         "roots": {status.value: n for status, n in sorted(roots.counts.items())},
         "settled": {status.value: n for status, n in sorted(again.settled.items())},
+        "moved": {status.value: n for status, n in sorted(moved.items())},
         "times": times,
         **compared,
     }

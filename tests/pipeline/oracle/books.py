@@ -27,6 +27,8 @@ class State(IntEnum):
     SKIPPED = 10  # the position was moved past it
     PASSED_GONE = 11  # the position passed it when it was gone already
     BEFORE_GROUP = 12  # the group was created after it
+    REDRIVEN = 13  # its dead letter was moved back, as a copy
+    DISCARDED = 14
 
 
 class Mark(IntFlag):
@@ -37,6 +39,8 @@ class Mark(IntFlag):
     DEAD_LETTERED = 4
     LETTER_WITHOUT_BODY = 8
     UNRECORDED = 16
+    REDRIVEN = 32
+    DISCARDED = 64
 
 
 _MARKS: Final = {
@@ -45,6 +49,8 @@ _MARKS: Final = {
     State.REQUEUED: Mark.REQUEUED,
     State.DEAD_LETTERED: Mark.DEAD_LETTERED,
     State.LETTER_WITHOUT_BODY: Mark.LETTER_WITHOUT_BODY,
+    State.REDRIVEN: Mark.REDRIVEN,
+    State.DISCARDED: Mark.DISCARDED,
 }
 _STATUSES: Final = {
     State.ACKNOWLEDGED: EntryStatus.ACKNOWLEDGED_PROVEN,
@@ -52,7 +58,11 @@ _STATUSES: Final = {
     State.REQUEUED: EntryStatus.REQUEUED,
     State.DEAD_LETTERED: EntryStatus.DEAD_LETTERED,
     State.LETTER_WITHOUT_BODY: EntryStatus.PAYLOAD_GONE,
+    State.REDRIVEN: EntryStatus.REDRIVEN,
+    State.DISCARDED: EntryStatus.DISCARDED,
 }
+# Of an entry that has a dead letter, and nothing newer.
+OF_LETTERS: Final = {State.DEAD_LETTERED, State.DISCARDED}
 NEVER_DELIVERED: Final = {State.WAITING, State.SKIPPED, State.PASSED_GONE, State.BEFORE_GROUP}
 
 
@@ -130,7 +140,8 @@ class GroupBook:
     marks: bytearray = field(default_factory=bytearray)
     held: dict[str, set[int]] = field(default_factory=dict)  # by consumer
     stuck: set[int] = field(default_factory=set)
-    following: dict[int, tuple[StreamBook, int]] = field(default_factory=dict)  # copies of requeued
+    # Copies of requeued and redriven entries, in order.
+    following: dict[int, list[tuple[StreamBook, int]]] = field(default_factory=dict)
     reached: int = 0  # so many entries lie at or before the position
     exists: bool = False
     has_been: bool = False
@@ -170,6 +181,18 @@ class GroupBook:
         for place in done:
             if place >= self.reached:  # the position went back: it will be delivered again
                 self.states[place] = State.WAITING
+
+    def follow(self, place: int, stream: StreamBook, copy: int) -> None:
+        """The entry goes on as a copy; one that was delivered again has an end beside it."""
+        known = self.following.setdefault(place, [])
+        is_end = self.states[place] in {State.REQUEUED, *OF_LETTERS}
+        known.insert(len(known) if is_end else 0, (stream, copy))
+
+    def move_letter(self, place: int, end: State) -> None:
+        """The dead letter of an entry was moved; an entry that was delivered again stays so."""
+        self.marks[place] |= _MARKS[end]
+        if self.states[place] in OF_LETTERS:
+            self.states[place] = end
 
     def create(self, reached: int) -> None:
         """The group was created with its position after so many entries."""
@@ -227,8 +250,8 @@ class GroupBook:
     def end_of_root(self, place: int) -> EntryStatus:
         """The status of the last copy of what was added there."""
         book, at = self, place
-        while book.states[at] == State.REQUEUED and at in book.following:
-            stream, at_next = book.following[at]
+        while book.states[at] in {State.REQUEUED, State.REDRIVEN} and at in book.following:
+            stream, at_next = book.following[at][-1]
             name = next(key for key, one in self.stream.groups.items() if one is self)
             book, at = stream.group(name), at_next
         return book.status(at)

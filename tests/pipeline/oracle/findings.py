@@ -21,6 +21,8 @@ _DONE: Final = {_S.ACKNOWLEDGED_PROVEN, _S.ACKNOWLEDGED_INFERRED}
 _OPEN: Final = {_S.IN_FLIGHT, _S.STUCK, _S.UNDELIVERED}
 _NOT_FINAL: Final = {*_OPEN, _S.PAYLOAD_GONE}
 _BEFORE_THE_FIRST: Final = re.compile(r"before .*(first|archive)|(removed|gone) before")
+_COPIED: Final = {_S.REQUEUED, _S.REDRIVEN}  # it goes on as a copy
+_OF_LETTERS: Final = {_S.DEAD_LETTERED, _S.DISCARDED}
 _SHOWN: Final = 5
 
 
@@ -50,6 +52,7 @@ class Record:
     audited_from: EntryId | None = None  # where it began
     audited_to: EntryId | None = None  # where the last window that was judged ended
     judged: int = -1  # the last window that was judged
+    copies: dict[bytes, EntryStatus] = field(default_factory=dict)  # of the retry stream
     is_lost: bool = False  # the stream was replaced, and nobody could see it: all is in doubt
     counted: tuple[int, int] = (0, 0)  # entries added until the last audit, and there
 
@@ -128,9 +131,10 @@ class Judge:
         yield from self._check_roots(reported, places, untrue)
         yield from self._check_retried(reported, untrue)
         yield from self._check_table(reported, untrue)
-        now = {**reported.named, **reported.settled}
+        now = {**reported.named, **reported.settled, **reported.moved}
         yield from self._check_final(now, untrue)
         self.record.reported |= now
+        yield from self._check_letters(reported, untrue)
 
     # What was produced.
 
@@ -171,6 +175,7 @@ class Judge:
         said = {one: reported.named[one] for one in names if one in reported.named}
         yield from self._check_each("status", said, untrue)
         yield from self._check_each("settled", reported.settled, untrue)
+        yield from self._check_each("moved", reported.moved, untrue)
 
     def _check_each(
         self, what: str, said: Mapping[bytes, EntryStatus], untrue: Report
@@ -195,10 +200,16 @@ class Judge:
             return bool(marks & (Mark.DONE | Mark.UNRECORDED)) or self.is_excused(place)
         if reported is _S.INDETERMINATE:
             return is_before or not self._is_covered(place)
+        # What was done to a letter is no more so once it was moved again.
+        of_letters = {State.DEAD_LETTERED, State.DISCARDED, State.REDRIVEN}
+        if book.states[place] in of_letters and reported in {_S.DEAD_LETTERED, _S.DISCARDED}:
+            return False
         known = {
             _S.REQUEUED: Mark.REQUEUED,
             _S.DEAD_LETTERED: Mark.DEAD_LETTERED,
             _S.PAYLOAD_GONE: Mark.LETTER_WITHOUT_BODY,
+            _S.REDRIVEN: Mark.REDRIVEN,
+            _S.DISCARDED: Mark.DISCARDED,
         }
         return bool(marks & known.get(reported, Mark(0)))
 
@@ -408,18 +419,17 @@ class Judge:
 
     def _accepts_root(self, place: int, reported: EntryStatus) -> bool:
         """Whether this may be said of what became of an entry and its copies."""
-        if self.accepts(place, reported) and reported is not _S.REQUEUED:
+        if reported in _COPIED:
+            return False
+        if self.accepts(place, reported):
             return True
-        judge, at, seen = self, place, 0
-        while at in judge.book.following:
-            stream, at = judge.book.following[at]
-            judge, seen = (
-                _Copies(judge.world, judge.group, judge.observation, judge.record, stream),
-                1,
-            )
-            if judge.accepts(at, reported) and reported is not _S.REQUEUED:
-                return True
-        return bool(seen) and reported is _S.INDETERMINATE and not self._is_covered(place)
+        following = self.book.following.get(place, [])
+        if any(self._of(stream)._accepts_root(at, reported) for stream, at in following):
+            return True
+        return bool(following) and reported is _S.INDETERMINATE and not self._is_covered(place)
+
+    def _of(self, stream: StreamBook) -> _Copies:
+        return _Copies(self.world, self.group, self.observation, self.record, stream)
 
     def count_done(self, after: EntryId, last: EntryId) -> int:
         """What users added there and is done, or looks so to all who could look."""
@@ -435,13 +445,31 @@ class Judge:
         judge = _Copies(self.world, self.group, self.observation, self.record, stream)
         yield from judge._check_each("retried", reported.retried, untrue)
 
+    def _check_letters(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
+        """What was said of roots and of copies whose letters may have been moved is still so."""
+        copies = self._of(self.world.retry(self.group))
+        yield from copies._check_each("moved-copy", reported.moved_copies, untrue)
+        self.record.copies |= {**reported.retried, **reported.moved_copies}
+        self.record.roots |= {one.root: one.status for one in reported.roots}
+        for entry_id, status in self.record.copies.items():
+            place = copies.stream.places.get(entry_id)
+            if place is not None and status in _OF_LETTERS and not copies.accepts(place, status):
+                yield untrue(f"stale-copy:{status.value}", f"{_show([entry_id])} told so")
+        for entry_id, status in self.record.roots.items():
+            place = self.stream.places.get(entry_id)
+            if place is None or status not in _OF_LETTERS:
+                continue
+            if not self._accepts_root(place, status):
+                kind = f"stale-root:{status.value}:{self.book.end_of_root(place).value}"
+                yield untrue(kind, f"{_show([entry_id])} told to end so")
+
     def _check_table(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
         """The tables of an audit agree with each other."""
         window = reported.summary.window.number
         earlier = {
             one: status for one, status in reported.open.items() if one not in reported.named
         }
-        said = {**reported.exceptions, **earlier, **reported.settled}
+        said = {**reported.exceptions, **earlier, **reported.settled, **reported.moved}
         table = {**reported.named, **reported.again}
         differing = [one for one, status in said.items() if table.get(one) is not status]
         rest = [

@@ -48,6 +48,11 @@ class Kind(StrEnum):
     DEAD_LETTER = "dead-letter"
     WORK_ON_COPIES = "work-on-copies"  # of the retry stream
     RECOVER_COPIES = "recover-copies"
+    FAIL = "fail"  # entries are delivered, and become dead letters
+    REDRIVE = "redrive"  # dead letters go back to the stream
+    REDRIVE_TO_RETRY = "redrive-to-retry"
+    DISCARD = "discard"
+    RESTORE = "restore"
     FLUSH = "flush"
     DELETE_STREAM = "delete-stream"
     RESTART_EMPTY = "restart-empty"
@@ -138,6 +143,14 @@ BY_OPERATOR: Final[dict[Kind, int]] = {
     Kind.RECOVER_COPIES: 2,
     Kind.PROVISION: 3,
 }
+# What is done to dead letters, and that there are some.
+ON_DEAD_LETTERS: Final[dict[Kind, int]] = {
+    Kind.FAIL: 6,
+    Kind.REDRIVE: 3,
+    Kind.REDRIVE_TO_RETRY: 2,
+    Kind.DISCARD: 2,
+    Kind.RESTORE: 2,
+}
 # After a disaster nothing else is seen of what came before: most histories have none.
 _DISASTERS: Final = {Kind.FLUSH, Kind.DELETE_STREAM, Kind.RESTART_EMPTY}
 _MISHAPS: Final = {Kind.DESTROY, Kind.CREATE, Kind.SET_POSITION}
@@ -158,6 +171,22 @@ def make_history(seed: int, *, scale: int = 1, server: str = "8.6") -> History:
     return replace(history, acts=tuple(_acts(history, chance, scale)))
 
 
+class _Redrives:
+    """Acts on dead letters between the others, drawn apart: the others stay what they were."""
+
+    def __init__(self, chance: random.Random, history: History, scale: int) -> None:
+        self._chance, self._history, self._scale = chance, history, scale
+        self._share = chance.choice((0.0, 0.4, 0.8)) if history.has_operator else 0.0
+
+    def draw(self) -> Iterator[Act]:
+        """One such act, or none."""
+        chance = self._chance
+        if chance.random() < self._share:
+            (kind,) = chance.choices(list(ON_DEAD_LETTERS), list(ON_DEAD_LETTERS.values()))
+            number = chance.choice((1, 2, 5, 20)) * self._scale
+            yield Act(kind, number, chance.randrange(self._history.groups), chance.randrange(1000))
+
+
 def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
     weights = dict(_ANYWHERE) | (BY_OPERATOR if history.has_operator else {})
     if history.files is Files.NONE:
@@ -171,6 +200,7 @@ def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
     kinds, chances = list(weights), list(weights.values())
     unwatched = random.Random(history.seed)  # of its own: the acts stay what they were
     share = unwatched.choice((0.0, 0.3, 0.7))
+    redrives = _Redrives(random.Random(f"redrives {history.seed}"), history, scale)
     for _ in range(chance.choice((1, 2, 2, 3))):
         yield Act(Kind.ADD, chance.randrange(20, 80) * scale)
         for kind in chance.choices(kinds, chances, k=chance.randrange(3, 22)):
@@ -181,4 +211,5 @@ def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
                 chance.randrange(1000),
                 unwatched.random() < share,
             )
+            yield from redrives.draw()
         yield Act(Kind.AUDIT)

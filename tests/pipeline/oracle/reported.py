@@ -39,6 +39,8 @@ class WindowReport:
     open: Mapping[Id, EntryStatus]  # of this and earlier windows
     roots: Sequence[Root]
     retried: Mapping[Id, EntryStatus]
+    moved: Mapping[Id, EntryStatus]  # entries of earlier windows whose letters were moved
+    moved_copies: Mapping[Id, EntryStatus]  # the same of copies in the retry stream
 
     @property
     def limits(self) -> str:
@@ -80,6 +82,8 @@ def read_reported(archive: str, stream: str, group: str, number: int) -> WindowR
             for ms, seq, window, status in _rows(place.of_group(group, "roots"), "window", "status")
         ],
         retried=_statuses(place, group, "retried"),
+        moved=_moved(place, group, in_retry=False),
+        moved_copies=_moved(place, group, in_retry=True),
     )
 
 
@@ -100,6 +104,15 @@ def _of_table(
 def _statuses(place: WindowPlace, group: str, part: str) -> dict[Id, EntryStatus]:
     rows = _rows(place.of_group(group, part), "status")
     return {b"%d-%d" % (ms, seq): EntryStatus(status) for ms, seq, status in rows}
+
+
+def _moved(place: WindowPlace, group: str, *, in_retry: bool) -> dict[Id, EntryStatus]:
+    rows = _rows(place.of_group(group, "moved"), "status", "in_retry_stream")
+    return {
+        b"%d-%d" % (ms, seq): EntryStatus(status)
+        for ms, seq, status, is_copy in rows
+        if is_copy == in_retry
+    }
 
 
 def _rows(path: str, *columns: str) -> Iterator[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
+from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, RetryBatch
@@ -32,7 +33,15 @@ from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.pipeline.oracle.books import GroupBook, State, StreamBook
-from tests.pipeline.oracle.histories import BY_OPERATOR, Act, Files, History, Kind
+from tests.pipeline.oracle.histories import (
+    BY_OPERATOR,
+    ON_DEAD_LETTERS,
+    Act,
+    Files,
+    History,
+    Kind,
+)
+from tests.pipeline.oracle.letters import LetterBook
 from tests.pipeline.wire import Refused, Wire, Word
 
 STREAM: Final = "orders"
@@ -72,6 +81,7 @@ class World:
     server: Server
     main: StreamBook = field(default_factory=lambda: StreamBook(STREAM))
     retries: dict[str, StreamBook] = field(default_factory=dict)
+    letters: dict[str, LetterBook] = field(default_factory=dict)
     watched: dict[str, Watched] = field(default_factory=dict)
     added: int = 0
     covered_from: int = 0  # append-only files have seen every entry from this place on added
@@ -100,6 +110,11 @@ class World:
 
     def retry(self, group: str) -> StreamBook:
         return self.retries.setdefault(group, StreamBook(self.keys(group).retry))
+
+    def letter_book(self, group: str) -> LetterBook:
+        if group not in self.letters:
+            self.letters[group] = LetterBook(self.keys(group), self.wire)
+        return self.letters[group]
 
     def ask(self, *words: Word) -> Any:
         return self.wire.ask(*words)
@@ -137,7 +152,8 @@ class World:
 
     async def act(self, act: Act) -> None:
         """Do one thing; what cannot be done now is left out."""
-        if act.kind in BY_OPERATOR and not self.history.has_operator:
+        is_by_operator = act.kind in {*BY_OPERATOR, *ON_DEAD_LETTERS}
+        if is_by_operator and not self.history.has_operator:
             return
         group = f"g{act.group % self.history.groups}"
         chance = random.Random(act.pick)
@@ -323,6 +339,27 @@ class World:
         if some:
             await self._settle(group, source, owner, some)
 
+    async def fail(self, group: str, number: int, chance: random.Random) -> None:
+        source = chance.choice((self.main, self.main, self.retry(group)))
+        consumer = chance.choice(_CONSUMERS)
+        places = self._read(source, group, consumer, min(number, 40))
+        if places:
+            await self._settle(group, source, consumer, places)
+
+    async def redrive(self, group: str, number: int, chance: random.Random) -> None:
+        letters = self.letter_book(group)
+        await letters.move(self.server, LetterAction.REDRIVE, chance, number, self.main)
+
+    async def redrive_to_retry(self, group: str, number: int, chance: random.Random) -> None:
+        letters, target = self.letter_book(group), self.retry(group)
+        await letters.move(self.server, LetterAction.REDRIVE, chance, number, target)
+
+    async def discard(self, group: str, number: int, chance: random.Random) -> None:
+        await self.letter_book(group).move(self.server, LetterAction.DISCARD, chance, number)
+
+    async def restore(self, group: str, number: int, chance: random.Random) -> None:
+        await self.letter_book(group).move(self.server, LetterAction.RESTORE, chance, number)
+
     async def work_on_copies(self, group: str, number: int, chance: random.Random) -> None:
         """Workers take copies from the retry stream; the operator trims what is done with."""
         retry, book = self.retry(group), self.retry(group).group(group)
@@ -397,7 +434,7 @@ class World:
         self.main = StreamBook(STREAM)
         self.covered_from = 0
         if not keeps_records:
-            self.retries = {}
+            self.retries, self.letters = {}, {}
         self._add(number)
         for group in self.groups:
             if self.history.has_operator:
@@ -493,7 +530,9 @@ class World:
         copied = [place for place in moved if source.bodies[place]]
         book = source.group(group)
         book.finish(copied, end)
-        book.finish([p for p in moved if not source.bodies[p]], State.LETTER_WITHOUT_BODY)
+        bodiless = [place for place in moved if not source.bodies[place]]
+        book.finish(bodiless, State.LETTER_WITHOUT_BODY)
+        self.letter_book(group).note_new(source, moved if end is State.DEAD_LETTERED else bodiless)
         if end is State.REQUEUED:
             start = b"(" + target.ids[-1] if target.ids else b"-"
             found = self.ask("XRANGE", target.name, start, "+")
@@ -501,7 +540,7 @@ class World:
             copies = target.add((one for one, _ in found), roots)
             assert len(copies) == len(copied)
             for place, copy, (_, pairs) in zip(copied, copies, found, strict=True):
-                book.following[place] = target, copy
+                book.follow(place, target, copy)
                 assert pairs[pairs.index(b"_original_id") + 1] == target.copies[copy]
 
     async def _watch(self) -> None:

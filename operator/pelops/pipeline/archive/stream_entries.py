@@ -18,6 +18,7 @@ LAST_HELD: Final = EntryId(2**63 - 1, 2**64 - 1)  # of the IDs whose millisecond
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
 _FIELDS: Final = "fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
+_COUNT: Final = "^[0-9]{1,6}$"
 
 
 def archive_entries(work: WindowWork) -> Content:
@@ -140,7 +141,7 @@ def _what_to_read(work: WindowWork) -> tuple[str, dict[str, str]]:
     computed = ["bytes", "root"] if prefix == "_" else ["bytes"]
     columns = ["ms BIGINT", "seq BIGINT", "bytes BIGINT"]
     columns += ["root STRING"] if prefix == "_" else [f"`{FIELD}{prefix}original_id` STRING"]
-    columns += [f"`{FIELD}{prefix}retry_count` STRING"]
+    columns += [f"`{FIELD}{prefix}{name}` STRING" for name in ("retry_count", "returned")]
     if plan.payload is not ArchivedPayload.NONE:
         computed.append("hash")
         columns.append("hash BIGINT")
@@ -163,7 +164,8 @@ def _shape(work: WindowWork, frame: DataFrame) -> DataFrame:
     plan, prefix = work.plan, _prefix(work)
     root = F.col("root") if prefix == "_" else F.col(f"`{FIELD}{prefix}original_id`")
     count = F.col(f"`{FIELD}{prefix}retry_count`")
-    is_copy = root.rlike(_ROOT) & count.rlike("^[0-9]{1,6}$")
+    returned = F.col(f"`{FIELD}{prefix}returned`")
+    is_copy = root.rlike(_ROOT) & count.rlike(_COUNT)
     root_ms, root_seq = (F.regexp_extract(root, _ROOT, part).try_cast("bigint") for part in (1, 2))
     is_copy = is_copy & (F.struct(root_ms, root_seq) < F.struct("ms", "seq"))
     chosen: list[Column | str] = ["ms", "seq", "bytes"]
@@ -171,6 +173,7 @@ def _shape(work: WindowWork, frame: DataFrame) -> DataFrame:
         F.when(is_copy, root_ms).alias("root_ms"),
         F.when(is_copy, root_seq).alias("root_seq"),
         F.when(is_copy, count.try_cast("int")).alias("retry_count"),
+        F.when(is_copy & returned.rlike(_COUNT), returned.try_cast("int")).alias("returned"),
     ]
     chosen += ["hash"] if plan.payload is not ArchivedPayload.NONE else []
     chosen += ["fields"] if plan.payload is ArchivedPayload.FULL else []

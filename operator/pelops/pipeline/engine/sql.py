@@ -35,6 +35,7 @@ else:
 
 __all__ = [
     "IDS",
+    "MOST_BROADCAST",
     "Column",
     "DataFrame",
     "Row",
@@ -45,6 +46,7 @@ __all__ = [
     "functions",
     "is_on_driver",
     "on_driver",
+    "small",
     "unite",
     "unite_by_name",
     "within",
@@ -99,6 +101,14 @@ def _functions() -> Any:
     from pyspark.sql import functions as theirs
 
     return theirs
+
+
+MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
+
+
+def small(frame: DataFrame, rows: int) -> DataFrame:
+    """A side of a join that every task may hold, when it is as small as that."""
+    return functions.broadcast(frame) if rows <= MOST_BROADCAST else frame
 
 
 IDS: Final = ("ms", "seq")

@@ -1,6 +1,7 @@
 """What became of what users added: chains of copies followed from the first entry to the last.
 
-A requeued entry is acknowledged and goes on as a copy that names its root. The balance of roots
+A requeued entry is acknowledged and goes on as a copy that names its root. So does an entry whose
+dead letter was redriven. The balance of roots
 leaves the copies out, and gives each root the outcome of its last copy: the ledger names that copy,
 also when the entry and the copies between were trimmed before an archive saw them.
 """
@@ -18,14 +19,23 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.engine.sql import Column, DataFrame, bounded, unite_by_name
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import read_proofs
+from pelops.pipeline.reconcile.copies import COPYING_ACTS
 from pelops.pipeline.reconcile.copies import PART as COPIES
+from pelops.pipeline.reconcile.dead_letters import MOVED
+from pelops.pipeline.reconcile.letter_moves import follow_letters
 from pelops.pipeline.reconcile.reopened import Reopened
 from pelops.pipeline.reconcile.retry_copies import PART as RETRIED
 from pelops.pipeline.reconcile.retry_copies import Retried
 from pelops.pipeline.reconcile.summary import Identity
-from pelops.pipeline.reconcile.window_entries import Case, Reconciled, count_statuses, is_open
+from pelops.pipeline.reconcile.window_entries import (
+    Case,
+    Reconciled,
+    count_statuses,
+    is_open,
+    letter_moves,
+)
 from pelops.pipeline.stages import write_sorted
-from pelops.policy.audit.classification import ENDING_ACTS, Proof
+from pelops.policy.audit.classification import ENDING_ACTS, LETTER_ACTS, Proof
 
 _ROOTS: Final = (
     "ms BIGINT, seq BIGINT, window INT, copy_ms BIGINT, copy_seq BIGINT, in_retry BOOLEAN,"
@@ -33,6 +43,16 @@ _ROOTS: Final = (
 )
 _COPY: Final = ("copy_ms", "copy_seq", "in_retry")
 _ASKED: Final = ("ms", "seq", "window", *_COPY)
+_ENDS: Final = {  # of a chain
+    act: status
+    for act, status in (ENDING_ACTS | LETTER_ACTS).items()
+    if str(act) not in COPYING_ACTS
+}
+_END: Final = (
+    *("root_ms", "root_seq", "act", "new_ms", "new_seq", "in_retry"),
+    *("event_ms", "event_seq"),
+)
+_COPIED: Final = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)  # it goes on as a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +72,17 @@ class JudgedEntries:
     found: Reconciled
     again: Reopened
     retried: Retried
+    moved: Mapping[EntryStatus, int]  # of earlier windows, whose dead letters were moved
 
 
 def follow_roots(case: Case, judged: JudgedEntries) -> Roots:
-    """Follow requeued roots, and write them with their outcomes."""
+    """Follow roots that go on as copies, and write them with their outcomes."""
     path, number = f"{case.directory}/roots", case.work.plan.window.number
     of_copies = judged.found.copies
     own = {
         status: judged.counts.get(status, 0) - of_copies.get(status, 0) for status in EntryStatus
     }
-    requeued = own[EntryStatus.REQUEUED]
+    copied = sum(own[status] for status in _COPIED)
     asked = _asked(case, judged)
     outcomes = (
         case.work.session.createDataFrame([], _ROOTS)
@@ -72,7 +93,7 @@ def follow_roots(case: Case, judged: JudgedEntries) -> Roots:
     if write_sorted(case.work, outcomes, path, "ms", "seq"):
         rows = case.work.load(path).coalesce(1)
         followed = count_statuses(rows.where(F.col("window") == number))
-    own[EntryStatus.REQUEUED] -= sum(followed.values())
+    own |= {EntryStatus.REDRIVEN: 0, EntryStatus.REQUEUED: copied - sum(followed.values())}
     total = {status: own[status] + followed.get(status, 0) for status in EntryStatus}
     return Roots(
         counts={status: n for status, n in total.items() if n},
@@ -82,26 +103,30 @@ def follow_roots(case: Case, judged: JudgedEntries) -> Roots:
                 expected=judged.produced - sum(of_copies.values()),
                 found=sum(n for n in total.values() if n > 0),
                 sentence="entries were added by users, and {found} have an outcome: copies of"
-                " requeued entries were counted as entries, or entries as copies",
+                " requeued or redriven entries were counted as entries, or entries as copies",
             ),
             Identity(
                 name="requeued",
-                expected=requeued,
+                expected=copied,
                 found=sum(followed.values()),
-                sentence="entries were requeued, and {found} were followed to their last copy",
+                sentence="entries were requeued or redriven, and {found} were followed to their"
+                " last copy",
             ),
         ),
     )
 
 
 def _asked(case: Case, judged: JudgedEntries) -> DataFrame | None:
-    """Requeued roots of this window, of earlier ones, and those that earlier audits left open."""
+    """Roots of this window and of earlier ones that go on as copies; those that earlier audits
+    left open; and those of earlier windows whose dead letters were moved.
+    """
     names = {
         "exceptions": judged.found.counts,
         "unarchived": judged.found.unarchived,
         "settled": judged.again.settled,
     }
-    is_ours = (F.col("status") == str(EntryStatus.REQUEUED)) & F.col("root_ms").isNull()
+    is_copied = F.col("status").isin([str(status) for status in _COPIED])
+    is_ours = is_copied & F.col("root_ms").isNull()
     parts = [
         case.work.load(f"{case.directory}/{name}")
         .where(is_ours)
@@ -111,16 +136,45 @@ def _asked(case: Case, judged: JudgedEntries) -> DataFrame | None:
             F.lit(False).alias("in_retry"),
         )
         for name, counts in names.items()
-        if counts.get(EntryStatus.REQUEUED)
+        if any(counts.get(status) for status in _COPIED)
     ]  # fmt: skip
     before = case.previous.table(case.target.group, "roots")
     if before is not None:
         parts.append(before.where("is_open").select(*_ASKED))
-    return unite_by_name(parts) if parts else None
+    asked = unite_by_name(parts) if parts else None
+    if not judged.moved:
+        return asked
+    moved = _roots_of_moved(case)
+    if asked is None:
+        return moved
+    others = moved.join(asked.select("ms", "seq"), ["ms", "seq"], "left_anti")
+    return asked.unionByName(others.select(*asked.columns))
+
+
+def _roots_of_moved(case: Case) -> DataFrame:
+    """Roots of earlier windows whose dead letters were moved, one row for each."""
+    is_root = F.col("root_ms").isNull()
+    is_copied = F.col("act") == str(LedgerKind.REDRIVEN)
+    moved = case.work.load(f"{case.directory}/{MOVED}").select(
+        F.coalesce("root_ms", "ms").alias("root_ms"),
+        F.coalesce("root_seq", "seq").alias("root_seq"),
+        F.when(is_root, F.col("window")).alias("window"),  # that of a copy is another
+        F.when(is_copied, F.col("new_ms")).alias("copy_ms"),
+        F.when(is_copied, F.col("new_seq")).alias("copy_seq"),
+        F.coalesce("in_retry", F.lit(False)).alias("in_retry"),
+        "act_at_ms",
+    )
+    last = F.max_by(F.struct("window", *_COPY), F.struct("act_at_ms", "copy_ms", "copy_seq"))
+    found = moved.groupBy("root_ms", "root_seq").agg(last.alias("last"))
+    return found.select(
+        F.col("root_ms").alias("ms"),
+        F.col("root_seq").alias("seq"),
+        *(F.col(f"last.{name}").alias(name) for name in ("window", *_COPY)),
+    )
 
 
 def _judge(case: Case, judged: JudgedEntries, asked: DataFrame) -> DataFrame:
-    found = _last_copies(case, asked).join(_fates(case, judged), list(_COPY), "left")
+    found = _last_copies(case, judged, asked).join(_fates(case, judged), list(_COPY), "left")
     pending = _pending(case).withColumnsRenamed({"ms": "copy_ms", "seq": "copy_seq"})
     found = found.join(pending, list(_COPY), "left")
     if case.has_files:
@@ -134,10 +188,10 @@ def _judge(case: Case, judged: JudgedEntries, asked: DataFrame) -> DataFrame:
     return found.select(*_ASKED, _status(case).alias("status"), _stays_open(case).alias("is_open"))
 
 
-def _last_copies(case: Case, asked: DataFrame) -> DataFrame:
+def _last_copies(case: Case, judged: JudgedEntries, asked: DataFrame) -> DataFrame:
     """The last copy of each root, and the act that ended the chain, if one did."""
-    known = asked.join(_last_acts_by_root(case), ["ms", "seq"], "left")
-    moved = F.col("end.kind") == str(LedgerKind.REQUEUED)
+    known = asked.join(_last_acts_by_root(case, judged), ["ms", "seq"], "left")
+    moved = F.col("end.act").isin(COPYING_ACTS)
     reported = {
         "copy_ms": F.when(moved, F.col("end.new_ms")).otherwise(F.col("copy_ms")),
         "copy_seq": F.when(moved, F.col("end.new_seq")).otherwise(F.col("copy_seq")),
@@ -158,16 +212,39 @@ def _last_copies(case: Case, asked: DataFrame) -> DataFrame:
     )
 
 
-def _last_acts_by_root(case: Case) -> DataFrame:
-    acts = case.work.read(f"acts/{case.group_part}")
+def _last_acts_by_root(case: Case, judged: JudgedEntries) -> DataFrame:
+    """The last act on any entry of a chain: where its dead letter is counts, if that was moved."""
     kinds = [str(kind) for kind in ENDING_ACTS]
     retry = derive_keys(case.work.plan.stream, case.target.group).retry
-    in_retry = F.coalesce(F.col("target") == retry, F.lit(False)).alias("in_retry")
-    last = F.max_by(
-        F.struct("kind", "new_ms", "new_seq", in_retry), F.struct("event_ms", "event_seq")
+    acts = case.work.read(f"acts/{case.group_part}").where(F.col("kind").isin(kinds))
+    ends = acts.withColumns(
+        {
+            "act": F.col("kind"),
+            "act_at_ms": F.col("event_ms"),
+            "is_in_retry": F.coalesce(F.col("target") == retry, F.lit(False)),
+        }
     )
-    ends = acts.where(F.col("kind").isin(kinds)).groupBy("root_ms", "root_seq")
-    return ends.agg(last.alias("end")).withColumnsRenamed({"root_ms": "ms", "root_seq": "seq"})
+    if case.letter_moves:
+        followed = follow_letters(ends, letter_moves(case))
+        ends = followed.withColumn("is_in_retry", F.coalesce("in_retry", "is_in_retry"))
+        ends = ends.drop("in_retry")
+    ends = ends.withColumnRenamed("is_in_retry", "in_retry").select(*_END)
+    if judged.moved:
+        moved = case.work.load(f"{case.directory}/{MOVED}").withColumns(
+            {
+                "root_ms": F.coalesce("root_ms", "ms"),
+                "root_seq": F.coalesce("root_seq", "seq"),
+                "in_retry": F.coalesce("in_retry", F.lit(False)),
+                "event_ms": F.col("act_at_ms"),
+                "event_seq": F.lit(0).cast("bigint"),
+            }
+        )
+        ends = ends.unionByName(moved.select(*_END))
+    last = F.max_by(
+        F.struct("act", "new_ms", "new_seq", "in_retry"), F.struct("event_ms", "event_seq")
+    )
+    by_root = ends.groupBy("root_ms", "root_seq").agg(last.alias("end"))
+    return by_root.withColumnsRenamed({"root_ms": "ms", "root_seq": "seq"})
 
 
 def _fates(case: Case, judged: JudgedEntries) -> DataFrame:
@@ -197,12 +274,12 @@ def _fate_of_row() -> list[Column]:
 
 def _status(case: Case) -> Column:
     chosen = F.when(F.lit(False), F.lit(""))
-    for act, status in ENDING_ACTS.items():
-        if act is not LedgerKind.REQUEUED:
-            chosen = chosen.when(F.col("end.kind") == str(act), F.lit(status.value))
+    for act, status in _ENDS.items():
+        chosen = chosen.when(F.col("end.act") == str(act), F.lit(status.value))
     is_stuck = F.col("idle_ms") >= case.target.stuck_after_ms
-    # Requeued once more, and nothing names the next copy.
-    is_lost_sight_of = F.col("copy_ms").isNull() | (F.col("fate") == str(EntryStatus.REQUEUED))
+    # Copied once more, and nothing names the next copy.
+    is_copied = F.col("fate").isin([str(status) for status in _COPIED])
+    is_lost_sight_of = F.col("copy_ms").isNull() | is_copied
     is_ahead = _is_later(case) & ~_is_reached(case)
     return (
         chosen.when(is_lost_sight_of, F.lit(EntryStatus.INDETERMINATE.value))
@@ -220,9 +297,7 @@ def _status(case: Case) -> Column:
 
 def _stays_open(case: Case) -> Column:
     """Whether the next window looks again: at copies that are open, or that no window has yet."""
-    is_ended = F.col("end.kind").isin(
-        [str(act) for act in ENDING_ACTS if act is not LedgerKind.REQUEUED]
-    )
+    is_ended = F.col("end.act").isin([str(act) for act in _ENDS])
     reported = F.coalesce("fate_is_open", _is_later(case), F.lit(False))
     return reported & ~F.coalesce(is_ended, F.lit(False))
 

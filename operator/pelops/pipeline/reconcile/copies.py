@@ -1,6 +1,6 @@
-"""The window's entries that no user added: copies that recoveries have made.
+"""The window's entries that no user added: copies that recoveries and redrives have made.
 
-A copy names its root in fields of its own, and the ledger names it in the event of the recovery.
+A copy names its root in fields of its own, and the ledger names it in the event of the act.
 Of a copy that was trimmed before the archive only the second is left.
 """
 
@@ -18,6 +18,8 @@ from pelops.pipeline.stages import HEAVY, Content, WindowWork, run_stage, write_
 
 PART: Final = "copies"
 ROOT: Final = ("root_ms", "root_seq", "retry_count")
+# The acts that add a copy: to the stream or to the group's retry stream.
+COPYING_ACTS: Final = [str(LedgerKind.REQUEUED), str(LedgerKind.REDRIVEN)]
 
 
 def find_copies(work: WindowWork, acts: Content) -> Content:
@@ -59,7 +61,7 @@ def _reported_by_group(work: WindowWork, groups: Sequence[str]) -> Iterator[Data
     stream = F.lit(work.plan.stream)
     for group in groups:
         acts = work.read(f"acts/group={slug(group)}")
-        made = (F.col("kind") == str(LedgerKind.REQUEUED)) & (F.col("target") == stream)
+        made = F.col("kind").isin(COPYING_ACTS) & (F.col("target") == stream)
         yield acts.where(made).select(
             F.col("new_ms").alias("ms"), F.col("new_seq").alias("seq"), *ROOT
         )

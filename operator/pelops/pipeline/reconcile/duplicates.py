@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.pipeline.engine.sql import DataFrame
+from pelops.pipeline.engine.sql import DataFrame, small
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
-from pelops.pipeline.reconcile.window_entries import small
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.stages import (
     HEAVY,
@@ -22,7 +21,8 @@ from pelops.pipeline.stages import (
 def find_duplicates(work: WindowWork) -> Content:
     """Find the window's duplicates. Answers, for each way, how many keys and entries too many.
 
-    A copy that a recovery made is none: two copies of one root with one count of failures are.
+    A copy that a recovery or a redrive made is none: two copies of one root with the same count of
+    failures and of redrives are.
     """
 
     def make(directory: str) -> Content:
@@ -32,7 +32,7 @@ def find_duplicates(work: WindowWork) -> Content:
             "root": _find(
                 work,
                 entries.where(F.col("root_ms").isNotNull()),
-                F.concat_ws("-", "root_ms", "root_seq", "retry_count"),
+                F.concat_ws("-", "root_ms", "root_seq", "retry_count", "returned"),
                 f"{directory}/root",
             )
         }

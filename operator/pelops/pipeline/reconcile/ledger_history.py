@@ -44,7 +44,9 @@ _REPORTED: Final = {
     LedgerKind.GROUP_CREATED,
     LedgerKind.GROUP_ADOPTED,
     LedgerKind.PENDING_DROPPED,
+    LedgerKind.DEAD_LETTERS_EXPIRED,
 }
+LETTER_MOVES: Final = (LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED)
 _FIELDS: Final = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"  # an event may repeat a name
 _AFTER, _UPTO = "after", "upto"  # of PENDING_DROPPED: where the entries lay
 _CONSUMERS: Final = "consumers"  # of PENDING_DROPPED: all that it names, as a JSON list
@@ -87,6 +89,8 @@ class GroupHistory:
     events: tuple[tuple[str, Mapping[str, str]], ...]  # kind and details, in order
     checkpoints: int
     watched: tuple[WatchedRange, ...] = ()  # in order, apart from each other
+    moves: int = 0  # events of `LETTER_MOVES`
+    restores: int = 0  # those of them that restored dead letters
 
     def of(self, kind: LedgerKind) -> list[Mapping[str, str]]:
         return [details for reported, details in self.events if reported == kind]
@@ -155,6 +159,8 @@ def read_history(content: Mapping[str, Any], group: str) -> GroupHistory:
             WatchedRange(after=parse_entry_id(after), upto=parse_entry_id(upto))
             for after, upto in reported.get("watched", ())
         ),
+        moves=reported.get("moves", 0),
+        restores=reported.get("restores", 0),
     )
 
 
@@ -230,7 +236,16 @@ def _report(events: DataFrame) -> Content:
         if kind_of == LedgerKind.PENDING_DROPPED:
             details.update(_bounds(details, looks))
     watched = [[str(one.after), str(one.upto)] for one in join_watched(looks)]
-    return {"events": reported, "bookmarks": len(looks), "watched": watched}
+    is_move = kind.isin([str(one) for one in LETTER_MOVES])
+    moves = events.where(is_move).groupBy(kind.alias("kind")).count().collect()
+    counts = {row["kind"]: row["count"] for row in moves}
+    return {
+        "events": reported,
+        "bookmarks": len(looks),
+        "watched": watched,
+        "moves": sum(counts.values()),
+        "restores": counts.get(LedgerKind.RESTORED, 0),
+    }
 
 
 def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:

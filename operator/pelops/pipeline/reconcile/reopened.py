@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.engine.sql import IDS, DataFrame, unite_by_name, within
+from pelops.pipeline.engine.sql import IDS, DataFrame, small, unite_by_name, within
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.reconcile.gone_entries import may_be_dropped
 from pelops.pipeline.reconcile.window_entries import (
@@ -20,7 +20,6 @@ from pelops.pipeline.reconcile.window_entries import (
     judge,
     known_entries,
     open_rows,
-    small,
     was_pending,
 )
 from pelops.pipeline.stages import remove_part, write_sorted

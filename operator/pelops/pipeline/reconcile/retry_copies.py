@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.engine.sql import IDS, DataFrame, at_or_before, within
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
+from pelops.pipeline.reconcile.copies import COPYING_ACTS
 from pelops.pipeline.reconcile.window_entries import (
     Case,
     count_statuses,
@@ -38,6 +38,8 @@ _REPORTED: Final = (
     "delivery_count",
     "act_at_ms",
     "reason",
+    "new_ms",
+    "new_seq",
 )
 
 
@@ -116,7 +118,7 @@ def _named(case: Case) -> DataFrame:
     """Copies that the ledger names: those that are done with are deleted before an archive."""
     stream = F.lit(derive_keys(case.work.plan.stream, case.target.group).retry)
     acts = case.work.read(f"acts/{case.group_part}").coalesce(1)
-    is_made = (F.col("kind") == str(LedgerKind.REQUEUED)) & (F.col("target") == stream)
+    is_made = F.col("kind").isin(COPYING_ACTS) & (F.col("target") == stream)
     made = acts.where(is_made).select(
         F.col("new_ms").alias("ms"), F.col("new_seq").alias("seq"), *_ROOT
     )

@@ -1,8 +1,8 @@
 """The table `statuses`: every entry, for every group, with its status and the evidence for it.
 
 The audit of a window (`as_of`) writes a row for each entry of that window, and for each entry of an
-earlier window that was still open. Of the rows of one entry and group the one with the highest
-`as_of` counts: see `current_statuses`.
+earlier window that was still open, or whose dead letter was moved since. Of the rows of one entry
+and group the one with the highest `as_of` counts: see `current_statuses`.
 
 Nearly all entries of a large window were passed by the group before the archive, and nothing else
 is known of them: all have the same status. With Spark such a row costs some microseconds, most of
@@ -28,6 +28,7 @@ from pelops.pipeline.archive.windows import milliseconds
 from pelops.pipeline.engine.arrow.parquet_output import FileOfFrames
 from pelops.pipeline.engine.sql import (
     IDS,
+    MOST_BROADCAST,
     Column,
     DataFrame,
     at_or_before,
@@ -37,10 +38,10 @@ from pelops.pipeline.engine.sql import (
 )
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.reconcile.copies import PART as COPIES
+from pelops.pipeline.reconcile.dead_letters import MOVED
 from pelops.pipeline.reconcile.file_scan import explained, read_ids, scan_entries
 from pelops.pipeline.reconcile.retry_copies import PART as RETRIED
 from pelops.pipeline.reconcile.window_entries import (
-    MOST_BROADCAST,
     Case,
     Reconciled,
     is_many,
@@ -69,12 +70,18 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "evidence": ("string", "Evidence: append-only-file, ledger, snapshot, inferred or none"),
     "added_at": ("timestamp", "Time of the entry ID; null where the ID holds no time"),
     "delivered_at": ("timestamp", "Last delivery of an entry that is pending"),
-    "acted_at": ("timestamp", "Time at which the operator requeued or dead-lettered the entry"),
+    "acted_at": (
+        "timestamp",
+        "Time at which the operator requeued or dead-lettered the entry, or moved its dead letter",
+    ),
     "audited_at": ("timestamp", "End of the window `as_of`"),
     "consumer": ("string", "Consumer that has the entry pending"),
     "deliveries": ("bigint", "Delivery count of a pending entry"),
     "retry_count": ("int", "Failed attempts that a copy carries"),
-    "new_id": ("string", "ID of the copy that a requeued entry became, or of its dead letter"),
+    "new_id": (
+        "string",
+        "ID of the copy that a requeued or redriven entry became, or of its dead letter",
+    ),
     "reason": ("string", "Reason of the operator's act"),
     "window": ("int", "Window that the entry belongs to"),
     AS_OF: ("int", "Window whose audit wrote the row"),
@@ -134,10 +141,14 @@ def write_statuses(case: Case, found: Reconciled) -> None:
     if found.leaves_passed and not by_file:
         parts.append(passed_entries(case, work.read("entries"), read_known(case)))
     rows = [_rows(case, part, work.plan.stream) for part in parts]
-    retried = f"{case.directory}/{RETRIED}"
+    retry = derive_keys(work.plan.stream, case.target.group).retry
+    retried, moved = f"{case.directory}/{RETRIED}", f"{case.directory}/{MOVED}"
     if work.run.storage.exists(retried):
-        retry = derive_keys(work.plan.stream, case.target.group).retry
         rows.append(_rows(case, work.load(retried), retry))
+    if work.run.storage.exists(moved):
+        is_copy, letters = F.col("in_retry_stream"), work.load(moved)
+        rows.append(_rows(case, letters.where(~is_copy), work.plan.stream))
+        rows.append(_rows(case, letters.where(is_copy), retry))
     _describe(case)
     path = f"{case.directory}/{STATUSES}"
     if is_many(found.looked_at) and not is_on_driver():

@@ -57,6 +57,8 @@ _WORDS: Final = {
     EntryStatus.UNDELIVERED: "not delivered yet",
     EntryStatus.DEAD_LETTERED: "dead-lettered",
     EntryStatus.REQUEUED: "requeued",
+    EntryStatus.REDRIVEN: "redriven",
+    EntryStatus.DISCARDED: "discarded",
     EntryStatus.PAYLOAD_GONE: "without their body",
     EntryStatus.LOST: "lost",
     EntryStatus.INDETERMINATE: "indeterminate",
@@ -82,6 +84,11 @@ _HOW: Final = {
 _GONE: Final = "{n} {were} trimmed or deleted before {they} {were} delivered"
 
 
+_MOVED: Final = {
+    EntryStatus.REDRIVEN: "redriven by now",
+    EntryStatus.DISCARDED: "discarded by now",
+    EntryStatus.DEAD_LETTERED: "restored to the dead-letter stream",
+}
 _SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
     EntryStatus.LOST,
     EntryStatus.DEAD_LETTERED,
@@ -100,6 +107,8 @@ class GroupFacts:
     archived: int
     counts: Mapping[EntryStatus, int]
     settled: Mapping[EntryStatus, int]  # of earlier windows
+    # Entries of earlier windows whose dead letters were moved since.
+    moved: Mapping[EntryStatus, int] = field(default_factory=dict)
     stuck_earlier: int
     open: int
     oldest_stuck_ms: int | None
@@ -327,6 +336,12 @@ def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
             facts.settled.get(status, 0),
             f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
         )
+    yield from _counted(
+        "restored-letters",
+        facts.moved.get(EntryStatus.DEAD_LETTERED, 0),
+        "{entries} of earlier windows {are} in the dead-letter stream again: {their} letters were "
+        "discarded, and restored",
+    )
 
 
 def _sentence(facts: GroupFacts, produced: int) -> str:
@@ -365,6 +380,7 @@ def _of_earlier_windows(facts: GroupFacts) -> str:
     parts = [
         *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),
         *([f"{_are(facts.stuck_earlier)} stuck"] if facts.stuck_earlier else []),
+        *(f"{_are(count)} {_MOVED[status]}" for status, count in facts.moved.items() if count),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""
 

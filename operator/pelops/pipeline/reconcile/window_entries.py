@@ -21,11 +21,13 @@ from pelops.pipeline.archive.previous_window import PreviousWindow
 from pelops.pipeline.archive.snapshot import PENDING, PreviousGroupState, Snapshot
 from pelops.pipeline.engine.sql import (
     IDS,
+    MOST_BROADCAST,
     Column,
     DataFrame,
     at_or_before,
     is_on_driver,
     on_driver,
+    small,
     unite,
     within,
 )
@@ -37,6 +39,7 @@ from pelops.pipeline.reconcile.file_scan import read_ids, scan_entries
 from pelops.pipeline.reconcile.gone_entries import loss_seen, loss_watched, may_be_dropped
 from pelops.pipeline.reconcile.group_share import GroupShare, find_position_doubt
 from pelops.pipeline.reconcile.ledger_history import GroupHistory
+from pelops.pipeline.reconcile.letter_moves import follow_letters, read_letter_moves
 from pelops.pipeline.settings import AuditTarget
 from pelops.pipeline.stages import HEAVY, WindowWork, remove_part, write_part, write_sorted
 from pelops.policy.audit.classification import (
@@ -76,7 +79,6 @@ def outcome_column() -> Column:
     return chosen.otherwise(last)
 
 
-MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
 _MANY: Final = 300_000  # entries; of more it pays to compile the query, and to share the work
 # What is asked of archived entries, of which little is written again.
 _OF_ENTRIES: Final = (*IDS, "bytes", "root_ms", "root_seq", "retry_count")
@@ -101,6 +103,7 @@ class Case:
     copies: int  # of the whole window, archived or not
     audited_after: EntryId  # the first window that was audited for the group begins here
     previous_state: PreviousGroupState  # the group when the window before was looked at
+    letter_moves: int  # dead letters that were redriven, discarded or restored
     directory: str  # what is found is written here
 
     @property
@@ -421,11 +424,6 @@ def open_rows(frame: DataFrame) -> DataFrame:
     return frame.where(is_open())
 
 
-def small(frame: DataFrame, rows: int) -> DataFrame:
-    """A side of a join that every task may hold, when it is as small as that."""
-    return F.broadcast(frame) if rows <= MOST_BROADCAST else frame
-
-
 def join_known(entries: DataFrame, known: DataFrame, size: int, how: str) -> DataFrame:
     """Entries with what is known of them; one long number is looked up in half of the time."""
     ours = known.withColumnsRenamed({"ms": "known_ms", "seq": "known_seq"})
@@ -528,7 +526,7 @@ def last_acts(case: Case, stream: str) -> DataFrame:
         F.struct("event_ms", "event_seq"),
     )
     reported = _together(ours, case.history.rows).groupBy(*IDS).agg(last.alias("last"))
-    return reported.select(
+    acts_on_entries = reported.select(
         *IDS,
         F.col("last.kind").alias("act"),
         F.col("last.new_ms").alias("new_ms"),
@@ -537,6 +535,15 @@ def last_acts(case: Case, stream: str) -> DataFrame:
         F.col("last.event_ms").alias("act_at_ms"),
         F.col("last.idle_ms").alias("act_idle_ms"),
     )
+    if not case.letter_moves:
+        return acts_on_entries
+    followed = follow_letters(acts_on_entries, letter_moves(case))
+    return followed.select(*acts_on_entries.columns)
+
+
+def letter_moves(case: Case) -> DataFrame:
+    """Where the dead letters are that were moved: see `follow_letters`."""
+    return small(read_letter_moves(case.work, case.directory), case.letter_moves)
 
 
 def _together(frame: DataFrame, rows: int) -> DataFrame:

@@ -40,12 +40,13 @@ _CHECKED: Final = {
     "pending": "Pending in Redis, and open in the archive",
     "open": "Left open by the previous window, and audited again",
     "roots": "Added by users, and with an outcome",
-    "requeued": "Requeued, and followed to the last copy",
+    "requeued": "Requeued or redriven, and followed to the last copy",
 }
 _ON_THEIR_WAY: Final = {
     EntryStatus.IN_FLIGHT: "in flight",
     EntryStatus.UNDELIVERED: "not delivered yet",
     EntryStatus.REQUEUED: "requeued as copies",
+    EntryStatus.REDRIVEN: "redriven as copies",
 }
 
 
@@ -106,7 +107,8 @@ def describe_outcomes(group: GroupReport) -> str:
     whole = sum(counts.values())
     copies = group.summary.produced - whole if is_roots else 0
     beside = (
-        f" The stream holds {count_of(copies, 'copy', 'copies')} of requeued entries beside them."
+        f" The stream holds {count_of(copies, 'copy', 'copies')} of requeued or redriven entries"
+        " beside them."
     )
     return f"{_progress(counts, whole, is_roots=is_roots)}{beside if copies > 0 else ''}"
 

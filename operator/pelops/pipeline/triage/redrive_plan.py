@@ -15,6 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from pelops.domain.dead_letter import REDRIVE_MARKS
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.redrive import ACTIONS, PlanHeader, PlannedCluster, render_plan
@@ -34,7 +35,8 @@ _REMEMBERED: Final = 4096  # errors; most letters of a cluster tell the same
 
 def parse_dead_letters(raw: DataFrame, field_prefix: str = "_") -> DataFrame:
     """Columns of each letter: `id ms seq root stream group consumer deliveries retries reason error
-    delivered_ms ended_ms fields`, the last one without what Pelops added.
+    delivered_ms ended_ms fields redriven`: `fields` without what Pelops added, and `redriven` of a
+    letter that was moved back before and came again.
 
     A stream of dead letters may hold entries of another hand: these have the reason `Unknown`, and
     are their own root. Names of fields may be text or binary.
@@ -44,8 +46,17 @@ def parse_dead_letters(raw: DataFrame, field_prefix: str = "_") -> DataFrame:
     for place, name in enumerate(LETTER_FIELDS):
         found = F.try_element_at("fields", F.lit(place - len(LETTER_FIELDS)))["name"]
         marked = marked & (found.cast("string") == F.lit(field_prefix + name))
+    # A redrive has added its own before them: the entry came back at least once.
+    redriven = F.size("fields") >= len(LETTER_FIELDS) + len(REDRIVE_MARKS)
+    for place, name in enumerate(REDRIVE_MARKS):
+        at = place - len(REDRIVE_MARKS) - len(LETTER_FIELDS)
+        found = F.try_element_at("fields", F.lit(at))["name"]
+        redriven = redriven & (found.cast("string") == F.lit(field_prefix + name))
     known = raw.withColumn("marked", F.coalesce(marked, F.lit(False)))
-    kept = F.size("fields") - F.when(F.col("marked"), len(LETTER_FIELDS)).otherwise(0)
+    known = known.withColumn("redriven", F.col("marked") & F.coalesce(redriven, F.lit(False)))
+    added = F.when(F.col("marked"), len(LETTER_FIELDS)).otherwise(0)
+    added += F.when(F.col("redriven"), len(REDRIVE_MARKS)).otherwise(0)
+    kept = F.size("fields") - added
     return known.select(
         "id",
         "ms",
@@ -64,6 +75,7 @@ def parse_dead_letters(raw: DataFrame, field_prefix: str = "_") -> DataFrame:
         .otherwise(F.col("ms"))
         .alias("ended_ms"),
         F.slice("fields", F.lit(1), kept).cast(_FIELDS).alias("fields"),
+        "redriven",
     )
 
 
@@ -198,7 +210,7 @@ def _planned_cluster(cluster: Cluster) -> PlannedCluster:
 def _cluster(signed: DataFrame) -> DataFrame:
     returned = signed.groupBy("root").agg(F.min(_place()).alias("first_of_root"))
     marked = signed.join(returned, "root").withColumn(
-        "returned", (_place() > F.col("first_of_root")).cast("long")
+        "returned", (F.col("redriven") | (_place() > F.col("first_of_root"))).cast("long")
     )
     keys = [F.col(name) for name in ("cluster", "reason_key", "exception", "error_key", "shape")]
     return marked.groupBy(*keys).agg(

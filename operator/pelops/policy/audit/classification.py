@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
 class EntryFacts:
     """All that is known of one archived entry, as of the snapshot."""
 
-    act: LedgerKind | None = None  # the ledger's last that ends it: see `ENDING_ACTS`
+    act: LedgerKind | None = None  # the ledger's last: of `ENDING_ACTS` or `LETTER_ACTS`
     is_pending: bool = False
     has_body: bool = True  # the entry is in the stream
     idle_ms: int = 0  # of a pending entry
@@ -80,6 +80,11 @@ ENDING_ACTS: Final = {
     LedgerKind.REQUEUED: EntryStatus.REQUEUED,
     LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED,
     LedgerKind.PAYLOAD_GONE: EntryStatus.PAYLOAD_GONE,
+}
+# Of an entry whose dead letter was moved since; one that was restored is dead-lettered again.
+LETTER_ACTS: Final = {
+    LedgerKind.REDRIVEN: EntryStatus.REDRIVEN,
+    LedgerKind.DISCARDED: EntryStatus.DISCARDED,
 }
 PROOFS: Final = {
     Proof.ACKNOWLEDGED: Outcome(EntryStatus.ACKNOWLEDGED_PROVEN, Why.PROVEN),
@@ -103,7 +108,7 @@ def list_rules(facts: Any) -> list[tuple[Any, Outcome]]:
     return [
         *(
             (facts.act == str(act), Outcome(status, Why.LEDGER))
-            for act, status in ENDING_ACTS.items()
+            for act, status in (*ENDING_ACTS.items(), *LETTER_ACTS.items())
         ),
         (pending & ~body, Outcome(EntryStatus.PAYLOAD_GONE, Why.BODY_GONE)),
         (
