@@ -302,3 +302,14 @@ def test_a_connection_that_was_never_made_can_end() -> None:
     parser = BoundedParser(65_536)  # type: ignore[no-untyped-call]
     parser.on_disconnect()
     assert not parser._reader
+
+
+@pytest.mark.parametrize("inner", [b"-MOVED x\r\n", b"-ASK\r\n", b"*0\r\n"])
+@pytest.mark.parametrize(
+    "frame", [b"%%1\r\n%s%s", b"*1\r\n%%1\r\n%s%s", b"~2\r\n%s%s", b">2\r\n%s%s"]
+)
+def test_damaged_errors_in_a_map_do_not_end_the_process(frame: bytes, inner: bytes) -> None:
+    reader = a_reader()
+    with pytest.raises(UnboundedReply):
+        reader.feed(frame % (inner, b"-MOVED 1\r\n"))
+        reader.gets()

@@ -136,6 +136,7 @@ class BoundedReader:
         self._ready: deque[Any] = deque()
         self._held = b""  # the end of a piece, which may be the beginning of a large array
         self._bytes = self._elements = self._errors = 0  # of the next reply
+        self._problem: UnboundedReply | None = None
 
     def expect(self, limit: ReplyLimit, account: ByteAccount | None = None) -> None:
         """The next reply may have so much; its bytes are drawn from an account."""
@@ -198,6 +199,8 @@ class BoundedReader:
         except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
             # A map whose keys are lists, or an array that fits into no memory.
             raise UnboundedReply("it cannot be decoded") from error
+        if self._problem is not None:
+            raise self._problem
         if reply is NOT_ENOUGH_DATA:
             return reply
         if type(reply) not in _KNOWN and not isinstance(reply, Exception):
@@ -215,16 +218,29 @@ class BoundedReader:
             raise UnboundedReply(f"more than {self.limit.elements} elements")
 
     def _read_error(self, text: str) -> Exception:
-        self._errors += 1
-        if self._errors > _ERRORS:
-            raise UnboundedReply(f"more than {_ERRORS} errors in one reply")
+        """The error of a text, for hiredis, which must not get an exception from here.
+
+        An exception inside of a map of RESP3 ends the process: hiredis uses what it has freed.
+        """
+        if self._problem is None:
+            self._errors += 1
+            if self._errors <= _ERRORS:
+                found = self._parse_text(text[:_LONGEST_ERROR])
+                if not isinstance(found, UnboundedReply):
+                    return found
+                self._problem = found
+            else:
+                self._problem = UnboundedReply(f"more than {_ERRORS} errors in one reply")
+        return self._problem
+
+    def _parse_text(self, text: str) -> Exception:
         try:
-            error = self._parse_error(text[:_LONGEST_ERROR])
+            error = self._parse_error(text)
         except Exception:
             # MOVED and ASK without a slot or an address, in redis-py's own reading.
-            raise UnboundedReply("a redirection without a hash slot or an address") from None
+            return UnboundedReply("a redirection without a hash slot or an address")
         if isinstance(error, exceptions.AskError) and not _is_redirect(error):
-            raise UnboundedReply("a redirection to an invalid hash slot or address")
+            return UnboundedReply("a redirection to an invalid hash slot or address")
         return error
 
 
