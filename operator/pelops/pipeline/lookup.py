@@ -370,7 +370,7 @@ _ACT_WORDS: Final = {
     LedgerKind.PAYLOAD_GONE: "dead-lettered as {new}: the entry had been deleted or trimmed",
     LedgerKind.REDRIVEN: "redriven from the dead-letter stream as {new}",
     LedgerKind.DISCARDED: "dead letter discarded as {new}",
-    LedgerKind.RESTORED: "discarded letter restored as {new}",
+    LedgerKind.RESTORED: "discarded dead letter restored as {new}",
     LedgerKind.RELEASED: "released to the next worker that claims it",
     LedgerKind.PENDING_DROPPED: "removed from the PEL with its consumer",
 }

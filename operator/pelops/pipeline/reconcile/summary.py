@@ -339,8 +339,8 @@ def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
     yield from _counted(
         "restored-letters",
         facts.moved.get(EntryStatus.DEAD_LETTERED, 0),
-        "{entries} of earlier windows {are} in the dead-letter stream again: {their} letters were "
-        "discarded, and restored",
+        "{entries} of earlier windows {are} in the dead-letter stream again: {their} dead letters "
+        "were discarded, and restored",
     )
 
 
