@@ -1,0 +1,135 @@
+"""Dead letters are discarded, restored and redriven while replicas die and Redis hangs.
+
+The letters are of entries that nobody had processed, so each of them is to have its effect once.
+Some stay among the discarded ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from pelops.domain.ledger import LETTER_FIELDS
+from tests.faults.groups_under_fault import GroupUnderFault
+from tests.faults.history import Produced, Source
+from tests.faults.world import World
+
+LETTERS = 120
+PER_SECOND = 60
+RESTORED = 40  # of the discarded ones, which are a half
+FINISHED_S = 90.0
+ENDS = ("Complete", "Failed")
+
+_numbers = itertools.count(1)
+
+
+def redrive(world: World, dice: random.Random) -> str:
+    """Add dead letters to a lane; discard a half, restore a part of these, redrive what is left.
+
+    Meanwhile replicas are killed, or Redis is paused.
+    """
+    lane = dice.choice(world.lanes)
+    batch = f"batch-{next(_numbers)}"
+    _add_letters(world, lane, batch)
+    hows = [
+        _run(
+            world, lane, dice, f"{batch}-discard", batch, action="Discard", maxEntries=LETTERS // 2
+        ),
+        _run(world, lane, dice, f"{batch}-restore", batch, action="Restore", maxEntries=RESTORED),
+        _run(world, lane, dice, f"{batch}-redrive", batch, action="Redrive"),
+    ]
+    return f"{lane.name}, {batch}: {', '.join(hows)}"
+
+
+def _add_letters(world: World, lane: GroupUnderFault, batch: str) -> None:
+    names = [f"{lane.name}-{batch}-{number}" for number in range(1, LETTERS + 1)]
+    pipeline = world.connect().pipeline(transaction=True)
+    for number, name in enumerate(names, start=1):
+        pipeline.xadd(lane.keys.dead_letter, _letter(lane, name, f"{number}-1", batch))
+    try:
+        answers = pipeline.execute()
+    except (RedisError, OSError):
+        answers = [None] * LETTERS  # they may be there: no answer came
+    produced = world.producers[lane.name].produced
+    for name, answer in zip(names, answers, strict=True):
+        entry_id = answer.decode() if answer else None
+        produced[name] = Produced(
+            unique=name, entry_id=entry_id, at_ns=time.time_ns(), source=Source.DEAD_LETTER
+        )
+
+
+def _letter(lane: GroupUnderFault, name: str, root: str, batch: str) -> dict[str, str]:
+    known = {
+        "original_id": root,
+        "stream": lane.stream,
+        "group": lane.keys.group,
+        "consumer": "nobody",
+        "delivery_count": "4",
+        "retry_count": "3",
+        "reason": "MaxRetries",
+        "error": f"{batch} failed",
+    }
+    marks = {f"_{one}": known.get(one, "1760000000000") for one in LETTER_FIELDS}
+    return {"unique": name, "nature": "ok", **marks}
+
+
+def _run(
+    world: World, lane: GroupUnderFault, dice: random.Random, name: str, batch: str, **spec: Any
+) -> str:
+    """Create a redrive, do harm while it moves letters, and wait for its end; what was done."""
+    until = time.monotonic() + FINISHED_S
+    manifest = {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamRedrive",
+        "metadata": {"name": name},
+        "spec": {
+            "groupRef": {"name": lane.name},
+            "selection": {"errorContains": f"{batch} failed"},
+            "ratePerSecond": PER_SECOND,
+            **spec,
+        },
+    }
+    while True:
+        try:
+            world.resources.apply_raw(manifest)
+            break
+        except Exception:  # the API server may be a victim, too
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+    time.sleep(dice.uniform(0.2, 1.5))
+    how = _harm(world, dice)
+    while not _has_ended(world, name):
+        if time.monotonic() > until:
+            text = f"{name} had not ended after {FINISHED_S:.0f} s"
+            world.unreported.setdefault(lane.name, []).append(text)
+            raise TimeoutError(text)
+        time.sleep(0.3)
+    return f"{spec['action']} while {how}"
+
+
+def _harm(world: World, dice: random.Random) -> str:
+    how = dice.choice(["replicas were killed", "Redis was paused", "nothing was done"])
+    if how == "replicas were killed":
+        world.fleets[0].kill(dice, dice.choice([1, 2, 3]))
+        time.sleep(dice.uniform(0, 1))
+        world.fleets[0].replace()
+    elif how == "Redis was paused":
+        server = world.servers.master()
+        server.pause()
+        time.sleep(dice.uniform(0.5, 3))
+        server.resume()
+    return how
+
+
+def _has_ended(world: World, name: str) -> bool:
+    try:
+        found = world.resources.get("srd", name) or {}
+    except OSError:
+        return False
+    conditions = found.get("status", {}).get("conditions") or ()
+    return any(one["type"] in ENDS and one["status"] == "True" for one in conditions)
