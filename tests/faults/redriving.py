@@ -13,6 +13,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from local_cluster.redis_servers import CommandFailed
 from pelops.domain.ledger import LETTER_FIELDS
 from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Produced, Source
@@ -21,6 +22,7 @@ from tests.faults.world import World
 LETTERS = 120
 PER_SECOND = 60
 RESTORED = 40  # of the discarded ones, which are a half
+ADDED_S = 30.0
 FINISHED_S = 90.0
 ENDS = ("Complete", "Failed")
 
@@ -46,14 +48,28 @@ def redrive(world: World, dice: random.Random) -> str:
 
 
 def _add_letters(world: World, lane: GroupUnderFault, batch: str) -> None:
-    names = [f"{lane.name}-{batch}-{number}" for number in range(1, LETTERS + 1)]
-    pipeline = world.connect().pipeline(transaction=True)
-    for number, name in enumerate(names, start=1):
-        pipeline.xadd(lane.keys.dead_letter, _letter(lane, name, f"{number}-1", batch))
-    try:
-        answers = pipeline.execute()
-    except (RedisError, OSError):
-        answers = [None] * LETTERS  # they may be there: no answer came
+    """Add them, under other names each time that no answer comes: those may be there, too."""
+    until = time.monotonic() + ADDED_S
+    for attempt in itertools.count(1):
+        names = [f"{lane.name}-{batch}-{attempt}-{number}" for number in range(1, LETTERS + 1)]
+        answers: list[bytes | None] = [None] * LETTERS
+        try:
+            pipeline = world.connect().pipeline(transaction=True)
+            for number, name in enumerate(names, start=1):
+                pipeline.xadd(lane.keys.dead_letter, _letter(lane, name, f"{number}-1", batch))
+            answers = pipeline.execute()
+        except (RedisError, OSError, CommandFailed):
+            if time.monotonic() > until:
+                raise
+        _remember(world, lane, names, answers)
+        if answers[0]:
+            return
+        time.sleep(0.2)
+
+
+def _remember(
+    world: World, lane: GroupUnderFault, names: list[str], answers: list[bytes | None]
+) -> None:
     produced = world.producers[lane.name].produced
     for name, answer in zip(names, answers, strict=True):
         entry_id = answer.decode() if answer else None
@@ -103,13 +119,13 @@ def _run(
             time.sleep(0.5)
     time.sleep(dice.uniform(0.2, 1.5))
     how = _harm(world, dice)
-    while not _has_ended(world, name):
+    while not (status := _end_of(world, name)):
         if time.monotonic() > until:
             text = f"{name} had not ended after {FINISHED_S:.0f} s"
             world.unreported.setdefault(lane.name, []).append(text)
             raise TimeoutError(text)
         time.sleep(0.3)
-    return f"{spec['action']} while {how}"
+    return f"{spec['action']} of {status.get('moved', 0)} while {how}"
 
 
 def _harm(world: World, dice: random.Random) -> str:
@@ -126,10 +142,13 @@ def _harm(world: World, dice: random.Random) -> str:
     return how
 
 
-def _has_ended(world: World, name: str) -> bool:
+def _end_of(world: World, name: str) -> dict[str, Any]:
+    """The status of a redrive that has ended; else empty."""
     try:
         found = world.resources.get("srd", name) or {}
     except OSError:
-        return False
-    conditions = found.get("status", {}).get("conditions") or ()
-    return any(one["type"] in ENDS and one["status"] == "True" for one in conditions)
+        return {}
+    status: dict[str, Any] = found.get("status") or {}
+    conditions = status.get("conditions") or ()
+    has_ended = any(one["type"] in ENDS and one["status"] == "True" for one in conditions)
+    return status if has_ended else {}
