@@ -22,6 +22,7 @@ from tests.faults.world import World
 LETTERS = 120
 PER_SECOND = 60
 RESTORED = 40  # of the discarded ones, which are a half
+BATCHES = 3
 ADDED_S = 30.0
 FINISHED_S = 90.0
 ENDS = ("Complete", "Failed")
@@ -35,16 +36,27 @@ def redrive(world: World, dice: random.Random) -> str:
     Meanwhile replicas are killed, or Redis is paused.
     """
     lane = dice.choice(world.lanes)
-    batch = f"batch-{next(_numbers)}"
+    done: list[str] = []
+    for _ in range(BATCHES):  # a fault by hand may take away what was not moved yet
+        batch = f"batch-{next(_numbers)}"
+        moved, text = _move_batch(world, lane, dice, batch)
+        done.append(text)
+        if moved:
+            return "; ".join(done)
+    raise RuntimeError(f"no dead letter was moved: {'; '.join(done)}")
+
+
+def _move_batch(
+    world: World, lane: GroupUnderFault, dice: random.Random, batch: str
+) -> tuple[int, str]:
+    """How many dead letters of a new batch were redriven, and what was done meanwhile."""
     _add_letters(world, lane, batch)
-    hows = [
-        _run(
-            world, lane, dice, f"{batch}-discard", batch, action="Discard", maxEntries=LETTERS // 2
-        ),
-        _run(world, lane, dice, f"{batch}-restore", batch, action="Restore", maxEntries=RESTORED),
-        _run(world, lane, dice, f"{batch}-redrive", batch, action="Redrive"),
-    ]
-    return f"{lane.name}, {batch}: {', '.join(hows)}"
+    hows: list[str] = []
+    moved = 0
+    for action, most in (("Discard", LETTERS // 2), ("Restore", RESTORED), ("Redrive", LETTERS)):
+        moved, how = _run(world, lane, dice, batch, action=action, maxEntries=most)
+        hows.append(f"{action} of {moved} while {how}")
+    return moved, f"{lane.name}, {batch}: {', '.join(hows)}"
 
 
 def _add_letters(world: World, lane: GroupUnderFault, batch: str) -> None:
@@ -94,9 +106,13 @@ def _letter(lane: GroupUnderFault, name: str, root: str, batch: str) -> dict[str
 
 
 def _run(
-    world: World, lane: GroupUnderFault, dice: random.Random, name: str, batch: str, **spec: Any
-) -> str:
-    """Create a redrive, do harm while it moves letters, and wait for its end; what was done."""
+    world: World, lane: GroupUnderFault, dice: random.Random, batch: str, **spec: Any
+) -> tuple[int, str]:
+    """Create a redrive, do harm while it moves letters, and wait for its end.
+
+    Returns how many it moved, and what was done meanwhile.
+    """
+    name = f"{batch}-{spec['action'].lower()}"
     until = time.monotonic() + FINISHED_S
     manifest = {
         "apiVersion": "pelops.dev/v1alpha1",
@@ -125,7 +141,7 @@ def _run(
             world.unreported.setdefault(lane.name, []).append(text)
             raise TimeoutError(text)
         time.sleep(0.3)
-    return f"{spec['action']} of {status.get('moved', 0)} while {how}"
+    return status.get("moved", 0), how
 
 
 def _harm(world: World, dice: random.Random) -> str:
