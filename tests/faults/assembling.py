@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.faults.aof import cut_tail, find_file
-from tests.faults.collecting import Findings, read_all
+from tests.faults.collecting import ENTRIES, Findings, read_all
 from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.hindering import find_silences
 from tests.faults.history import SECOND_NS, Event, History, Letter, Place, Produced, Source
@@ -66,11 +66,11 @@ def _facts_of_hindered(
 def _name_all(
     findings: Findings, events: tuple[Event, ...], produced: Mapping[str, Produced]
 ) -> dict[Place, str]:
-    names = {(Source.STREAM, one.entry_id): one.unique for one in produced.values() if one.entry_id}
+    names = {one.place: one.unique for one in produced.values() if one.place}
     names |= {event.place: event.unique for event in events if event.place and event.unique}
     return {**names, **{place: name for place, name in findings.names.items() if name}}
 
 
 def _name_letter(letter: Letter, names: Mapping[Place, str]) -> Letter:
-    found = (names.get((source, letter.root_id)) for source in Source)
+    found = (names.get((source, letter.root_id)) for source in ENTRIES)
     return replace(letter, unique=letter.unique or next((name for name in found if name), ""))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.faults.evidence import Evidence, is_excused, is_excused_loss
-from tests.faults.history import Act, History, Letter
+from tests.faults.evidence import Evidence, is_excused, is_excused_loss, is_undone
+from tests.faults.history import Act, Event, History, Letter, Source
 from tests.faults.premature_recovery import find_premature_recoveries
 from tests.faults.repeating import find_recovered_twice, find_unexplained_duplicates
 
 MOST_CRASHES = 10  # that two poison entries may cost
 PAYLOAD_GONE = "PayloadGone"
+LETTER_MOVES = frozenset({"discarded", "restored"})
 
 
 def find_lost(history: History) -> list[Evidence]:
@@ -58,7 +59,7 @@ def find_acknowledged_and_dead_lettered(history: History) -> list[Evidence]:
         )
         for letter in history.letters
         if letter.unique in acknowledged
-        and not is_excused(history, acknowledged[letter.unique], letter.at_ns)
+        and not _is_excused_letter(letter, acknowledged[letter.unique], history)
     ]
 
 
@@ -100,9 +101,22 @@ def find_disagreements(history: History) -> list[Evidence]:
     ]
 
 
+def _is_excused_letter(letter: Letter, acknowledged: Event, history: History) -> bool:
+    """Whether its acknowledgement was undone before, or the redrive that it came after."""
+    if is_excused(history, acknowledged, letter.at_ns):
+        return True
+    is_older = letter.at_ns < acknowledged.at_ns  # its copy was acknowledged
+    return is_older and is_undone(history, letter.unique, acknowledged.place, acknowledged.at_ns)
+
+
 def _is_just(letter: Letter, history: History) -> bool:
     produced = history.produced.get(letter.unique)
-    if produced is not None and produced.is_poison:
+    if produced is not None and (produced.is_poison or produced.place == letter.place):
+        return True
+    was_moved_here = any(
+        move.new_place == letter.place for move in history.moves if move.kind in LETTER_MOVES
+    )
+    if was_moved_here and produced is not None and produced.source is Source.DEAD_LETTER:
         return True
     return letter.reason == PAYLOAD_GONE and is_excused_loss(history, letter.unique)
 

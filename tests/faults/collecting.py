@@ -10,10 +10,11 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from tests.faults.groups_under_fault import GroupUnderFault
-from tests.faults.history import Copy, Letter, Move, Place, Source
+from tests.faults.history import REDRIVES, Copy, Letter, Move, Place, Source
 
 _ID = re.compile(r"^\d+-\d+$")
 PAGE = 5000
+ENTRIES = (Source.STREAM, Source.RETRY)
 Fields = Mapping[str, str]
 Rows = list[tuple[str, Fields]]
 
@@ -25,7 +26,7 @@ class Findings:
     names: dict[Place, str] = field(default_factory=dict)  # unique name by ID
     copies: dict[Place, Copy] = field(default_factory=dict)
     moves: dict[tuple[str, str, str], Move] = field(default_factory=dict)  # by kind and both IDs
-    letters: dict[str, Letter] = field(default_factory=dict)
+    letters: dict[Place, Letter] = field(default_factory=dict)
     positions: dict[str, str] = field(default_factory=dict)  # of re-created groups, by ledger ID
     acts: list[tuple[str, Fields]] = field(default_factory=list)
 
@@ -35,9 +36,13 @@ def read_all(server: Any, lane: GroupUnderFault, into: Findings, *, offset_ns: i
     keys = lane.keys
     for source, key in ((Source.STREAM, keys.stream), (Source.RETRY, keys.retry)):
         take_entries(_read(server, key), source, into, offset_ns=offset_ns)
-    take_dead_letters(_read(server, keys.dead_letter), into, offset_ns=offset_ns)
     for ledger in (keys.ledger, keys.worker_ledger):
         take_ledger(_read(server, ledger), lane, into, offset_ns=offset_ns)
+    # What was seen before a redrive moved it is no dead letter any more, unless it is still there.
+    for move in into.moves.values():
+        into.letters.pop(move.place, None)
+    for source, key in ((Source.DEAD_LETTER, keys.dead_letter), (Source.DISCARDED, keys.discarded)):
+        take_dead_letters(_read(server, key), source, into, offset_ns=offset_ns)
 
 
 def take_entries(rows: Rows, source: Source, into: Findings, *, offset_ns: int) -> None:
@@ -55,15 +60,18 @@ def take_entries(rows: Rows, source: Source, into: Findings, *, offset_ns: int) 
             )
 
 
-def take_dead_letters(rows: Rows, into: Findings, *, offset_ns: int) -> None:
-    """Note dead letters; one whose body is gone is known by its ID."""
+def take_dead_letters(rows: Rows, source: Source, into: Findings, *, offset_ns: int) -> None:
+    """Note dead letters, or discarded ones; one whose body is gone is known by its root's ID."""
     for letter_id, fields in rows:
         root = fields.get("_original_id", "")
-        lost = (into.names.get((source, root)) for source in Source)
-        into.letters[letter_id] = Letter(
+        lost = (into.names.get((where, root)) for where in ENTRIES)
+        unique = fields.get("unique") or next((name for name in lost if name), "")
+        into.names[source, letter_id] = unique
+        into.letters[source, letter_id] = Letter(
             letter_id=letter_id,
+            source=source,
             at_ns=_at_ns(letter_id, offset_ns),
-            unique=fields.get("unique") or next((name for name in lost if name), ""),
+            unique=unique,
             root_id=root,
             reason=fields.get("_reason", ""),
         )
@@ -71,12 +79,14 @@ def take_dead_letters(rows: Rows, into: Findings, *, offset_ns: int) -> None:
 
 def take_ledger(rows: Rows, lane: GroupUnderFault, into: Findings, *, offset_ns: int) -> None:
     """Note what the ledger reports entries, one by one."""
+    sources = sources_of(lane)
     for ledger_id, fields in rows:
         kind = fields.get("kind", "")
         into.acts.append((ledger_id, fields))
         if kind == "group-created":
             into.positions[ledger_id] = fields.get("position", "")
-        source = Source.RETRY if fields.get("stream") == lane.keys.retry else Source.STREAM
+        source = sources.get(fields.get("stream", ""), Source.STREAM)
+        target = sources.get(fields.get("target", "")) if kind in REDRIVES else None
         for entry_id, text in fields.items():
             if _ID.match(entry_id):
                 new_id, _, retries, deliveries, idle_ms = text.split()
@@ -91,7 +101,19 @@ def take_ledger(rows: Rows, lane: GroupUnderFault, into: Findings, *, offset_ns:
                     deliveries=int(deliveries),
                     retries=int(retries),
                     reason=fields.get("reason", ""),
+                    target=target,
                 )
+
+
+def sources_of(lane: GroupUnderFault) -> dict[str, Source]:
+    """What the streams of a lane are, by their keys."""
+    keys = lane.keys
+    return {
+        keys.stream: Source.STREAM,
+        keys.retry: Source.RETRY,
+        keys.dead_letter: Source.DEAD_LETTER,
+        keys.discarded: Source.DISCARDED,
+    }
 
 
 def read_owed(server: Any, lane: GroupUnderFault) -> frozenset[str] | None:

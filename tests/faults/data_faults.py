@@ -243,6 +243,7 @@ def _ask(pipeline: Any, lane: GroupUnderFault) -> None:
     pipeline.xpending_range(keys.stream, keys.group, "-", "+", ALL)
     pipeline.xpending_range(keys.retry, keys.group, "-", "+", ALL)
     pipeline.xinfo_groups(keys.stream)
+    pipeline.xrange(keys.discarded)
 
 
 def _take(world: World, lane: GroupUnderFault, answer: list[Any]) -> set[str]:
@@ -251,7 +252,8 @@ def _take(world: World, lane: GroupUnderFault, answer: list[Any]) -> set[str]:
     stream, retry, letters, *ledgers = map(_rows, answer[:5])
     take_entries(stream, Source.STREAM, findings, offset_ns=offset_ns)
     take_entries(retry, Source.RETRY, findings, offset_ns=offset_ns)
-    take_dead_letters(letters, findings, offset_ns=offset_ns)
+    take_dead_letters(letters, Source.DEAD_LETTER, findings, offset_ns=offset_ns)
+    take_dead_letters(_rows(answer[8]), Source.DISCARDED, findings, offset_ns=offset_ns)
     for ledger in ledgers:
         take_ledger(ledger, lane, findings, offset_ns=offset_ns)
     return _owed(findings, answer, stream, retry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.faults.history import Event, History
+from tests.faults.history import Event, History, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,4 +29,13 @@ def is_excused(history: History, done: Event, again_ns: int) -> bool:
     return any(
         one.excuses_repeat(done.unique, done.place, done.at_ns, again_ns)
         for one in history.disturbances
+    )
+
+
+def is_undone(history: History, unique: str, place: Place | None, done_ns: int) -> bool:
+    """Whether a fault undid what was done, so that all is as it was before, until the end."""
+    return any(
+        one.excuses_repeat(unique, place, done_ns, max(done_ns, one.at_ns))
+        for one in history.disturbances
+        if done_ns <= max(one.at_ns, one.until_ns)
     )

@@ -12,6 +12,7 @@ from tests.faults import (
     cluster_faults,
     data_faults,
     hindering,
+    redriving,
     reusing,
     server_faults,
     worker_faults,
@@ -63,5 +64,6 @@ FAULTS: Mapping[str, Fault] = {
     "terminate": Fault(inject=hindering.terminate, every_s=3, domain=""),
     "partition": Fault(inject=hindering.cut_off, every_s=4, domain=""),
     "upgrade": Fault(inject=cluster_faults.upgrade_operators, every_s=40, domain="operators"),
+    "redrive": Fault(inject=redriving.redrive, every_s=12, domain="redrives"),
     "twins": Fault(inject=cluster_faults.disturb_twins, every_s=5, domain="operators"),
 }

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 SECOND_NS = 1_000_000_000
+# Kinds of the ledger: a redrive moved dead letters.
+REDRIVES = frozenset({"redriven", "discarded", "restored"})
 
 
 class Act(StrEnum):
@@ -36,6 +38,8 @@ class Source(StrEnum):
 
     STREAM = "s"
     RETRY = "r"
+    DEAD_LETTER = "d"
+    DISCARDED = "x"
 
 
 Place = tuple[Source, str]  # an entry's ID, and in which stream
@@ -75,6 +79,12 @@ class Produced:
     entry_id: str | None  # None: no answer came, so it may exist
     at_ns: int
     is_poison: bool = False  # or to be a dead letter for another reason
+    source: Source = Source.STREAM  # or it was added as a dead letter
+
+    @property
+    def place(self) -> Place | None:
+        """Where it was added, if that is known."""
+        return None if self.entry_id is None else (self.source, self.entry_id)
 
     @property
     def is_certain(self) -> bool:
@@ -84,7 +94,10 @@ class Produced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What the ledger says of one entry: it was requeued, released or dead-lettered."""
+    """What the ledger says of one entry: it was requeued, released or dead-lettered.
+
+    Or it was a dead letter, or a discarded one, that a redrive moved.
+    """
 
     kind: str
     at_ns: int
@@ -96,17 +109,29 @@ class Move:
     deliveries: int = 1
     retries: int = 0
     reason: str = ""
+    target: Source | None = None  # of the new ID, where a redrive moved a dead letter
+
+    @property
+    def new_place(self) -> Place | None:
+        """Where a redrive moved a dead letter."""
+        return None if self.target is None or self.new_id is None else (self.target, self.new_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One dead letter."""
+    """One dead letter, discarded or not."""
 
     letter_id: str
     at_ns: int
     unique: str  # empty: its body is gone, and nobody remembers it
     root_id: str
     reason: str
+    source: Source = Source.DEAD_LETTER
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return (self.source, self.letter_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,6 +163,14 @@ FORGET_LOSS = (
     ),
 )
 
+KEEP_LETTERS = (
+    Replacement(
+        file="redis_streams/lua/move_dead_letters.lua",
+        old="  redis.call('XDEL', source, unpack(moved))\n",
+        new="",
+    ),
+)
+
 MUTATIONS: Mapping[str, Mutation] = {
     "move-by-owner": Mutation(
         rule="an entry moves by its cut, not by its owner",
@@ -193,6 +201,11 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "forget-loss": Mutation(
         rule="what is gone with a stream is reported", fault="vanish", replacements=FORGET_LOSS
+    ),
+    "keep-letters": Mutation(
+        rule="a dead letter is deleted when it is moved",
+        fault="redrive",
+        replacements=KEEP_LETTERS,
     ),
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tests.faults.aof import Kept
-from tests.faults.collecting import Findings
+from tests.faults.collecting import Findings, sources_of
 from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Act, Disturbance, Event, Place, Produced, Source
 
@@ -52,13 +52,13 @@ class RestartNote:
 
     def resolve(self, known: Known) -> Disturbance | None:
         """What was answered before and is not in the file: lost if added, else it may repeat."""
-        stream = known.lane.keys.stream
+        keys = {source: key for key, source in sources_of(known.lane).items()}
         lost = {
             one.unique
             for one in known.produced.values()
             if one.entry_id
             and one.at_ns < self.up_ns
-            and (stream, one.entry_id) not in self.kept.added
+            and (keys[one.source], one.entry_id) not in self.kept.added
         }
         return Disturbance(
             kind="redis",
@@ -68,7 +68,7 @@ class RestartNote:
         )
 
     def _repeated(self, known: Known) -> set[str]:
-        keys = {known.lane.keys.stream: Source.STREAM, known.lane.keys.retry: Source.RETRY}
+        keys = sources_of(known.lane)
         ours = {known.lane.keys.stream, *known.lane.keys.derived()}
         repeated = {
             known.names.get((source, entry_id), "")

@@ -56,6 +56,7 @@ ONE_SERVER = {
     "vanish": 40.0,
     "delconsumer": 15.0,
     "strategy": 20.0,
+    "redrive": 25.0,
 }
 
 
@@ -118,6 +119,7 @@ def _all() -> list[Phase]:
     return [
         replace(_mixed(), weight=3),
         _together("by-hand", BY_HAND, every=6),
+        _alone("redrive"),
         *_skew(),
         *_others(),
         _names(),
@@ -185,6 +187,8 @@ def _alone(fault: str, *, fsync: str = "everysec") -> Phase:
     company = {} if fault in {"sigkill", "restart"} else WORKERS_DIE
     if fault == "upgrade":
         company = {**WORKERS_DIE, "restart": 6.0, "delete": 8.0}
+    if fault == "redrive":
+        company = {**WORKERS_DIE, "operator": 10.0, "redis": 20.0}
     return Phase(setting=setting, every_s={**company, fault: FAULTS[fault].every_s})
 
 

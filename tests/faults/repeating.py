@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.faults.evidence import Evidence, is_excused
+from tests.faults.evidence import Evidence, is_excused, is_undone
 from tests.faults.history import (
+    REDRIVES,
     SECOND_NS,
     Act,
     Disturbance,
@@ -21,7 +22,8 @@ from tests.faults.history import (
 
 MILLISECOND_NS = SECOND_NS // 1000
 SEEN = frozenset({Act.READ, Act.SKIP})  # by its owner, whatever it did with it
-MOVES_AWAY = frozenset({"requeued", "dead-lettered", "payload-gone"})
+MOVES_AWAY = frozenset({"requeued", "dead-lettered", "payload-gone"}) | REDRIVES
+ADDS_COPIES = frozenset({"requeued", "redriven"})
 
 
 def find_recovered_twice(history: History) -> list[Evidence]:
@@ -32,6 +34,7 @@ def find_recovered_twice(history: History) -> list[Evidence]:
         *_offered_twice(history),
         *_claimed_twice(history),
         *_shown_to_others(history),
+        *_moved_and_still_there(history),
     ]
 
 
@@ -70,7 +73,19 @@ def _requeued_twice(history: History) -> Iterator[Evidence]:
 
 
 def _name_places(history: History) -> Mapping[Place, str]:
-    return {event.place: event.unique for event in history.events if event.place and event.unique}
+    names = {one.place: one.unique for one in history.produced.values() if one.place}
+    names |= {event.place: event.unique for event in history.events if event.place and event.unique}
+    return names | {one.place: one.unique for one in history.letters if one.unique}
+
+
+def _moved_and_still_there(history: History) -> Iterator[Evidence]:
+    """Dead letters of which a redrive made a copy, and that it did not delete."""
+    moved = {move.place: move for move in history.moves if move.kind in REDRIVES}
+    for letter in history.letters:
+        move = moved.get(letter.place)
+        if move and not is_undone(history, letter.unique, letter.place, move.at_ns):
+            text = f"{move.kind} as {move.new_id}, and it is still there"
+            yield Evidence(anomaly="recovered twice", subject=letter.letter_id, text=text)
 
 
 def _is_excused_move(
@@ -84,7 +99,7 @@ def _is_excused_move(
 
 
 def _unknown_copies(history: History) -> Iterator[Evidence]:
-    known = {move.new_id for move in history.moves if move.kind == "requeued"}
+    known = {move.new_id for move in history.moves if move.kind in ADDS_COPIES}
     for copy in history.copies:
         if copy.place[1] not in known:
             text = f"a copy of {copy.root_id}, retry {copy.retries}, that no ledger knows"
@@ -160,6 +175,7 @@ class _Attempts:
     last_ns: Mapping[Process, int]
     held_ns: Mapping[tuple[Process, Place], int]  # when the entry was read
     results: Mapping[tuple[Process, Place], list[str]]  # of its acknowledgements
+    redriven: frozenset[Place | None]  # copies of dead letters
 
 
 def _read_attempts(history: History, repeated: Mapping[str, object]) -> _Attempts:
@@ -174,7 +190,8 @@ def _read_attempts(history: History, repeated: Mapping[str, object]) -> _Attempt
             held[event.process, event.place] = event.at_ns
         elif event.act is Act.ACK:
             results[event.process, event.place].append(event.result)
-    return _Attempts(last_ns=last, held_ns=held, results=results)
+    redriven = frozenset(move.new_place for move in history.moves if move.kind == "redriven")
+    return _Attempts(last_ns=last, held_ns=held, results=results, redriven=redriven - {None})
 
 
 def _is_explained(first: Event, second: Event, attempts: _Attempts, history: History) -> bool:
@@ -183,6 +200,8 @@ def _is_explained(first: Event, second: Event, attempts: _Attempts, history: His
     results = attempts.results.get((first.process, first.place), [])
     if "1" in results:
         return False
+    if second.place in attempts.redriven:
+        return True  # the ledger has it: it was a dead letter, and was redriven
     died = attempts.last_ns[first.process] < second.at_ns
     held_ns = attempts.held_ns.get((first.process, first.place), first.at_ns)
     return died or "?" in results or second.at_ns - held_ns >= history.timeout_ns

@@ -7,8 +7,10 @@ The same seed gives the same schedule. The last line is one JSON object; exit 1 
 all      below 400 s: one phase of all that a single server can meet, with a node whose clock is
          wrong (ahead for odd seeds), and a shorter one that the seed chooses by its rest modulo 3:
          0 two operators, 1 Sentinel, 2 Redis Cluster. From 400 s on: a phase for each of these,
-         for skew both ways, for faults by hand, for pods that reuse names, and for poison alone
+         for skew both ways, for faults by hand, for redrives, for pods that reuse names, and for
+         poison alone
 upgrade  operators of the former version become this one, go back, and become it again; workers die
+redrive  dead letters are discarded, restored and redriven while workers, replicas and Redis die
 mixed    what ends and hinders workers, operators, Redis and the API server, with some poison
 poison   two poison entries among 4,000, for each of three kinds of worker; nothing else fails
 """

@@ -9,7 +9,7 @@ from contextlib import suppress
 from local_cluster.redis_servers import ClusterServers, CommandFailed, SentinelServers
 from tests.faults.aof import cut_tail, find_file
 from tests.faults.collecting import rows_of
-from tests.faults.history import SECOND_NS, Disturbance
+from tests.faults.history import SECOND_NS, Disturbance, Source
 from tests.faults.notes import PlainNote, RestartNote
 from tests.faults.world import World
 
@@ -75,7 +75,9 @@ def _note_failover(world: World, began_ns: int) -> int:
     total = 0
     for lane in world.lanes:
         certain = [
-            one for one in list(world.producers[lane.name].produced.values()) if one.entry_id
+            one
+            for one in list(world.producers[lane.name].produced.values())
+            if one.entry_id and one.source is Source.STREAM
         ]
         present = {entry_id for entry_id, _ in rows_of(server.xrange(lane.stream))}
         lost = frozenset(one.unique for one in certain if one.entry_id not in present)
