@@ -6,7 +6,9 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +17,8 @@ from local_cluster.nodes import Node, start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.naming import derive_keys
+from pelops.domain.redrive import PlanHeader, render_plan
 from tests.audit import AuditTrail, Request
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
@@ -38,6 +42,7 @@ from tests.control_plane.rights_cases import (
     retargeted,
     secret,
     stateful_set,
+    stream,
     targeting,
     wished,
 )
@@ -203,6 +208,8 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
     )
     await_object(resources, "cronjob", "nightly-audit")
     await_reason(resources, "Ready", "Scheduled")
+    resources.apply_raw(*a_planned_redrive("orders", namespace))
+    await_absence(resources, "streamredrive", "planned", WAIT_S)  # it ends at once, and is deleted
     plane.kubectl("delete", "hpa", "autoscaler", "-n", namespace)
     resources.apply("orders", owning(namespace, deletionPolicy="Delete", replicas=1))
     wait_until(
@@ -218,6 +225,35 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
     resources.await_events("orders", "Ready", "GroupRemoved")
     leaving.send_to_leader(signal.SIGTERM)
     wait_until(lambda: _members(plane) == 1, timeout_s=WAIT_S, what="one member is left")
+
+
+def a_planned_redrive(name: str, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A redrive by a plan that names no dead letter, and the plan."""
+    keys = derive_keys(stream(namespace), "workers")
+    header = PlanHeader(
+        stream=keys.stream,
+        group=keys.group,
+        dead_letter=keys.dead_letter,
+        at=datetime.now(UTC),
+        letters=0,
+    )
+    plan = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "plan"},
+        "data": {"plan.jsonl": "".join(render_plan(header, ()))},
+    }
+    redrive = {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamRedrive",
+        "metadata": {"name": "planned"},
+        "spec": {
+            "groupRef": {"name": name},
+            "selection": {"planRef": {"name": "plan"}},
+            "ttlSecondsAfterFinished": 0,
+        },
+    }
+    return plan, redrive
 
 
 def _recover_a_worker_that_crashed(group: Group) -> None:

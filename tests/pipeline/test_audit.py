@@ -227,7 +227,17 @@ def test_payloads_are_archived_only_when_asked_for_and_old_windows_go(audited: A
     audited.add(2, name=b"\xff\x00", empty="")
     audited.audit_one()
     columns = audited.session.read.parquet(audited.place().part("entries")).columns
-    assert columns == ["ms", "seq", "bytes", "root_ms", "root_seq", "retry_count", "hash", "as_of"]
+    assert columns == [
+        "ms",
+        "seq",
+        "bytes",
+        "root_ms",
+        "root_seq",
+        "retry_count",
+        "returned",
+        "hash",
+        "as_of",
+    ]
     audited.add(1, name=b"\xff\x00", empty="")
     audited.audit_one(payload=ArchivedPayload.FULL, retention=timedelta())
     (row,) = audited.session.read.parquet(audited.place(1).part("entries")).collect()

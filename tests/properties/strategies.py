@@ -156,7 +156,7 @@ def _errors() -> list[type[errors.PelopsError]]:
     found: list[type[errors.PelopsError]] = [errors.PelopsError]
     for kind in found:
         found += kind.__subclasses__()
-    return found
+    return [kind for kind in found if kind.__module__ == errors.__name__]
 
 
 @st.composite
@@ -165,6 +165,8 @@ def pelops_errors(draw: st.DrawFn) -> errors.PelopsError:
     kind, text = draw(st.sampled_from(_errors())), draw(TEXT | LONG)
     if kind is errors.WrongType:
         return errors.WrongType(text, key="k", found="list")
+    if kind is errors.AnotherRedriveRuns:
+        return errors.AnotherRedriveRuns(text, redrive="first/uid")
     return kind(text)
 
 
