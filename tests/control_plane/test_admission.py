@@ -211,7 +211,6 @@ def test_who_may_edit_may_see_redrives_and_only_an_admin_may_create_them(
     plane: ControlPlane, namespace: str
 ) -> None:
     (redrive,) = yaml.safe_load_all(REDRIVE.read_text())
-    del redrive["metadata"]["namespace"]
     editor = user_as(plane, namespace, "edit")
     assert "cannot create" in editor.create(redrive)
     assert user_as(plane, namespace, "admin").create(redrive) == ""

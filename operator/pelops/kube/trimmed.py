@@ -35,16 +35,21 @@ _STUB: Final = (
 # of our kinds. The schemas of our CRDs have these types; another version's need not.
 _TEXT: Final = str
 _OBJECTS: Final[Mapping[str, Any]] = {
-    "redis": {"secretRef": {}},
+    "redis": {
+        "url": _TEXT,
+        "secretRef": {},
+        "sentinel": {"masterName": _TEXT, "nodes": [_TEXT]},
+    },
     "retention": {},
     "scaling": {},
     "targetRef": {"apiVersion": _TEXT, "kind": _TEXT, "name": _TEXT},
     "template": {},
-    "recovery": {"locks": {}},
+    "recovery": {"locks": {}, "tuning": {}},
     "deadLetter": {},
     "stream": _TEXT,
     "group": _TEXT,
     "groups": [_TEXT],
+    "groupRef": {"name": _TEXT},
 }
 _REFUSED: Final = "pelops.dev/refused"
 
