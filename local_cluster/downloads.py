@@ -1,6 +1,6 @@
-"""Official binaries of the control plane: downloaded in parallel, checked against pinned SHA-256.
+"""Official binaries of the control plane and Helm: downloaded in parallel, with pinned SHA-256.
 
-`control_plane/checksums.txt` names every file by the host and path of its official address, so
+`checksums.txt` names every file by the host and path of its official address, so
 that the same name below a mirror's address is the mirror's copy.
 """
 
@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from local_cluster.errors import LocalClusterError
 from local_cluster.progress import Step, step
 
-CHECKSUMS = Path(__file__).with_name("control_plane") / "checksums.txt"
+CHECKSUMS = Path(__file__).with_name("checksums.txt")
 SITE = "PELOPS_DOWNLOAD_SITE"  # a mirror's address, or OFF
 OFF = "off"
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -66,33 +66,35 @@ PATIENCE = Patience()
 
 
 def list_official_files(
-    text: str, parts: Sequence[str], *, kubernetes: str, etcd: str, machine: str
+    text: str, versions: Mapping[str, str], *, machine: str
 ) -> list[OfficialFile]:
-    """The files of these versions for a machine as `platform.machine()` names it.
+    """The file of each program of `versions`, for a machine as `platform.machine()` names it.
 
-    Raises DownloadFailed when a part has no pinned checksum.
+    Raises DownloadFailed when a program has no pinned checksum.
     """
     architecture = ARCHITECTURES.get(machine, machine)
     pinned = {name: digest for digest, name in _LINE.findall(text)}
     files = []
-    for part in parts:
-        name = official_name(part, kubernetes=kubernetes, etcd=etcd, architecture=architecture)
+    for part, version in versions.items():
+        name = official_name(part, version, architecture)
         if name not in pinned:
             raise DownloadFailed(f"{CHECKSUMS.name} has no checksum of {name}")
         files.append(OfficialFile(part=part, name=name, sha256=pinned[name]))
     return files
 
 
-def official_name(part: str, *, kubernetes: str, etcd: str, architecture: str) -> str:
-    """Host and path of the official address of the file that holds a part."""
+def official_name(part: str, version: str, architecture: str) -> str:
+    """Host and path of the official address of the file that holds a program."""
     if part == "etcd":
-        archive = f"etcd-{etcd}-linux-{architecture}{ARCHIVE}"
-        return f"github.com/etcd-io/etcd/releases/download/{etcd}/{archive}"
-    return f"dl.k8s.io/release/{kubernetes}/bin/linux/{architecture}/{part}"
+        archive = f"etcd-{version}-linux-{architecture}{ARCHIVE}"
+        return f"github.com/etcd-io/etcd/releases/download/{version}/{archive}"
+    if part == "helm":
+        return f"get.helm.sh/helm-{version}-linux-{architecture}{ARCHIVE}"
+    return f"dl.k8s.io/release/{version}/bin/linux/{architecture}/{part}"
 
 
-def find_official_files(parts: Sequence[str], *, kubernetes: str, etcd: str) -> list[OfficialFile]:
-    """The files for this machine.
+def find_official_files(versions: Mapping[str, str]) -> list[OfficialFile]:
+    """The file of each program of `versions`, for this machine.
 
     Raises DownloadFailed when none may be downloaded or none fits, LocalClusterError when
     PELOPS_DOWNLOAD_SITE is invalid.
@@ -104,10 +106,7 @@ def find_official_files(parts: Sequence[str], *, kubernetes: str, etcd: str) -> 
         raise LocalClusterError(f"{SITE} must be an http:// or https:// address, or `{OFF}`")
     if not sys.platform.startswith("linux"):
         raise DownloadFailed(f"they run on Linux, and this is {platform.system()}")
-    machine = platform.machine().lower()
-    return list_official_files(
-        CHECKSUMS.read_text(), parts, kubernetes=kubernetes, etcd=etcd, machine=machine
-    )
+    return list_official_files(CHECKSUMS.read_text(), versions, machine=platform.machine().lower())
 
 
 def download(

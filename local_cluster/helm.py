@@ -1,4 +1,4 @@
-"""Helm, which the tests of the chart run: a program that you name, or a build of its Go module.
+"""Helm, which the tests of the chart run: a program that you name, a download, or a build.
 
 `python -m local_cluster.helm` prints its path; exit code 1 when there is none.
 """
@@ -9,9 +9,17 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from local_cluster.binaries import _await_build, _find_go, _go_version, cache_directory
+from local_cluster.binaries import (
+    OFFICIAL,
+    _await_build,
+    _find_go,
+    _go_version,
+    cache_directory,
+)
+from local_cluster.downloads import DownloadFailed, download, find_official_files
 from local_cluster.errors import LocalClusterError
 from local_cluster.processes import start_process
 from local_cluster.progress import report, step
@@ -23,35 +31,39 @@ SOURCE_FILES = ("go.mod", "go.sum", "main.go")
 PROGRAM = "PELOPS_HELM"  # names a program to use instead
 ATTEMPTS = 3  # modules are downloaded, and a download can fail
 FLAGS = ("-mod=readonly", "-trimpath", "-buildvcs=false")
-NO_HELM = f"""no Helm, and no Go toolchain to build it with. Do one of these:
+NO_HELM = f"""Helm cannot be downloaded ({{reason}}), and there is no Go toolchain to build it
+with. Do one of these:
+  - allow this machine to reach https://get.helm.sh, directly or by a proxy (HTTPS_PROXY), or name
+    a mirror in PELOPS_DOWNLOAD_SITE;
   - install Go (https://go.dev/doc/install) and run this again;
   - name a Helm program, version 4, in {PROGRAM}."""
 
 
 def find_helm() -> Path | None:
-    """The program that is named or built already; None without one."""
+    """The program that is named, downloaded, or built already; None without one."""
     named = os.environ.get(PROGRAM)
     if named:
         return Path(named)
-    return next(iter(sorted(_builds().glob(f"{_hash_source()}-*/helm"))), None)
+    official = _official_target() / "helm"
+    return official if official.exists() else next(_find_builds(), None)
 
 
 def provide_helm() -> Path:
-    """As `find_helm`, but built when there is none. Raises LocalClusterError."""
+    """As `find_helm`, but downloaded or else built when there is none.
+
+    Raises LocalClusterError when neither is possible.
+    """
     found = find_helm()
     if found is not None:
         return found
-    go = _find_go()
-    if go is None:
-        raise LocalClusterError(NO_HELM)
-    _builds().mkdir(parents=True, exist_ok=True)
-    with (_builds() / ".lock").open("w") as lock:
+    _programs().mkdir(parents=True, exist_ok=True)
+    with (_programs() / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return find_helm() or _build(go)
+        return find_helm() or _download_or_build()
 
 
 def helm_version() -> str:
-    """The version that is built, such as v4.2.4."""
+    """The version in go.mod, such as v4.2.4."""
     for line in (SOURCE / "go.mod").read_text().splitlines():
         words = line.removeprefix("require").split()
         if words and words[0].startswith("helm.sh/helm/") and "=>" not in words:
@@ -69,8 +81,28 @@ def main() -> int:
     return 0
 
 
-def _builds() -> Path:
+def _programs() -> Path:
     return cache_directory() / "helm"
+
+
+def _official_target() -> Path:
+    return _programs() / f"{OFFICIAL}{helm_version()}-{platform.machine()}"
+
+
+def _find_builds() -> Iterator[Path]:
+    return iter(sorted(_programs().glob(f"{_hash_source()}-*/helm")))
+
+
+def _download_or_build() -> Path:
+    try:
+        download(find_official_files({"helm": helm_version()}), _official_target())
+        return _official_target() / "helm"
+    except DownloadFailed as error:
+        go = _find_go()
+        if go is None:
+            raise LocalClusterError(NO_HELM.format(reason=error)) from error
+        report(f"the official Helm is not used: {error}. Building from source instead")
+        return _build(go)
 
 
 def _hash_source() -> str:
@@ -81,7 +113,7 @@ def _hash_source() -> str:
 
 
 def _build(go: str) -> Path:
-    target = _builds() / f"{_hash_source()}-{_go_version(go)}"
+    target = _programs() / f"{_hash_source()}-{_go_version(go)}"
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _build_once(go, target)

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from local_cluster.binaries import PARTS
+from local_cluster.helm import helm_version
 
 KUBERNETES, ETCD = "v1.36.3", "v3.6.8"
+VERSIONS = {part: ETCD if part == "etcd" else KUBERNETES for part in PARTS}
 _RANGE = re.compile(r"bytes=(\d+)-")
 
 
@@ -22,16 +24,16 @@ def official_name(part: str, architecture: str = "amd64") -> str:
     if part == "etcd":
         archive = f"etcd-{ETCD}-linux-{architecture}.tar.gz"
         return f"github.com/etcd-io/etcd/releases/download/{ETCD}/{archive}"
+    if part == "helm":
+        return f"get.helm.sh/helm-{helm_version()}-linux-{architecture}.tar.gz"
     return f"dl.k8s.io/release/{KUBERNETES}/bin/linux/{architecture}/{part}"
 
 
 def make_release() -> dict[str, bytes]:
     """A program for each part, by its official name, large enough to be sent in many pieces."""
     return {
-        official_name(part): _pack(part, make_program(part))
-        if part == "etcd"
-        else make_program(part)
-        for part in PARTS
+        name: _pack(part, make_program(part)) if name.endswith(".gz") else make_program(part)
+        for part, name in ((part, official_name(part)) for part in (*PARTS, "helm"))
     }
 
 

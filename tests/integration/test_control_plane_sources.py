@@ -1,5 +1,6 @@
 """Where the control plane comes from: the cache, a download, or a build; and what goes wrong."""
 
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -18,18 +19,20 @@ from local_cluster.downloads import (
     list_official_files,
 )
 from local_cluster.errors import LocalClusterError
+from local_cluster.helm import find_helm, helm_version, provide_helm
 from tests.integration.download_site import (
     ETCD,
-    KUBERNETES,
+    VERSIONS,
     Site,
     make_checksums,
     make_release,
     official_name,
     serve,
 )
-from tools.supply_chain.lock import read_control_plane_checksums
+from tools.supply_chain.lock import read_official_checksums
 
 RELEASE = make_release()
+CONTROL_PLANE = [official_name(part) for part in PARTS]
 KUBECTL = official_name("kubectl")
 # Stands for the compiler: the "program" that it makes says which part it was called as.
 GO = """#!/bin/sh
@@ -61,8 +64,7 @@ def site() -> Iterator[Site]:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, site: Site) -> Machine:
     checksums = tmp_path / "checksums.txt"
     checksums.write_text(make_checksums(RELEASE))
-    for module in (binaries, downloads):
-        monkeypatch.setattr(module, "CHECKSUMS", checksums)
+    monkeypatch.setattr(downloads, "CHECKSUMS", checksums)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     go = tmp_path / "go" / "bin" / "go"
     go.parent.mkdir(parents=True)
@@ -87,9 +89,7 @@ def list_left(directory: Path) -> list[str]:
 
 
 def files_of(release: dict[str, bytes]) -> list[OfficialFile]:
-    return list_official_files(
-        make_checksums(release), PARTS, kubernetes=KUBERNETES, etcd=ETCD, machine="x86_64"
-    )
+    return list_official_files(make_checksums(release), VERSIONS, machine="x86_64")
 
 
 def test_the_official_binaries_are_downloaded_once(
@@ -98,7 +98,9 @@ def test_the_official_binaries_are_downloaded_once(
     found = find_binaries()
     assert found.origin == "downloaded"
     assert {part: run(found.paths[part]) for part in PARTS} == {part: part for part in PARTS}
-    assert sorted(target for target, _ in machine.site.asked) == sorted(f"/{n}" for n in RELEASE)
+    assert sorted(target for target, _ in machine.site.asked) == sorted(
+        f"/{name}" for name in CONTROL_PLANE
+    )
     assert len(list_left(machine.cache)) == 1, "nothing unfinished is left"
     shown = capfd.readouterr().err
     assert "downloading 5 binaries from 127.0.0.1 took " in shown
@@ -173,7 +175,7 @@ def test_a_proxy_is_asked_where_a_variable_names_one(
     monkeypatch.setenv("HTTP_PROXY", machine.site.url)
     assert find_binaries().origin == "downloaded"
     targets = sorted(target for target, _ in machine.site.asked)
-    assert targets == sorted(f"http://mirror.invalid/{name}" for name in RELEASE)
+    assert targets == sorted(f"http://mirror.invalid/{name}" for name in CONTROL_PLANE)
 
 
 def test_a_host_of_no_proxy_is_asked_directly(
@@ -268,9 +270,37 @@ def test_parts_that_a_directory_lacks_are_downloaded(
     )
 
 
+def test_helm_is_downloaded_where_it_can_be_and_built_elsewhere(
+    machine: Machine, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PELOPS_HELM", raising=False)
+    assert find_helm() is None
+    downloaded = provide_helm()
+    assert run(downloaded) == "helm"
+    assert find_helm() == downloaded
+    shutil.rmtree(downloaded.parent)
+    machine.site.files.pop(official_name("helm"))
+    built = provide_helm()
+    assert run(built) == "built helm"
+    assert find_helm() == built
+    assert "the official Helm is not used: 127.0.0.1 answers 404" in capfd.readouterr().err
+
+
+def test_without_a_site_and_without_go_helm_is_refused_with_both_reasons(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PELOPS_HELM", raising=False)
+    monkeypatch.setenv("PELOPS_DOWNLOAD_SITE", "off")
+    machine.remove_go()
+    with pytest.raises(LocalClusterError) as refused:
+        provide_helm()
+    assert "PELOPS_DOWNLOAD_SITE is off" in str(refused.value)
+    assert "install Go" in str(refused.value)
+
+
 def test_of_what_is_pinned_the_machine_gets_its_own() -> None:
     text = make_checksums(RELEASE) + "0" * 64 + "  " + official_name("etcd", "arm64") + "\n"
-    files = list_official_files(text, ["etcd"], kubernetes="v1", etcd=ETCD, machine="aarch64")
+    files = list_official_files(text, {"etcd": ETCD}, machine="aarch64")
     assert files == [
         OfficialFile(part="etcd", name=official_name("etcd", "arm64"), sha256="0" * 64)
     ]
@@ -278,10 +308,9 @@ def test_of_what_is_pinned_the_machine_gets_its_own() -> None:
 
 @pytest.mark.parametrize("machine_name", ["x86_64", "aarch64"])
 def test_every_part_of_the_versions_in_use_is_pinned(machine_name: str) -> None:
-    files = list_official_files(
-        downloads.CHECKSUMS.read_text(), PARTS, machine=machine_name, **find_versions()
-    )
-    assert len({file.sha256 for file in files}) == len(PARTS)
+    versions = {**find_versions(), "helm": helm_version()}
+    files = list_official_files(downloads.CHECKSUMS.read_text(), versions, machine=machine_name)
+    assert len({file.sha256 for file in files}) == len(versions)
 
 
 def test_checksums_are_written_from_what_the_official_sites_publish() -> None:
@@ -294,13 +323,15 @@ def test_checksums_are_written_from_what_the_official_sites_publish() -> None:
     }
     lists: dict[str, str] = {}
     for name, digest in pinned.items():
-        if name.endswith(".tar.gz"):
+        if "helm" in name:
+            published[f"{name}.sha256sum"] = f"{digest}  {name.rsplit('/', 1)[1]}\n".encode()
+        elif name.endswith(".tar.gz"):
             place, file = name.rsplit("/", 1)
             other = f"{'0' * 64}  {file}.sig\n"
             text = lists.get(f"{place}/SHA256SUMS", other)
             lists[f"{place}/SHA256SUMS"] = f"{text}{digest}  {file}\n"
     with serve(published | {name: text.encode() for name, text in lists.items()}) as site:
-        assert read_control_plane_checksums(f"{site.url}/") == downloads.CHECKSUMS.read_text()
+        assert read_official_checksums(f"{site.url}/") == downloads.CHECKSUMS.read_text()
         site.files[next(iter(lists))] = b"no digest\n"
         with pytest.raises(ValueError, match="SHA256SUMS has no SHA-256 of etcd-v"):
-            read_control_plane_checksums(f"{site.url}/")
+            read_official_checksums(f"{site.url}/")

@@ -7,8 +7,8 @@ debian    requirements/debian-ARCHITECTURE.sha256: the JRE of the pipeline image
           depends on, from the signed index of the Debian release of the base image.
           `--sources FILE` names the sources to ask; the default is that of the base image, in which
           this is meant to be run.
-control-plane  local_cluster/control_plane/checksums.txt: the official binaries of the versions in
-          go.mod there, with the checksums that the official sites publish beside them.
+binaries  local_cluster/checksums.txt: the official binaries of the control plane and Helm, in the
+          versions of the go.mod files there, with the checksums that the official sites publish.
 
 No file that is written names the address of a registry or a mirror.
 """
@@ -28,8 +28,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from local_cluster.binaries import PARTS, find_versions
+from local_cluster.binaries import find_versions
 from local_cluster.downloads import CHECKSUMS, official_name
+from local_cluster.helm import helm_version
 
 ROOT: Final = Path(__file__).parents[2]
 REQUIREMENTS: Final = Path("requirements")
@@ -58,7 +59,7 @@ _PACKAGES: Final = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Write what the command line names; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.supply_chain.lock", description=__doc__)
-    parser.add_argument("what", choices=["packages", "jars", "debian", "control-plane"])
+    parser.add_argument("what", choices=["packages", "jars", "debian", "binaries"])
     parser.add_argument("--uv", default="uv", help="the program (default: on the PATH)")
     parser.add_argument("--upgrade", nargs="*", metavar="NAME", help="these; none named: all")
     parser.add_argument("--sources", type=Path, default=DEBIAN_SOURCES)
@@ -67,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         lock_packages(given.uv, given.upgrade)
     elif given.what == "jars":
         lock_jars()
-    elif given.what == "control-plane":
-        CHECKSUMS.write_text(read_control_plane_checksums())
+    elif given.what == "binaries":
+        CHECKSUMS.write_text(read_official_checksums())
     else:
         for architecture in ARCHITECTURES:
             lock_debian(architecture, given.sources)
@@ -108,17 +109,19 @@ def lock_jars() -> None:
         _write("jars", lines)
 
 
-def read_control_plane_checksums(site: str = "https://") -> str:
+def read_official_checksums(site: str = "https://") -> str:
     """The text of checksums.txt, from the official sites. Raises OSError or ValueError.
 
-    Kubernetes publishes a file with the digest beside each binary, etcd one list for a release.
+    Kubernetes and Helm publish a file with the digest beside each file, etcd one list for a
+    release.
     """
     lines = []
     for architecture in ARCHITECTURES:
-        for part in PARTS:
-            name = official_name(part, architecture=architecture, **find_versions())
+        for part, version in {**find_versions(), "helm": helm_version()}.items():
+            name = official_name(part, version, architecture)
             place, file = name.rsplit("/", 1)
-            published = f"{place}/SHA256SUMS" if part == "etcd" else f"{name}.sha256"
+            lists = {"etcd": f"{place}/SHA256SUMS", "helm": f"{name}.sha256sum"}
+            published = lists.get(part, f"{name}.sha256")
             with urllib.request.urlopen(site + published, timeout=30) as answer:
                 text = answer.read().decode()
             pattern = rf"^([0-9a-f]{{64}})(?:\s+\*?{re.escape(file)})?\s*$"
