@@ -19,5 +19,6 @@ pytest_plugins = [
     "tests.cluster_fixtures",
     "tests.java_fixtures",
     "tests.spark_fixtures",
+    "tests.rerun",
     "tests.scheduling",
 ]

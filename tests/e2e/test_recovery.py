@@ -41,7 +41,7 @@ def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
     note = group.await_event("Requeued")["note"]
     assert "3 entries" in note and gone.name in note
     group.await_reported(requeued=3, deadLettered=0)
-    assert group.measured(operator, "pelops_requeued_total", trigger="pod-death") == 3
+    assert group.measured(operator, "pelops_requeued_total") == 3
     assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Scanning"
 
 

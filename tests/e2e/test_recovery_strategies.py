@@ -96,7 +96,7 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
     assert group.recorded(LedgerKind.RELEASED) == lost
     group.await_reported(released=len(lost), requeued=0)
     released = ("pelops_released_total", "pelops_offered_total")
-    assert [group.measured(operator, one, trigger="pod-death") for one in released] == [3, 3]
+    assert [group.measured(operator, one) for one in released] == [3, 3]
     group.acknowledge([*lost, *kept])
     assert not group.pending()
 
@@ -131,7 +131,7 @@ def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worke
         lambda: not group.resources.condition(group.name, "OffersNotTaken"), "no OffersNotTaken"
     )
     group.resources.await_condition(group.name, "RecoveryHealthy", reason="Scanning")
-    assert group.measured(operator, "pelops_released_total", trigger="pod-death") == 5
+    assert group.measured(operator, "pelops_released_total") == 5
 
 
 def _claim_what_is_offered(group: Group, worker: Pod) -> list[str]:

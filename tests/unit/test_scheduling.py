@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests import scheduling
-from tests.operators import ROOT
-from tests.scheduling import SLOW_S, choose_file
+from tests.scheduling import Durations, choose_file
 
 SPARK = "tests/pipeline/test_audit.py"
 PLANE = "tests/e2e/test_scaling.py"
 OTHER = "tests/unit/test_pacing.py"
-
-
-@pytest.fixture(autouse=True)
-def costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "SLOW_S", {"tests/e2e/test_slow.py": 60.0})
 
 
 @pytest.mark.parametrize(("process", "file"), [(0, SPARK), (1, PLANE), (2, OTHER), (3, SPARK)])
@@ -23,15 +18,42 @@ def test_a_process_keeps_to_what_needs_the_same(process: int, file: str) -> None
     assert choose_file({SPARK: 5, PLANE: 5, OTHER: 5}, process) == file
 
 
-def test_the_slowest_file_comes_first_whatever_the_number_of_its_tests() -> None:
-    assert choose_file({PLANE: 20, "tests/e2e/test_slow.py": 1}, 1) == "tests/e2e/test_slow.py"
-    assert choose_file({OTHER: 5, "tests/unit/test_rates.py": 6}, 2) == "tests/unit/test_rates.py"
+def test_the_slowest_file_comes_first() -> None:
+    assert choose_file({PLANE: 40, "tests/e2e/test_slow.py": 60}, 1) == "tests/e2e/test_slow.py"
 
 
 def test_a_process_with_nothing_of_its_own_helps_where_there_is_most_to_do() -> None:
-    waiting = {OTHER: 100, PLANE: 20, "tests/e2e/test_slow.py": 1}
-    assert choose_file(waiting, 0) == "tests/e2e/test_slow.py"
+    costs = {OTHER: 10.0, PLANE: 40.0, "tests/e2e/test_slow.py": 60.0}
+    assert choose_file(costs, 0) == "tests/e2e/test_slow.py"
 
 
-def test_every_file_with_a_cost_exists() -> None:
-    assert [file for file in SLOW_S if not (ROOT / file).is_file()] == []
+def test_the_next_run_knows_how_long_each_test_took(tmp_path: Path) -> None:
+    kept = tmp_path / "durations.json"
+    first = Durations(kept)
+    assert first.cost(OTHER, ["a", "b"]) == pytest.approx(0.2)
+    for phase, seconds in (("setup", 1.0), ("call", 2.0), ("teardown", 0.5)):
+        first.pytest_runtest_logreport(_report("a", phase, seconds))
+    first.pytest_sessionfinish()
+    second = Durations(kept)
+    assert second.cost(OTHER, ["a", "b"]) == pytest.approx(3.6)
+    second.pytest_runtest_logreport(_report("b", "call", 7.0))
+    second.pytest_sessionfinish()
+    assert Durations(kept).cost(OTHER, ["a", "b"]) == pytest.approx(10.5)
+
+
+def test_unreadable_durations_are_as_none(tmp_path: Path) -> None:
+    kept = tmp_path / "durations.json"
+    kept.write_text("{")
+    assert Durations(kept).cost(PLANE, ["a"]) == 2.0
+
+
+def _report(test: str, phase: str, seconds: float) -> pytest.TestReport:
+    return pytest.TestReport(
+        nodeid=test,
+        location=(OTHER, 1, test),
+        keywords={},
+        outcome="passed",
+        longrepr=None,
+        when=phase,  # type: ignore[arg-type]
+        duration=seconds,
+    )
