@@ -96,7 +96,7 @@ async def _check(traffic: Traffic) -> None:
 
 async def test_a_failover_by_sentinels_in_mid_batch(empty_sentinel: SentinelServers) -> None:
     grant(empty_sentinel)
-    async with flowing(empty_sentinel) as traffic:
+    async with flowing(empty_sentinel):
         former = empty_sentinel.master_address()
         # A worker that has no command under way reconnects without a refusal. What it acknowledges
         # from now on shows that it found the new master: the former one refuses writes.
