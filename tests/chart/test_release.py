@@ -79,11 +79,13 @@ def resources(plane: ControlPlane) -> Resources:
     return Resources(plane, SHOP)
 
 
-def install(helm: Helm, directory: Path, values: Mapping[str, Any], *more: str) -> None:
+def install(
+    helm: Helm, directory: Path, values: Mapping[str, Any], *more: str, release: str = RELEASE
+) -> None:
     """Install or upgrade the release, and wait until its pods are ready."""
     file = write_values(directory, {**LOCAL, **values})
     helm.run(
-        *("upgrade", "--install", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(file)),
+        *("upgrade", "--install", release, str(CHART), "-n", NAMESPACE, "-f", str(file)),
         *("--wait", "--timeout", WAIT, *more),
     )
 
@@ -97,9 +99,9 @@ def declare_quickstart(resources: Resources, redis: StandaloneServers) -> None:
     resources.await_condition(NAME, reason="Ready")
 
 
-def deployment(plane: ControlPlane) -> Object:
+def deployment(plane: ControlPlane, name: str = RELEASE) -> Object:
     found: Object = json.loads(
-        plane.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}")
+        plane.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}")
     )
     return found
 
@@ -134,6 +136,33 @@ def test_a_group_is_ready_soon_after_the_install_and_outlives_the_uninstall(
     # The CRDs stay, and with them the resource and the workers that belong to it.
     assert resources.get("scg", NAME) is not None
     assert resources.get("deployment", f"{NAME}-workers") is not None
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("release", "values", "name"), test_values.RELEASES)
+def test_the_pods_of_a_release_are_ready_whatever_its_name(
+    cluster: Helm,
+    plane: ControlPlane,
+    release: str,
+    values: Mapping[str, Any],
+    name: str,
+    tmp_path: Path,
+) -> None:
+    install(cluster, tmp_path, {"replicaCount": 1, **values}, release=release)
+    try:
+        found = deployment(plane, name)
+        assert found["status"]["readyReplicas"] == 1
+        notes = cluster.run("get", "notes", release, "-n", NAMESPACE)
+        assert f"deployment/{name}" in notes
+    finally:
+        cluster.run("uninstall", release, "-n", NAMESPACE, "--wait", "--timeout", WAIT)
+
+
+@pytest.mark.full
+def test_a_release_without_replicas_says_so(cluster: Helm, tmp_path: Path) -> None:
+    install(cluster, tmp_path, {"replicaCount": 0})
+    notes = cluster.run("get", "notes", RELEASE, "-n", NAMESPACE)
+    assert "no operator runs" in notes
 
 
 @pytest.mark.full

@@ -133,6 +133,19 @@ NO_RIGHTS: Final[Mapping[str, Any]] = {
     "userRoles": {"create": False},
 }
 NAMED: Final[Mapping[str, Any]] = {"nameOverride": "streams"}
+# Releases and overrides, and the name that their objects have.
+RELEASES: Final[tuple[tuple[str, Mapping[str, Any], str], ...]] = (
+    ("queue", {}, "queue-pelops-operator"),
+    ("queue", NAMED, "queue-streams"),
+    ("pelops-operator-prod", {}, "pelops-operator-prod"),
+    ("queue", {"nameOverride": "pelops-operator-x"}, "queue-pelops-operator-x"),
+    ("queue", {"fullnameOverride": "pelops-operator-a"}, "pelops-operator-a"),
+    (
+        "prod",
+        {"serviceAccount": {"name": "pelops-operator"}},
+        "prod-pelops-operator",
+    ),
+)
 NOT_KEPT: Final[Mapping[str, Any]] = {"crds": {"keep": False}}
 MIRROR: Final[Mapping[str, Any]] = {
     "image": {"registry": "mirror.example"},
@@ -176,13 +189,7 @@ def test_names_labels_and_annotations_are_of_all_objects(pod: Rendered) -> None:
     assert "pelops-operator" not in {one["metadata"]["name"] for one in pod}
 
 
-@pytest.mark.parametrize(
-    ("release", "values", "name"),
-    [
-        ("queue", {}, "queue-pelops-operator"),
-        ("queue", NAMED, "queue-streams"),
-    ],
-)
+@pytest.mark.parametrize(("release", "values", "name"), RELEASES)
 def test_a_release_has_its_name_in_that_of_its_objects(
     render: Renderer, release: str, values: Mapping[str, Any], name: str
 ) -> None:
@@ -191,7 +198,12 @@ def test_a_release_has_its_name_in_that_of_its_objects(
     binding = rendered.one("ClusterRoleBinding")
     assert binding["roleRef"]["name"] == name
     assert name in rendered.names("ClusterRole")
-    assert binding["subjects"][0]["name"] == name
+    account = values.get("serviceAccount", {}).get("name", name)
+    assert rendered.names("ServiceAccount") == {account}
+    assert rendered.pod["serviceAccountName"] == account
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for one in rendered.of(kind):
+            assert [subject["name"] for subject in one["subjects"]] == [account], one
     selector = rendered.one("Deployment")["spec"]["selector"]["matchLabels"]
     assert selector["app.kubernetes.io/instance"] == release
 
@@ -437,6 +449,9 @@ WRONG: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"admission": {"validationActions": []}}, "/admission/validationActions"),
     ({"metrics": {"serviceMonitor": {"interval": "30"}}}, "/metrics/serviceMonitor/interval"),
     ({"rbac": {"extraRules": [{"resources": ["x"]}]}}, "apiGroups"),
+    ({"config": {"allowedNetworks": ["redis.example"]}}, "/config/allowedNetworks/0"),
+    ({"config": {"allowedNetworks": ["10.0.0.0/8,172.16.0.0/12"]}}, "/config/allowedNetworks/0"),
+    ({"config": {"allowedHosts": ["https://redis.example"]}}, "/config/allowedHosts/0"),
 )
 CONTRADICTIONS: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"clusterResources": False}, "needs watchNamespaces"),
@@ -458,6 +473,10 @@ CONTRADICTIONS: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
         "needs metrics.service.enabled",
     ),
     ({"networkPolicy": {"auditJobs": True}}, "needs watchNamespaces"),
+    (
+        {"config": {"logLevel": "DEBUG"}, "extraEnv": [{"name": "PELOPS_LOG_LEVEL", "value": "x"}]},
+        "extraEnv: the chart sets PELOPS_LOG_LEVEL already",
+    ),
 )
 
 

@@ -60,12 +60,12 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* An object of the manifests with the names, the namespace and the labels of this release.
-Takes root and object, and namespace where the object does not belong to that of the release. */}}
+Takes root and object; a name of its own, and a namespace where it is not that of the release. */}}
 {{- define "pelops.print" -}}
 {{- $root := .root -}}
 {{- $object := .object -}}
 {{- $meta := $object.metadata -}}
-{{- $_ := set $meta "name" (include "pelops.name" (dict "root" $root "name" $meta.name)) -}}
+{{- $_ := set $meta "name" (.name | default (include "pelops.name" (dict "root" $root "name" $meta.name))) -}}
 {{- if .namespace -}}
 {{- $_ := set $meta "namespace" .namespace -}}
 {{- else if eq (default "" $meta.namespace) "pelops-system" -}}
