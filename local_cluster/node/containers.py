@@ -57,6 +57,12 @@ class Container:
         self._target: ProbeTarget | None = None
         self._quick_ends = 0
 
+    @property
+    def launch(self) -> Launch | None:
+        """How its process was started; None while it does not run."""
+        running = self._process is not None and self._target is not None
+        return self._target.launch if running and self._target else None
+
     def resume(self, report: ContainerReport) -> None:
         """Go on from what an earlier run of this node reported."""
         self.report = resume_report(report)

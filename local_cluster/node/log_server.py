@@ -1,4 +1,4 @@
-"""The one part of a kubelet's HTTPS interface that is here: container logs, for `kubectl logs`.
+"""The parts of a kubelet's HTTPS interface that are here: `kubectl logs` and `kubectl exec`.
 
 It listens on the loopback only, with a certificate of its own making, and asks nobody who they are.
 """
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from local_cluster.node.containers import Container
+from local_cluster.node.exec_server import answer_exec
 from local_cluster.node.output import Section
 from local_cluster.node.settings import HOST_IP
 
@@ -51,6 +52,7 @@ async def start_log_server(state: Path, find: FindContainer) -> tuple[web.AppRun
     application = web.Application()
     application["find"] = find
     application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", _answer)
+    application.router.add_route("*", "/exec/{namespace}/{pod}/{container}", _answer_exec)
     application.router.add_get("/healthz", _answer_health)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
@@ -64,12 +66,21 @@ async def _answer_health(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-async def _answer(request: web.Request) -> web.StreamResponse:
+def _find(request: web.Request) -> Container:
     where = request.match_info
     find: FindContainer = request.app["find"]
     container = find(where["namespace"], where["pod"], where["container"])
     if container is None:
-        return web.Response(status=404, text="this node has no such container\n")
+        raise web.HTTPNotFound(text="this node has no such container\n")
+    return container
+
+
+async def _answer_exec(request: web.Request) -> web.StreamResponse:
+    return await answer_exec(request, _find(request))
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    container = _find(request)
     try:
         wish = parse_wish(dict(request.query))
     except ValueError as error:

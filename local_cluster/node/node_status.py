@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from local_cluster.node.api import MERGE, Api, ApiError, ApiUnavailable, Listed
 from local_cluster.node.container_state import render_time
+from local_cluster.node.exec_server import FEATURE
 from local_cluster.node.fields import KubeObject
 from local_cluster.node.settings import HOST_IP, NodeSettings
 
@@ -56,6 +57,7 @@ def build_node_status(settings: NodeSettings, *, log_port: int, now: datetime) -
         # No Hostname: the API server would try to resolve it before the address.
         "addresses": [{"type": "InternalIP", "address": HOST_IP}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": log_port}},
+        "declaredFeatures": [FEATURE],
         "nodeInfo": _node_info(settings),
     }
 

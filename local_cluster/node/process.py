@@ -39,7 +39,13 @@ class ContainerProcess:
     """
 
     def __init__(
-        self, launch: Launch, output: BinaryIO | int, *, owns_leftovers: bool = True
+        self,
+        launch: Launch,
+        output: BinaryIO | int,
+        *,
+        owns_leftovers: bool = True,
+        stdin: int = subprocess.DEVNULL,
+        errors: int = subprocess.STDOUT,
     ) -> None:
         # A probe shares its TMPDIR with its container, which must survive the probe.
         self._temporary = launch.temporary if owns_leftovers else None
@@ -49,9 +55,9 @@ class ContainerProcess:
             list(launch.command),
             env=dict(launch.environment),
             cwd=launch.directory,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             start_new_session=True,
             preexec_fn=_die_with_parent,  # noqa: PLW1509
         )
