@@ -9,7 +9,7 @@ from demo.checks import Check
 from pelops.domain.audit import AuditSummary, EntryStatus
 
 ACKNOWLEDGED = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
-MOVED = (EntryStatus.REQUEUED, EntryStatus.DEAD_LETTERED)
+MOVED = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class AuditOutcome:
     summary: AuditSummary  # that the Job recorded
     entries: int  # in the stream, copies included
     copies: int  # that the operator made, by its ledger
-    letters: int  # in the dead-letter stream
+    redriven: int  # dead letters that were moved back
     reported: Mapping[str, Any]  # of the group, by the StreamAudit's status
     page: str  # the report
 
@@ -52,12 +52,12 @@ def check_balance(outcome: AuditOutcome) -> Check:
 
 def check_moves(outcome: AuditOutcome) -> Check:
     """What was moved is known as such."""
-    requeued, dead = (outcome.count(status) for status in MOVED)
+    requeued, redriven = (outcome.count(status) for status in MOVED)
     return Check(
-        claim="every copy and every dead letter has its status",
-        holds=(requeued, dead) == (outcome.copies, outcome.letters),
+        claim="every entry that was copied or redriven has its status",
+        holds=(requeued, redriven) == (outcome.copies, outcome.redriven),
         found=f"{requeued:,} requeued for {outcome.copies:,} copies,"
-        f" {dead:,} dead-lettered for {outcome.letters:,} letters",
+        f" {redriven:,} redriven for {outcome.redriven:,} dead letters",
     )
 
 

@@ -157,7 +157,7 @@ def _compare(audit: Audit, found: Findings, summaries: Mapping[str, AuditSummary
         summary=summary,
         entries=found.outcome.entries,
         copies=found.outcome.copies,
-        letters=len(found.recovery.traces.letters),
+        redriven=len(found.recovery.redriven),
         reported=reported[0] if reported else {},
         page=audit.page.read_text(),
     )

@@ -23,22 +23,13 @@ class Outcome:
     """What was found when the work was done."""
 
     expected: Counts  # computed directly
-    keeps_errors: bool = False  # a file that does not parse has a result as well
     results: Counts  # stored by the workers
     entries: int  # in the stream
     copies: int  # that the operator made, by its ledger
+    redriven: int = 0  # entries that were dead letters and were moved back
     pending: int  # of the group, by Redis
     lag: int | None  # of the group, by Redis; None: unknown
     status: Mapping[str, Any]  # of the resource
-
-    @property
-    def wanted(self) -> Counts:
-        """What the workers can and must count."""
-        return {
-            path: one
-            for path, one in self.expected.items()
-            if one.error is None or self.keeps_errors
-        }
 
 
 def check_all(outcome: Outcome) -> list[Check]:
@@ -56,21 +47,21 @@ def check_all(outcome: Outcome) -> list[Check]:
 
 def check_entries(outcome: Outcome) -> Check:
     """One entry per file, and one for each time that it was tried again."""
-    files = len(outcome.expected)
+    files, copies, redriven = len(outcome.expected), outcome.copies, outcome.redriven
     return Check(
-        claim="the stream holds one entry per file, and the operator's copies",
-        holds=outcome.entries == files + outcome.copies,
-        found=f"{outcome.entries:,} entries, {files:,} files, {outcome.copies:,} copies",
+        claim="the stream holds one entry per file, the operator's copies, and redriven ones",
+        holds=outcome.entries == files + copies + redriven,
+        found=f"{outcome.entries:,} entries, {files:,} files, {copies:,} copies,"
+        f" {redriven:,} redriven",
     )
 
 
 def check_completeness(outcome: Outcome) -> Check:
-    """The files with a result are those that should have one."""
-    missing = outcome.wanted.keys() - outcome.results.keys()
-    surplus = outcome.results.keys() - outcome.wanted.keys()
-    which = "every file" if outcome.keeps_errors else "every file that parses"
+    """The files with a result are those that were added."""
+    missing = outcome.expected.keys() - outcome.results.keys()
+    surplus = outcome.results.keys() - outcome.expected.keys()
     return Check(
-        claim=f"{which} has a result, and no other file has",
+        claim="every file has a result, and no other file has",
         holds=not missing and not surplus,
         found=f"{len(outcome.results):,} results, {len(missing)} missing, {len(surplus)} surplus"
         + show_example(missing | surplus),
@@ -81,7 +72,7 @@ def check_digests(outcome: Outcome) -> Check:
     """The workers read the bytes that are on the disk."""
     wrong = {
         path
-        for path, counts in outcome.wanted.items()
+        for path, counts in outcome.expected.items()
         if path in outcome.results and outcome.results[path].digest != counts.digest
     }
     return Check(
@@ -95,7 +86,7 @@ def check_totals(outcome: Outcome) -> Check:
     """The sums are those of a direct computation."""
     ours, direct = (
         asdict(add_up(outcome.results.values())),
-        asdict(add_up(outcome.wanted.values())),
+        asdict(add_up(outcome.expected.values())),
     )
     wrong = [
         f"{key} {ours[key]:,} instead of {direct[key]:,}"

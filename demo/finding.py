@@ -56,8 +56,9 @@ def find_outcome(stage: Stage, team: Team, deeds: Deeds, expected: Counts) -> Fi
     bad = {path: counts for path, counts in own.items() if counts.error is not None}
     return Findings(
         team=team,
-        outcome=_find_work(team, own, status, traces),
+        outcome=_find_work(team, own, status, traces, len(deeds.redriven.letters)),
         recovery=RecoveryOutcome(
+            redriven=deeds.redriven.letters,
             poison={} if team.keeps_errors else bad,
             ids=deeds.ids,
             rescues=[_find_rescue(victim, traces, history) for victim in deeds.victims],
@@ -98,14 +99,16 @@ def find_crashes(history: History, victims: Sequence[Victim]) -> list[End]:
     return [end for end in history.ends.values() if end.exit_code and end.process not in killed]
 
 
-def _find_work(team: Team, own: Counts, status: Mapping[str, Any], traces: Traces) -> Outcome:
+def _find_work(
+    team: Team, own: Counts, status: Mapping[str, Any], traces: Traces, redriven: int
+) -> Outcome:
     group = team.store.observe_group()
     return Outcome(
         expected=own,
-        keeps_errors=team.keeps_errors,
         results=results_of(traces.effects),
         entries=team.store.count_entries(),
         copies=count_moves(traces.moves, LedgerKind.REQUEUED),
+        redriven=redriven,
         pending=group.pending,
         lag=group.lag,
         status=status,

@@ -22,9 +22,11 @@ NEXT = "\n".join(
 NEXT_ON_CLUSTER = "\n".join(
     [
         "In the cluster:",
-        "  kubectl get scg -A -w                    both groups, as they change",
+        "  .venv/bin/pelops status -n demo          both groups; with a name, one in detail",
+        "  .venv/bin/pelops top -n demo             backlog, workers, and rates, as they change",
+        "  .venv/bin/pelops why indexers ID -n demo what became of an entry",
         "  kubectl describe scg indexers -n demo    conditions and Events of one group",
-        "  kubectl get pods -n demo -w              the workers of both groups",
+        "  kubectl get srd,saudit -n demo           the redrive and the audit",
     ]
 )
 

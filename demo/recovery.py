@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from demo.effects import Effect
 from demo.workers import SECOND_MS, End, History
@@ -56,6 +57,15 @@ class Letter:
             error=texts.get("_error", ""),
             retry_count=int(retries) if retries.isdecimal() else -1,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriven:
+    """The dead letters of a team, and what became of them."""
+
+    letters: Sequence[Letter] = ()  # before the redrive
+    left: Sequence[Letter] = ()  # after it
+    status: Mapping[str, Any] = field(default_factory=dict)  # of the StreamRedrive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,12 @@ from pelops.policy.status.reasons import Reason
 
 API_GROUPS = {
     "pods": "/api/v1",
+    "deployments": "/apis/apps/v1",
     "jobs": "/apis/batch/v1",
     "cronjobs": "/apis/batch/v1",
     "streamconsumergroups": "/apis/pelops.dev/v1alpha1",
     "streamaudits": "/apis/pelops.dev/v1alpha1",
+    "streamredrives": "/apis/pelops.dev/v1alpha1",
 }
 
 

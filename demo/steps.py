@@ -25,10 +25,11 @@ OPERATOR = StepText("operator", "Install the operator: kubectl apply -k")
 GROUPS = StepText("groups", "Declare two consumer groups")
 KILL = StepText("kill", "Add the entries, kill two workers of each group, recover what they held")
 WORK = StepText("work", "Process all entries")
-AUDIT = StepText("audit", "Scale to zero and audit every entry")
+REDRIVE = StepText("redrive", "Scale to zero, repair the handler, and redrive the dead letters")
+AUDIT = StepText("audit", "Audit every entry")
 CHECK = StepText("check", "Check every claim against a direct computation")
 STOP = StepText("stop", "Stop the cluster")
-STEPS = (INSTALL, CLUSTER, OPERATOR, GROUPS, KILL, WORK, AUDIT, CHECK, STOP)
+STEPS = (INSTALL, CLUSTER, OPERATOR, GROUPS, KILL, WORK, REDRIVE, AUDIT, CHECK, STOP)
 
 
 @dataclass(kw_only=True)

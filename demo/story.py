@@ -1,5 +1,6 @@
 """What happens in the demo, act by act."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from demo.finding import Findings, check_found, find_outcome, find_scaling
 from demo.killing import Catcher, Caught, delete_pods, kill_processes
 from demo.picture import draw_course
 from demo.playground import Playground
-from demo.recovery import Victim, are_rescued
+from demo.recovery import Redriven, Victim, are_rescued
+from demo.redriving import check_redrive, redrive_dead_letters, run_pelops
 from demo.stage import Stage, is_all_told, is_asleep, is_complete
-from demo.steps import AUDIT, CHECK, GROUPS, KILL, OPERATOR, WORK, Steps
+from demo.steps import AUDIT, CHECK, GROUPS, KILL, OPERATOR, REDRIVE, WORK, Steps
 from demo.summary import (
     render_audits,
     render_dead_letters,
@@ -30,6 +32,7 @@ OVERLAY = ROOT / "manifests" / "overlays" / "local"
 OPERATOR_NAMESPACE = "pelops-system"
 OPERATOR_PODS = "app.kubernetes.io/component=operator"
 ROLLOUT_TIMEOUT_S = 180
+LOUD = re.compile(r"^\S+ (WARNING|ERROR|CRITICAL) ")
 
 
 class ChecksFailed(Exception):
@@ -59,14 +62,19 @@ def run_demo(
                 victims = kill_workers(stage)
             with steps.run(WORK):
                 await_work(stage, began, sum(map(len, ids)))
-            with steps.run(AUDIT):
-                # Every entry has come to its end: the audit runs while the workers go.
-                audit = start_audit(stage)
+            with steps.run(REDRIVE):
                 await_sleep(stage)
+                redriven = redrive_dead_letters(stage)
+            with steps.run(AUDIT):
+                audit = start_audit(stage)
                 await_audit(audit)
             deeds = [
-                Deeds(ids=some, victims=[one for one in victims if team.declaration.owns(one.pod)])
-                for team, some in zip(stage.teams, ids, strict=True)
+                Deeds(
+                    ids=some,
+                    victims=[one for one in victims if team.declaration.owns(one.pod)],
+                    redriven=moved,
+                )
+                for team, some, moved in zip(stage.teams, ids, (redriven, Redriven()), strict=True)
             ]
             with steps.run(CHECK):
                 check_claims(stage, sources, direct, deeds, audit)
@@ -174,13 +182,21 @@ def check_claims(
     ]
     scaling = find_scaling(stage, stage.sdk, deeds[0], found[0])
     audited = read_audit(audit, found)
-    claims = {**check_found(found, scaling), **check_audits(audited)}
+    claims = {
+        **check_found(found, scaling),
+        "Checks of the redrive:": check_redrive(
+            deeds[0].redriven, found[0].recovery.traces.effects
+        ),
+        **check_audits(audited),
+        "Checks of the operator:": [check_log(stage.cluster)],
+    }
     print_claims(claims)
     print_results(sources, found, expected)
     course = scaling.course
     title = f"{len(deeds[0].ids):,} entries, workers from 0 to {course.most_ready} and back"
     print(f"Backlog and workers over time: {draw_course(course, title=title)}\n")
     print_audit(audited)
+    print(run_pelops(stage, "status"), "", sep="\n", flush=True)
     checks = [check for some in claims.values() for check in some]
     failed = [check for check in checks if not check.holds]
     if failed:
@@ -193,6 +209,19 @@ def check_audits(audited: Audited) -> Mapping[str, Sequence[Check]]:
         f"Checks of the audit of {label}:": check_audit(outcome)
         for label, outcome in audited.outcomes.items()
     }
+
+
+def check_log(cluster: Playground) -> Check:
+    """The operator has nothing to complain of."""
+    asked = ("logs", "-l", OPERATOR_PODS, "-n", OPERATOR_NAMESPACE, "--tail=-1")
+    lines = cluster.kubectl(*asked).splitlines()
+    complaints = [line for line in lines if LOUD.search(line)]
+    return Check(
+        claim="the log of the operator has no line of WARNING or above",
+        holds=bool(lines) and not complaints,
+        found=f"{len(complaints)} of {len(lines)} lines"
+        + "".join(f"\n{' ' * 10}{line}" for line in complaints[:3]),
+    )
 
 
 def print_claims(claims: Mapping[str, Sequence[Check]]) -> None:
@@ -209,8 +238,8 @@ def print_results(sources: Sequence[Source], found: Sequence[Findings], expected
     print("Indexed:", render_summary(sources, results), "", sep="\n")
     for each in found:
         print_deaths(each)
-    letters = [letter for each in found for letter in each.recovery.traces.letters]
-    print("Dead-lettered:", render_dead_letters(letters, expected), "", sep="\n")
+    letters = [letter for each in found for letter in each.recovery.redriven]
+    print("Dead-lettered, then redriven:", render_dead_letters(letters, expected), "", sep="\n")
 
 
 def print_audit(audited: Audited) -> None:

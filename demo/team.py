@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from demo.declaration import Declaration
-from demo.recovery import Victim
+from demo.recovery import Redriven, Victim
 from demo.store import Store
 from demo.workers import History
 
@@ -29,3 +29,4 @@ class Deeds:
 
     ids: Mapping[str, str]  # of the entries that it added, by path
     victims: Sequence[Victim]
+    redriven: Redriven

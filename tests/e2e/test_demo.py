@@ -48,18 +48,20 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     began = time.time()
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert said.count("  ok      ") == 48, said
+    assert said.count("  ok      ") == 52, said
     assert "FAILED" not in said
     assert said.count("REPLICAS") == 1, "the header comes once"
     assert "to keep this short" in said, "what is left out is said"
-    steps = re.findall(r"^\[(\d)/8\] ", said, re.MULTILINE)
-    assert steps == list("12345678"), "each step is announced"
+    steps = re.findall(r"^\[(\d)/9\] ", said, re.MULTILINE)
+    assert steps == list("123456789"), "each step is announced"
     assert said.count("  make demo KEEP=1") == 1, "what to do next is said"
     for workers in ("indexers-workers-", "plain-workers-"):
         assert said.count(f"\nkilled {workers}") == 2, "both kinds are killed alike"
     assert said.count(" pending entries: kubectl delete pod --now\n") == 2
     assert said.count(" pending entries: SIGKILL of process ") == 2
-    assert " HandlerFailed " in said, "dead letters are reported"
+    assert "\nHandlerFailed " in said, "dead letters are listed by cause"
+    assert "\n$ pelops dlq redrive indexers --cluster=" in said
+    assert "\n$ pelops status -n demo\n" in said
     assert " Requeued " in said, "the Events are shown as they come"
     assert " ScaledUp " in said
     assert " ScaledDown " in said
@@ -68,7 +70,7 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     assert fromstring(PICTURE.read_text()).tag.endswith("svg")
     assert "Report of the audit: build/audit.html\n" in said
     assert PAGE.stat().st_mtime >= began, "the report is of this run"
-    assert "  acknowledged_inferred " in said and "  dead_lettered " in said
+    assert "  acknowledged_inferred " in said and "  redriven " in said
     await_nothing_left(demo)
     assert not state_of(demo).exists()
 

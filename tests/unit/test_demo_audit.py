@@ -22,10 +22,10 @@ from demo.summary import render_audits
 from pelops.api.audit.stream_audit import StreamAudit
 from tests.audits import a_summary
 
-SUMMARY = a_summary(requeued=3, dead_lettered=2)
+SUMMARY = a_summary(requeued=3, redriven=2)
 REPORTED: dict[str, Any] = {
     "produced": SUMMARY.produced,
-    "deadLettered": 2,
+    "deadLettered": 0,
     "stuck": 0,
     "lost": 0,
     "verdict": SUMMARY.verdict.value.capitalize(),
@@ -35,7 +35,7 @@ GOOD = AuditOutcome(
     summary=SUMMARY,
     entries=SUMMARY.produced,
     copies=3,
-    letters=2,
+    redriven=2,
     reported=REPORTED,
     page=f"<!doctype html><p>{escape(SUMMARY.sentence)}</p>",
 )
@@ -56,10 +56,10 @@ def test_all_holds_when_all_is_well() -> None:
         ({"entries": SUMMARY.produced + 1}, {BALANCE}),
         ({"summary": replace(SUMMARY, archived=SUMMARY.produced - 1)}, {BALANCE}),
         ({"copies": 2}, {MOVES}),
-        ({"letters": 3}, {MOVES}),
-        ({"summary": a_summary(requeued=3, dead_lettered=2, lost=1)}, {LOSSES, STATUS, PAGE}),
-        ({"summary": a_summary(requeued=3, dead_lettered=2, stuck=1)}, {LOSSES, STATUS, PAGE}),
-        ({"summary": a_summary(requeued=2, dead_lettered=2, undelivered=1)}, {MOVES, LOSSES}),
+        ({"redriven": 3}, {MOVES}),
+        ({"summary": a_summary(requeued=3, redriven=2, lost=1)}, {LOSSES, STATUS, PAGE}),
+        ({"summary": a_summary(requeued=3, redriven=2, stuck=1)}, {LOSSES, STATUS, PAGE}),
+        ({"summary": a_summary(requeued=2, redriven=2, undelivered=1)}, {MOVES, LOSSES}),
         ({"reported": {}}, {STATUS}),
         ({"reported": REPORTED | {"verdict": "balanced!"}}, {STATUS}),
         ({"reported": REPORTED | {"deadLettered": 1}}, {STATUS}),

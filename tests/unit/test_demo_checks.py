@@ -16,9 +16,10 @@ STATUS: dict[str, Any] = {
 }
 GOOD = Outcome(
     expected={"/a.py": A, "/b.py": B, "/broken.py": BROKEN},
-    results={"/b.py": B, "/a.py": A},
-    entries=8,
+    results={"/b.py": B, "/a.py": A, "/broken.py": BROKEN},
+    entries=9,
     copies=5,
+    redriven=1,
     pending=0,
     lag=0,
     status=STATUS,
@@ -33,15 +34,16 @@ def test_all_holds_when_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("damage", "found_by"),
     [
-        ({"entries": 9}, {ENTRIES}),
+        ({"entries": 10}, {ENTRIES}),
         ({"entries": 0}, {ENTRIES}),
         ({"copies": 4}, {ENTRIES}),
-        ({"results": {"/a.py": A}}, {COMPLETE, TOTALS}),
-        ({"results": {"/a.py": A, "/b.py": B, "/c.py": FileCounts()}}, {COMPLETE, TOTALS}),
-        ({"results": {"/a.py": A, "/b.py": B, "/broken.py": BROKEN}}, {COMPLETE, TOTALS}),
+        ({"redriven": 2}, {ENTRIES}),
+        ({"results": {"/a.py": A, "/broken.py": BROKEN}}, {COMPLETE, TOTALS}),
+        ({"results": {"/a.py": A, "/b.py": B}}, {COMPLETE, TOTALS}),
+        ({"results": {**GOOD.results, "/c.py": FileCounts()}}, {COMPLETE, TOTALS}),
         ({"results": {}}, {COMPLETE, DIGESTS, TOTALS}),
-        ({"results": {"/a.py": A, "/b.py": replace(B, digest="0")}}, {DIGESTS}),
-        ({"results": {"/a.py": A, "/b.py": replace(B, classes=2)}}, {TOTALS}),
+        ({"results": {**GOOD.results, "/b.py": replace(B, digest="0")}}, {DIGESTS}),
+        ({"results": {**GOOD.results, "/b.py": replace(B, classes=2)}}, {TOTALS}),
         ({"pending": 1}, {REDIS}),
         ({"lag": 1}, {REDIS}),
         ({"lag": None}, {REDIS}),
@@ -56,15 +58,8 @@ def test_each_damage_is_found(damage: dict[str, Any], found_by: set[int]) -> Non
     assert {number for number, check in enumerate(checks) if not check.holds} == found_by
 
 
-def test_workers_that_keep_errors_owe_a_result_for_a_file_that_does_not_parse() -> None:
-    keeping = replace(GOOD, keeps_errors=True)
-    assert not check_all(keeping)[COMPLETE].holds
-    reported = replace(keeping, results=keeping.expected)
-    assert all(check.holds for check in check_all(reported))
-
-
 def test_two_errors_that_cancel_out_in_the_sums_are_found_by_file() -> None:
-    swapped = {"/a.py": B, "/b.py": A}
+    swapped = {**GOOD.results, "/a.py": B, "/b.py": A}
     failed = [check.claim for check in check_all(replace(GOOD, results=swapped)) if not check.holds]
     assert failed == [check_all(GOOD)[DIGESTS].claim]
 
@@ -77,10 +72,10 @@ def test_an_empty_status_is_neither_ready_nor_settled() -> None:
 def test_a_failed_check_stands_out_and_names_its_numbers() -> None:
     lines = render_checks(check_all(replace(GOOD, entries=7))).splitlines()
     assert lines[0].startswith("  FAILED  ")
-    assert lines[0].endswith("7 entries, 3 files, 5 copies")
+    assert lines[0].endswith("7 entries, 3 files, 5 copies, 1 redriven")
     assert all(line.startswith("  ok ") for line in lines[1:])
 
 
 def test_a_missing_file_is_named() -> None:
-    checks = check_all(replace(GOOD, results={"/b.py": B}))
-    assert checks[COMPLETE].found == "1 results, 1 missing, 0 surplus, such as /a.py"
+    checks = check_all(replace(GOOD, results={"/b.py": B, "/broken.py": BROKEN}))
+    assert checks[COMPLETE].found == "2 results, 1 missing, 0 surplus, such as /a.py"

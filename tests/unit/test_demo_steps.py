@@ -27,7 +27,7 @@ def test_a_step_says_how_long_it_took_the_last_time(
         steps = Steps.open(file, without=[INSTALL])
         with steps.run(CLUSTER):
             pass
-        assert capsys.readouterr().err == f"\n[1/8] {CLUSTER.title}{shown}\n"
+        assert capsys.readouterr().err == f"\n[1/9] {CLUSTER.title}{shown}\n"
         assert read_durations(file).keys() == {CLUSTER.name}
 
 
@@ -41,9 +41,9 @@ def test_a_step_that_fails_leaves_what_earlier_runs_took(file: Path) -> None:
 
 def test_the_total_is_of_the_steps_of_this_run(file: Path) -> None:
     steps = known(file)
-    assert steps.describe_last_total() == " (last time: 16 s)"
+    assert steps.describe_last_total() == " (last time: 18 s)"
     kept = Steps.open(file, without=[INSTALL, STOP])
-    assert kept.describe_last_total() == " (last time: 14 s)"
+    assert kept.describe_last_total() == " (last time: 16 s)"
 
 
 def test_without_a_complete_run_there_is_no_total(file: Path) -> None:
@@ -74,7 +74,7 @@ def test_durations_are_kept_as_seconds_by_step(file: Path) -> None:
 def test_the_introduction_lists_the_steps_with_their_times(file: Path) -> None:
     text = render_introduction(known(file), [])
     assert "Everything that it needs is in " in text
-    assert "Steps (last time: 16 s):\n" in text
+    assert "Steps (last time: 18 s):\n" in text
     assert f"\n  1  {CLUSTER.title} (last time: 2 s)\n" in text
     assert INSTALL.title not in text
 

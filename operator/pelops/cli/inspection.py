@@ -162,7 +162,12 @@ class _SocketConnection(HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(ANSWER_TIMEOUT_S)
-        self.sock.connect(str(self._path))
+        # The path of a socket has at most 107 bytes, so its directory is named by a descriptor.
+        directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            self.sock.connect(f"/proc/self/fd/{directory}/{self._path.name}")
+        finally:
+            os.close(directory)
 
 
 def _ask_socket(path: Path, question: Asked) -> Answer:

@@ -23,7 +23,8 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,9 +240,10 @@ async def listen_on_socket(server: InspectionServer, path: Path) -> web.AppRunne
     runner = web.AppRunner(app, access_log=None)
     try:
         _make_private(path.parent)
-        _remove_stale(path)
         await runner.setup()
-        await web.UnixSite(runner, str(path)).start()
+        with _open_directory(path.parent) as directory:
+            _remove_stale(path, f"{directory}/{path.name}")
+            await web.UnixSite(runner, f"{directory}/{path.name}").start()
         path.chmod(stat.S_IRUSR | stat.S_IWUSR)
     except OSError as error:
         await runner.cleanup()
@@ -260,11 +262,21 @@ def _make_private(directory: Path) -> None:
         directory.chmod(stat.S_IRWXU)
 
 
-def _remove_stale(path: Path) -> None:
+@contextmanager
+def _open_directory(directory: Path) -> Iterator[str]:
+    """Give a short name of the directory: the path of a socket has at most 107 bytes (unix(7))."""
+    opened = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{opened}"
+    finally:
+        os.close(opened)
+
+
+def _remove_stale(path: Path, address: str) -> None:
     """Remove the socket of a process that has ended. Raises OSError if one listens on it."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe:
-        if probe.connect_ex(str(path)) == 0:
+        if probe.connect_ex(address) == 0:
             raise FileExistsError(f"another process listens on {path}")
     path.unlink()
