@@ -139,6 +139,7 @@ BEYOND = {
 }
 for role in set(Role) - {Role.OPERATOR}:
     BEYOND |= {(role, Feature.CLUSTER): CLUSTER, (role, Feature.DATABASE): "select"}
+    BEYOND |= {(role, Feature.CLIENT_INFO): "client|setinfo"}
 
 
 @pytest.mark.parametrize("feature", [None, *Feature])

@@ -95,6 +95,11 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         "PositionWentBack",
         "At 2026-05-04T03:02:01Z the position of the group was 4-0, although it had been 9-0",
     ),
+    "the group went back, and workers have read on since": (
+        remembering(GroupState(back=replace(BACK, after=EntryId(9, 5)))),
+        "PositionWentBack",
+        "The group, which had been at 9-0, has continued to 9-5 since",
+    ),
     "what was pending waits": (
         remembering(GroupState(back=BACK)),
         "PositionWentBack",

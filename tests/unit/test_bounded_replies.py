@@ -139,7 +139,7 @@ def test_what_is_no_reply_of_resp2_is_refused_and_not_quoted(text: bytes) -> Non
     with pytest.raises(UnboundedReply) as refused:
         reader.feed(text)
         check_depth(reader.gets())
-    assert "HTTP" not in str(refused.value) and "'" not in str(refused.value)
+    assert '"' not in str(refused.value) and "byte" not in str(refused.value)
 
 
 @pytest.mark.parametrize("depth", [9, 200, 1000])

@@ -21,6 +21,12 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         True,
         "not allowed. Pelops retries automatically",
     ),
+    "a field": (
+        errors.InvalidSpec("spec.template has no containers"),
+        "InvalidSpec",
+        True,
+        "spec.template has no containers",
+    ),
     "a key of another type": (
         errors.WrongType("s holds a list.", key="s", found="list"),
         "WrongType",

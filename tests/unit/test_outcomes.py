@@ -87,6 +87,21 @@ def test_an_unknown_refusal_of_a_read_leaves_nothing_in_doubt() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "command", "lacking"),
+    [
+        ("ERR unknown command 'XAUTOCLAIM', with args", "XAUTOCLAIM", "the command XAUTOCLAIM"),
+        ("ERR unknown command `EVALSHA`, with args", "observe_group", "the command EVALSHA"),
+        ("ERR Unknown Redis command called from script script: f", "observe_group",
+         "a command of the script observe_group.lua"),
+    ],
+)  # fmt: skip
+def test_a_command_that_a_server_lacks_is_named(answer: str, command: str, lacking: str) -> None:
+    error = translate_reply(parsed(answer), command=command, key="s", writes=False)
+    assert type(error) is UnsupportedServer
+    assert str(error) == f"this Redis does not support {lacking}"
+
+
+@pytest.mark.parametrize(
     ("answer", "command", "key"),
     [
         ("NOPERM User x has no permissions to run the 'xgroup|create' command",

@@ -171,7 +171,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkloadReady",
         "False",
         "WorkersNotReady",
-        "2 of 2",
+        "Deployment shop/order-workers was changed, and its controller has not started the",
     ),
     "the replicas are nobody's": (
         facts(),

@@ -186,6 +186,11 @@ def test_the_oldest_pending_entry_reports_since_when() -> None:
     assert group_status["oldestPendingTime"] == "2023-11-14T22:13:20Z"
 
 
+def test_an_entry_of_a_redis_whose_clock_is_ahead_has_no_age_below_zero() -> None:
+    ahead = EntryId(int((NOW + timedelta(seconds=5)).timestamp() * 1000))
+    assert "oldestPendingTime" not in rendered(owing(pending=1, lowest_pending=ahead))["group"]
+
+
 def test_an_id_that_is_no_time_reports_no_time() -> None:
     status = rendered(owing(pending=1, lowest_pending=EntryId(2**64 - 1)))
     assert "oldestPendingTime" not in status["group"]

@@ -41,8 +41,9 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(),
         "True",
         "Scanning",
-        "copied to the end of the stream: immediately when the pod of their worker has ended, "
-        "otherwise 300",
+        "copied to the end of the stream: immediately when the pod of their worker has ended; "
+        "after a restart within the pod if they were delivered some seconds before it; "
+        "otherwise 300 s after",
     ),
     "copies go to the retry stream, which workers must know": (
         asking({"strategy": "RetryStream"}),
@@ -55,7 +56,8 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         "True",
         "Scanning",
         "offered to workers that claim entries: immediately when the pod of their worker has "
-        "ended, otherwise 45 s",
+        "ended; after a restart within the pod if they were delivered some seconds before it; "
+        "otherwise 45 s",
     ),
     "nobody takes what is offered": (
         asking({"strategy": "Release"}, stream=untaken()),

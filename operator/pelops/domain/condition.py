@@ -43,6 +43,16 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+def capitalize(text: str) -> str:
+    """The text as a sentence begins. A first word with a dot is a field or a host, and stays.
+
+    >>> capitalize("no backlog"), capitalize("spec.template is invalid")
+    ('No backlog', 'spec.template is invalid')
+    """
+    first = text.split(maxsplit=1)[0] if text else ""
+    return text if "." in first.rstrip(".") else text[:1].upper() + text[1:]
+
+
 def render_time(moment: datetime) -> str:
     """RFC 3339 in UTC with whole seconds, as Kubernetes writes times."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

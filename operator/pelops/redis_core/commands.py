@@ -11,6 +11,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "asking": "ASKING",
     "auth": "AUTH default",
     "client|id": "CLIENT ID",
+    "client|setinfo": "CLIENT SETINFO LIB-NAME n",
     "client|setname": "CLIENT SETNAME n",
     "client|unblock": "CLIENT UNBLOCK 0",
     "cluster|shards": "CLUSTER SHARDS",

@@ -94,7 +94,7 @@ _CLIENTS: Final = "max number of clients"
 _DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
 _DENIED_KEY: Final = re.compile(r"access the '(.+)' key", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"unknown (?:redis )?(?:sub)?command", re.IGNORECASE)
-_LACKING: Final = re.compile(r"unknown (?:sub)?command '?([^', ]+)", re.IGNORECASE)
+_LACKING: Final = re.compile(r"unknown (?:sub)?command ['`]?([^'`, ]+)", re.IGNORECASE)
 _NO_DATABASE: Final = re.compile(
     r"DB index is out of range|SELECT is not allowed|Invalid Database", re.IGNORECASE
 )
@@ -244,7 +244,9 @@ def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
     if _UNKNOWN.search(text):
         found = _LACKING.search(text)
         lacking = found[1] if found and found[1].lower() in _WORDS else command
-        return UnsupportedServer(f"this Redis does not support the command {lacking}")
+        is_script = lacking.lower().split("|")[0] not in _WORDS
+        what = f"a command of the script {lacking}.lua" if is_script else f"the command {lacking}"
+        return UnsupportedServer(f"this Redis does not support {what}")
     if _NO_DATABASE.search(text):
         return InvalidSpec(
             "the database number in the Redis URL does not exist; a Redis Cluster has only "

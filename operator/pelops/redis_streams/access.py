@@ -47,11 +47,15 @@ class Feature(StrEnum):
     RELEASE = "release"  # servers with XNACK
     SCALING = "scaling"  # the server's count of the backlog, put right
     DELETING = "deleting"  # SDK workers that delete what is acknowledged, by XACKDEL
+    CLIENT_INFO = "client-info"  # servers from 7.2, whose clients send CLIENT SETINFO
 
 
 # What is sent beside scripts, as their headers list it. Client libraries send the first words on
 # their own; an unknown one only costs them a refusal.
-_ANY_CLIENT: Final = "[hello]; [auth]; [ping]; [client|setname]; [select for database];"
+_ANY_CLIENT: Final = (
+    "[hello]; [auth]; [ping]; [client|setname];"
+    " [client|setinfo for client-info]; [select for database];"
+)
 _ANY_CLUSTER: Final = (
     "[cluster|slots for cluster]; [cluster|shards for cluster]; [command for cluster];"
     "[asking for cluster];"

@@ -109,7 +109,7 @@ def render_status(
     what is not true any more would look like an idle group.
     """
     workload = facts.workload
-    group = _render_group(facts, previous.status.get("group") or {})
+    group = _render_group(facts, previous.status.get("group") or {}, now)
     if facts.is_foreign:
         facts = replace(facts, stream=None)
     status: Status = {
@@ -120,7 +120,7 @@ def render_status(
         "selector": workload.selector,
         "group": group,
         "stream": _render_stream(facts.stream),
-        "retryStream": _render_retry(facts),
+        "retryStream": _render_retry(facts, now),
         "deadLetter": _render_dead_letter(facts),
         "recovery": _render_recovery(facts),
         "scaling": _render_sharing(facts, previous.status.get("scaling") or {}),
@@ -137,7 +137,7 @@ def _desired(facts: Facts, before: Mapping[str, Any]) -> int | None:
     return facts.workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
 
 
-def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
+def _render_group(facts: Facts, before: Mapping[str, Any], now: datetime) -> Status:
     name = facts.keys.group if facts.keys else facts.resource.group_name
     # That the group once existed decides where it would be created anew.
     known = {"name": name, "lastDeliveredId": before.get("lastDeliveredId")}
@@ -146,7 +146,7 @@ def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
         return _present({**known, "ownedBy": _name_owner(ownership.owner) if ownership else None})
     if facts.stream is None or facts.stream.group is None:
         return _present(known)
-    return _present({"name": name, **_render_numbers(facts.stream.group, facts.stream)})
+    return _present({"name": name, **_render_numbers(facts.stream.group, facts.stream, now)})
 
 
 def _name_owner(owner: OwnerRecord) -> str:
@@ -154,38 +154,44 @@ def _name_owner(owner: OwnerRecord) -> str:
     return shorten(f"{owner.namespace}/{owner.name}", 1024)
 
 
-def _render_numbers(group: GroupObservation, stream: StreamObservation) -> Status:
+def _render_numbers(group: GroupObservation, stream: StreamObservation, now: datetime) -> Status:
     return {
         "lastDeliveredId": str(group.last_delivered_id),
-        **_render_backlog(stream.backlog or group),
+        **_render_backlog(stream.backlog or group, now),
         "consumers": group.consumers,
     }
 
 
-def _render_backlog(of: GroupBacklog | GroupObservation | RetryObservation) -> Status:
+def _render_backlog(
+    of: GroupBacklog | GroupObservation | RetryObservation, now: datetime
+) -> Status:
     lowest = of.lowest_pending
     return {
         "pending": of.pending,
         "lag": _exact(of.at_least) if of.lag is not None or of.at_least else None,
         "lagKnown": of.lag is not None,
-        "oldestPendingTime": None if lowest is None else _added_at(lowest),
+        "oldestPendingTime": None if lowest is None else _added_at(lowest, now),
     }
 
 
-def _render_retry(facts: Facts) -> Status | None:
+def _render_retry(facts: Facts, now: datetime) -> Status | None:
     """What the retry stream alone holds; None without one."""
     retry = None if facts.stream is None else facts.stream.retry
     if facts.keys is None or retry is None or not (retry.exists or retry.length):
         return None
-    return _present({"name": facts.keys.retry, **_render_backlog(retry)})
+    return _present({"name": facts.keys.retry, **_render_backlog(retry, now)})
 
 
-def _added_at(entry_id: EntryId) -> str | None:
-    """When the entry was added, by its ID; None for an explicit ID that is no time."""
+def _added_at(entry_id: EntryId, now: datetime) -> str | None:
+    """When the entry was added, by its ID; None for an explicit ID that is no time.
+
+    None also for a time to come, where Redis' clock is ahead: kubectl shows its age as <invalid>.
+    """
     try:
-        return render_time(datetime.fromtimestamp(entry_id.ms / 1000, UTC))
+        added = datetime.fromtimestamp(entry_id.ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return None
+    return render_time(added) if added <= now else None
 
 
 def _render_stream(stream: StreamObservation | None) -> Status | None:

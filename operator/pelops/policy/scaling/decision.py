@@ -14,7 +14,7 @@ from typing import Final
 
 from pelops.api.group.scaling import ScalingMode, ScalingSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
-from pelops.domain.condition import Finding
+from pelops.domain.condition import Finding, capitalize
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.policy.scaling.behavior import (
     Allowed,
@@ -524,8 +524,7 @@ def _follow(
 
 
 def _sentence(*clauses: str) -> str:
-    text = "; ".join(filter(None, clauses))
-    return text[:1].upper() + text[1:]
+    return capitalize("; ".join(filter(None, clauses)))
 
 
 def _stop_growth(

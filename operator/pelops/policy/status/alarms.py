@@ -122,10 +122,21 @@ def _went_back(facts: Facts) -> str:
     if back is None:
         return ""
     since, until = render_time(back.since), render_time(back.delay_until)
+    if back.after < back.before:
+        change = (
+            f"At {since} the position of the group was {back.after}, although it had been "
+            f"{back.before}: a failover or a restored backup. Redis delivers the entries between "
+            "the two again"
+        )
+    else:
+        change = (
+            f"At {since} the stream was that of an earlier time: a failover or a restored backup. "
+            f"The group, which had been at {back.before}, has continued to {back.after} since. "
+            "Redis can deliver entries again that it had delivered shortly before, and the "
+            "entries that were added last can be missing"
+        )
     return (
-        f"At {since} the position of the group was {back.after}, although it had been "
-        f"{back.before}: a failover or a restored backup. Redis delivers the entries between the "
-        f"two again. Entries that were pending before are not recovered before {until}, because "
+        f"{change}. Entries that were pending before are not recovered before {until}, because "
         "their worker may have finished them. Handlers must be idempotent. "
         f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends that wait"
     )

@@ -191,7 +191,8 @@ def _requeues_to_stream(recovery: RecoverySpec) -> bool:
 def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
     limit = recovery.processing_timeout_seconds
     freed = (
-        f"immediately when the pod of their worker has ended, otherwise {limit} s after their last "
+        "immediately when the pod of their worker has ended; after a restart within the pod if "
+        f"they were delivered some seconds before it; otherwise {limit} s after their last "
         "delivery or heartbeat"
     )
     if recovery.locks is not None:
@@ -360,9 +361,12 @@ def _workload_problem(facts: Facts) -> Finding | None:
             "correct "
             "the policy or the webhook that refuses them",
         )
-    if workload.ready >= (workload.wished or 0) and workload.is_rolled_out:
-        return None
-    return _unready(workload, count)
+    if workload.ready < (workload.wished or 0):
+        return _unready(workload, count)
+    if not workload.is_rolled_out:
+        message = f"{workload.target} was changed, and its controller has not started the rollout"
+        return Finding(reason=Reason.WORKERS_NOT_READY, message=message)
+    return None
 
 
 def _absent(facts: Facts) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.domain.condition import Finding, shorten
+from pelops.domain.condition import Finding, capitalize, shorten
 from pelops.errors import (
     AddressNotAllowed,
     AuthenticationFailed,
@@ -241,6 +241,6 @@ def diagnose(error: PelopsError) -> Finding:
     message = known.template.format(error=reported)
     return Finding(
         reason=known.reason,
-        message=message[:1].upper() + message[1:],
+        message=capitalize(message),
         is_terminal=known.is_terminal,
     )

@@ -131,7 +131,9 @@ class BoundedReader:
         self.received = 0  # bytes in all
         self._parse_error = parse_error
         self._inner: Any = hiredis.Reader(
-            protocolError=_no_resp, replyError=self._read_error, notEnoughData=NOT_ENOUGH_DATA
+            protocolError=UnboundedReply,
+            replyError=self._read_error,
+            notEnoughData=NOT_ENOUGH_DATA,
         )
         self._ready: deque[Any] = deque()
         self._held = b""  # the end of a piece, which may be the beginning of a large array
@@ -196,6 +198,9 @@ class BoundedReader:
             return NOT_ENOUGH_DATA
         try:
             reply = self._inner.gets()
+        except UnboundedReply:
+            # Without the text of hiredis, which quotes the server.
+            raise UnboundedReply("it does not speak Redis' protocol (RESP)") from None
         except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
             # A map whose keys are lists, or an array that fits into no memory.
             raise UnboundedReply("it cannot be decoded") from error
@@ -267,11 +272,6 @@ def is_slot(number: Any) -> bool:
 def is_host_or_own(host: str) -> bool:
     """Whether it can be the name or address of a host, or stands for the one that answered."""
     return host in {"", "?"} or is_host(host)
-
-
-def _no_resp(_: str) -> Exception:
-    # Not what hiredis says of it, which quotes the server.
-    return UnboundedReply("it does not speak Redis' protocol (RESP)")
 
 
 def check_depth(reply: Any) -> None:
