@@ -104,8 +104,8 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     LedgerKind.DISCARDED: _MOVED_LETTERS,
     LedgerKind.RESTORED: _MOVED_LETTERS,
 }
-# A larger delivery count says as much: too often. XCLAIM RETRYCOUNT and XNACK FATAL set 2^63 - 1, and
-# the delivery after that wraps to a negative number.
+# A larger delivery count says as much: too often. XCLAIM RETRYCOUNT and XNACK FATAL set 2^63 - 1,
+# and the delivery after that wraps to a negative number.
 MOST_DELIVERIES: Final = 2**53
 # Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.
 ENTRY_WORDS: Final = ("new_id", "root_id", "retry_count", "deliveries", "idle_ms")

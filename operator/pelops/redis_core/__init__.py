@@ -1,7 +1,7 @@
 """Connections to Redis: topology, TLS, Sentinel, Cluster, errors and scripts.
 
-Entry IDs, delivery counts and addresses are here too, for programs that use `redis_core` alone: the same classes as
-everywhere in Pelops.
+Entry IDs, delivery counts and addresses are here too, for programs that use `redis_core` alone: the
+same classes as everywhere in Pelops.
 """
 
 from pelops.domain.destinations import (

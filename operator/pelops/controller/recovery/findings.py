@@ -92,6 +92,7 @@ class Findings:
     earliest: timedelta | None = None  # when the first of those that wait may move
     has_doubts: bool = False  # the API server could not be asked about an end
     problem: tuple[str, str] | None = None  # a reason and a message
+    is_complete: bool = True  # False: a stream could not be scanned, or the scan not be ended
 
     @property
     def moved(self) -> int:
@@ -116,6 +117,11 @@ class Findings:
             earliest=self.earliest,
             has_doubts=self.has_doubts,
         )
+
+    def fail(self, reason: str, message: str) -> None:
+        """Note what kept the scan from being completed."""
+        self.problem = (reason, message)
+        self.is_complete = False
 
     def take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
         """Count one batch."""
