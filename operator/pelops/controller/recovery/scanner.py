@@ -63,6 +63,7 @@ from pelops.errors import (
     NotOurs,
     OutcomeUnknown,
     PelopsError,
+    RedisError,
     RedisUnavailable,
     SlotMigrating,
     UnknownRefusal,
@@ -449,8 +450,11 @@ class Scanner:
     async def _report_failure(
         self, resource: StreamConsumerGroup, findings: Findings, error: PelopsError
     ) -> None:
-        """Report what a scan failed with before or after its streams, if Redis takes the report."""
-        if _is_passing(error):
+        """Report what a scan failed with before or after its streams, if Redis takes the report.
+
+        The pass of the resource reports what is wrong with its spec, its Secret or the API server.
+        """
+        if _is_passing(error) or not isinstance(error, RedisError):
             return
         finding = diagnose(error)
         findings.fail(finding.reason, finding.message)
