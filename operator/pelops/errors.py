@@ -17,7 +17,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   │   ├── WritesRefused     a replica, or a server that cannot persist or replicate
     │   │   └── NotServing        Redis answers, but loads its data, or is busy
     │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
-    │   │   └── InvalidReply      the reply is too large, or has another shape than expected
+    │   │   ├── InvalidReply      the reply is too large, or has another shape than expected
+    │   │   └── UnknownRefusal    a script ended with an error that no list knows
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
     │   ├── WrongType             a key holds another type
@@ -112,6 +113,10 @@ class InvalidReply(OutcomeUnknown):
 
     Its message never quotes the server.
     """
+
+
+class UnknownRefusal(OutcomeUnknown):
+    """Redis answered an error that no list knows: a script may have written before it."""
 
 
 class AuthenticationFailed(RedisError):

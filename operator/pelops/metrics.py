@@ -246,8 +246,8 @@ GROUP_FACTS = {
     ),
     "last_scan": GroupGauge(
         "pelops_last_scan_timestamp_seconds",
-        "Unix time of the start of the last scan of the group by any operator replica, in seconds "
-        "on the clock of Redis; NaN when unknown.",
+        "Unix time of the start of the last scan of the group that any operator replica completed, "
+        "up to 30 s late, in seconds on the clock of Redis; NaN when unknown.",
     ),
     "oldest_dead_letter": GroupGauge(
         "pelops_oldest_dead_letter_seconds",

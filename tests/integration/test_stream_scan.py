@@ -25,6 +25,7 @@ from tests.builders import resource
 from tests.integration.recovering import (
     KEYS,
     bodies,
+    ledger,
     look,
     pending,
     server_time,
@@ -148,6 +149,18 @@ async def test_missing_bodies_of_entries_that_a_worker_holds_are_noted(server: S
     findings = await scan(await a_ground(server))
     assert (findings.dangling, findings.lowest_dangling) == (2, ids[0])
     assert set(await pending(server)) == set(ids)
+
+
+async def test_what_no_consumer_holds_is_reported_as_that(server: Server) -> None:
+    """XCLAIM can name nobody, and a delivery in 1970."""
+    (entry_id,) = await add_old(server, 1)
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, "", 0, str(entry_id), "TIME", 0, "JUSTID")
+    await server.execute(*claim, key=KEYS.stream)
+    findings = await scan(await a_ground(server))
+    (requeued,) = [event for event in await ledger(server) if event.kind == "requeued"]
+    assert requeued.details["reason"] == "held by no consumer"
+    (happening,) = findings.happenings()
+    assert happening.note == "Requeued 1 entry that no consumer holds"
 
 
 # -- the end

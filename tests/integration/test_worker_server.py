@@ -190,6 +190,8 @@ async def test_offers_of_the_operator_are_taken_as_far_as_their_owner_still_has_
     offered, claimed, deleted, read_again = await redis.add(4)
     await redis.deliver("dead")
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, claimed, "JUSTID")
+    huge = ("RETRYCOUNT", 2**63 - 1, "JUSTID")
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "dead", 0, offered, *huge)
     await redis.run("XDEL", KEYS.stream, deleted)
     delivered_ms = await redis.now_ms()
     while (cutoff_ms := await redis.now_ms()) <= delivered_ms:
@@ -200,7 +202,9 @@ async def test_offers_of_the_operator_are_taken_as_far_as_their_owner_still_has_
     await redis.add(2, KEYS.offer_stream, consumer="dead", before=str(cutoff_ms), ids=ids)
     (delivered,) = await adapter.read(100, 1000)
     assert (delivered.key, delivered.source) == (STREAM, DeliverySource.HANDED_OVER)
-    assert [entry[0:2] + entry[3:] for entry in delivered.entries] == [[offered, [b"f", b"v"], 1]]
+    assert [entry[0:2] + entry[3:] for entry in delivered.entries] == [
+        [offered, [b"f", b"v"], 2**53]
+    ]
     owners = {offered: b"me", claimed: b"other", deleted: b"dead", read_again: b"dead"}
     assert await redis.owners() == owners
     assert await redis.pending(KEYS.offer_stream) == []

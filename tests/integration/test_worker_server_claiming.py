@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.ledger import MOST_DELIVERIES
 from pelops.worker.server.adapter import Delivered, Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.integration.worker_adapter import (
@@ -119,3 +120,18 @@ async def test_an_idle_entry_whose_body_is_gone_stays_until_it_is_recorded(
     still_pending = gone in await redis.owners()
     assert (recorded == [gone]) != still_pending
     assert [event[b"consumer"] for event in await redis.ledger()] == [b"dead"] * len(recorded)
+
+
+async def test_an_entry_is_claimed_however_often_it_was_delivered(
+    redis: Behind, adapter: RedisAdapter
+) -> None:
+    """XNACK FATAL and XCLAIM set 2^63 - 1; one more delivery wraps to a negative number."""
+    (idle,) = await redis.add(1)
+    await redis.deliver("dead")
+    huge = ("IDLE", LIMIT_MS, "RETRYCOUNT", 2**63 - 1, "JUSTID")
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "dead", 0, idle, *huge)
+    (delivered,) = await read_until(adapter, 1)
+    assert abs(delivered.entries[0][3]) >= MOST_DELIVERIES
+    (history,) = await adapter.read_history({}, 100)
+    assert ids_of([history]) == [idle]
+    assert await redis.owners() == {idle: b"me"}

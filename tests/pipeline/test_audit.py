@@ -79,6 +79,18 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     assert summary.open == 2
 
 
+def test_no_entry_is_stuck_for_longer_than_it_exists(audited: Audited) -> None:
+    """XCLAIM can name a delivery in 1970."""
+    audited.create_group()
+    (entry_id,) = audited.add(1)
+    audited.deliver(1)
+    audited.client.xclaim(audited.stream, audited.keys.group, "a", 0, [entry_id], time=0)
+    stuck = audited.audit_one().oldest_stuck
+    seconds, _ = audited.client.time()
+    assert stuck is not None
+    assert timedelta() < stuck <= timedelta(seconds=seconds + 1 - FIRST_MS / 1000)
+
+
 def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     audited: Audited,
 ) -> None:

@@ -75,6 +75,35 @@ def test_acts_that_workers_report_end_entries_and_say_nothing_else(audited: Audi
     }
 
 
+def test_delivery_counts_beyond_the_largest_end_no_audit(audited: Audited) -> None:
+    """An older operator wrote 2^63 for the count that XNACK FATAL and XCLAIM RETRYCOUNT set."""
+    audited.create_group()
+    ids = audited.add(4)
+    audited.deliver(4)
+    audited.acknowledge(*ids[:2])
+    named = (audited.keys.group, "a")
+    audited.client.xclaim(
+        audited.stream, *named, 0, list(ids[2:]), retrycount=2**63 - 1, justid=True
+    )
+    audited.client.xreadgroup(*named, {audited.stream: ids[2]})  # one more wraps to a negative one
+    copy = f"{FIRST_MS + 50}-0"
+    audited.client.execute_command(
+        "XADD", audited.stream, copy, "number", 0, "_original_id", ids[0], "_retry_count", 1
+    )
+    audited.record("bookmark", "entries_added", 5, "last_generated", copy)
+    audited.record("requeued", "consumer", "a", ids[0], f"{copy} {ids[0]} 1 {2**63} 40")
+    add = ("XADD", audited.keys.worker_ledger, "*", "stream", audited.stream, "kind")
+    words = f"9-9 {ids[1]} {10**19 - 1} {10**19 - 1} 70"
+    audited.client.execute_command(*add, "dead-lettered", ids[1], words)
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {
+        "requeued": 1,
+        "dead_lettered": 1,
+        "in_flight": 2,
+        "undelivered": 1,
+    }
+
+
 def audit_after_a_trim(audited: Audited, *checkpoint: str) -> AuditSummary:
     """An audit of eight entries: four were archived before their delivery, and then trimmed."""
     audited.create_group()

@@ -6,6 +6,7 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import (
+    MOST_DELIVERIES,
     LedgerEntry,
     LedgerKind,
     parse_ledger_entry,
@@ -52,6 +53,13 @@ def test_an_event_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
     assert entry.new_id == EntryId(12)
     event = parse_ledger_event(EntryId(9), {b"kind": b"praised", b"by": b"all"})
     assert (event.kind, event.details, event.entries) == ("praised", {"by": "all"}, ())
+
+
+@pytest.mark.parametrize("count", [2**53 + 1, 2**63 - 1, 2**63, -(2**63)])
+def test_a_count_beyond_the_largest_is_the_largest(count: int) -> None:
+    entry = parse_ledger_entry("7-0", f"12-0 5-0 {abs(count)} {count} 1500")
+    assert entry is not None
+    assert (entry.retry_count, entry.deliveries) == (999_999, MOST_DELIVERIES)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.builders import group, stream
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FULL: dict[str, str | None] = {
     "master:since_ms": "1000",
-    "sweep:at_ms": "2000",
+    "sweep:done_ms": "2000",
     "sweep:report": '{"reason": "SlotMigrating", "waiting": 3, "unmatched": ["w-1"], "new": [1]}',
     "bookmark:at_ms": "3000",
     "group:created_ms": "4000",
@@ -149,7 +149,7 @@ def test_a_damaged_field_stops_nobody(field: str, damage: str) -> None:
 
 
 def test_a_time_beyond_all_calendars_is_still_a_time() -> None:
-    assert parse_state({"sweep:at_ms": "9" * 19}).scanned_at is not None
+    assert parse_state({"sweep:done_ms": "9" * 19}).scanned_at is not None
 
 
 def test_a_position_without_its_lowest_pending_entry_is_not_remembered() -> None:

@@ -23,6 +23,7 @@ from pelops.errors import (
     RedisError,
     RedisUnavailable,
     SlotMigrating,
+    UnknownRefusal,
     UnsupportedServer,
     WritesRefused,
     WrongType,
@@ -72,7 +73,7 @@ def parsed(text: str) -> Exception:
         ("ERR Unknown Redis command called from script", UnsupportedServer),
         ("ERR DB index is out of range", InvalidSpec),
         ("ERR SELECT is not allowed in cluster mode", InvalidSpec),
-        ("ERR something new", OutcomeUnknown),
+        ("ERR something new", UnknownRefusal),
     ],
 )
 def test_an_answer_to_a_write_is_sorted(answer: str, kind: type[Exception]) -> None:
@@ -172,7 +173,7 @@ def test_what_only_the_sentence_says_counts_for_a_read(answer: str, kind: type[E
     read = translate_reply(parsed(answer), command="EVALSHA", key="orders", writes=False)
     assert type(read) is kind
     write = translate_reply(parsed(answer), command="EVALSHA", key="orders", writes=True)
-    assert type(write) is OutcomeUnknown
+    assert type(write) is UnknownRefusal
 
 
 @pytest.mark.parametrize(

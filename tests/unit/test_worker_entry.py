@@ -34,6 +34,7 @@ def test_an_entry_reports_where_it_comes_from_and_how_long_it_waited() -> None:
     assert (new.is_reclaimed, new.idle_s, new.attempt) == (False, 0.0, 1)
     assert (claimed.is_reclaimed, claimed.idle_s, claimed.deliveries) == (True, 45.0, 1)
     assert _entry(b"a", b"1", idle_ms=-1, deliveries=1).idle_s == 0.0
+    assert _entry(b"a", b"1", deliveries=-(2**63)).deliveries == 2**53
 
 
 def test_what_recovery_added_is_no_field_of_the_user() -> None:

@@ -26,6 +26,7 @@ KIND_FIELD: Final = "kind"
 LEDGER_KEPT: Final = timedelta(days=7)
 # How long it waits for an audit that has not archived it: a weekly one may miss a run.
 LEDGER_WAITS: Final = timedelta(days=14)
+_MOST_RETRIES: Final = 999_999  # the field of a copy holds six digits
 _NO_ID: Final = "-"  # in place of an ID that there is not
 _ENTRY: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
@@ -103,6 +104,9 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     LedgerKind.DISCARDED: _MOVED_LETTERS,
     LedgerKind.RESTORED: _MOVED_LETTERS,
 }
+# A larger delivery count says as much: too often. XCLAIM RETRYCOUNT and XNACK FATAL set 2^63 - 1,
+# and the delivery after that wraps to a negative number.
+MOST_DELIVERIES: Final = 2**53
 # Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.
 ENTRY_WORDS: Final = ("new_id", "root_id", "retry_count", "deliveries", "idle_ms")
 
@@ -175,12 +179,17 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
             entry_id=parse_entry_id(field),
             new_id=None if reported["new_id"] == _NO_ID else parse_entry_id(reported["new_id"]),
             root_id=parse_entry_id(reported["root_id"]),
-            retry_count=_read_number(reported["retry_count"]),
-            deliveries=_read_number(reported["deliveries"]),
+            retry_count=min(_read_number(reported["retry_count"]), _MOST_RETRIES),
+            deliveries=bound_deliveries(_read_number(reported["deliveries"])),
             idle=timedelta(milliseconds=_read_number(reported["idle_ms"])),
         )
     except (InvalidSpec, OverflowError):
         return None
+
+
+def bound_deliveries(count: int) -> int:
+    """A delivery count as a server reports it, `MOST_DELIVERIES` at most."""
+    return count if 0 <= count <= MOST_DELIVERIES else MOST_DELIVERIES
 
 
 def _read_number(text: str) -> int:

@@ -31,7 +31,8 @@ FORMAT: Final = "group:format"
 # Fields with one value. The scripts write them; their names are part of the protocol.
 MASTER_REPLID: Final = "master:replid"
 MASTER_SINCE: Final = "master:since_ms"  # server time at which this master was first seen
-SCAN_AT: Final = "sweep:at_ms"
+SCAN_AT: Final = "sweep:at_ms"  # when a scan began last, whatever came of it
+SCAN_DONE: Final = "sweep:done_ms"  # when the last one began that was completed
 SCAN_CURSOR: Final = "sweep:cursor"
 SCAN_REPORT: Final = "sweep:report"
 SEEN_DELIVERED: Final = "seen:last_delivered"
@@ -81,7 +82,7 @@ RETRY_BATCH: Final = "chunk"  # IDs of suspects released and not yet resolved, s
 # What every look reads, in one HMGET.
 FIXED_FIELDS: Final = (
     FORMAT,
-    *(MASTER_SINCE, SCAN_AT, SCAN_REPORT, CHECKPOINT_AT, CREATED_AT, TRIM_AT),
+    *(MASTER_SINCE, SCAN_DONE, SCAN_REPORT, CHECKPOINT_AT, CREATED_AT, TRIM_AT),
     *(SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT),
     *(SEEN_PENDING, SEEN_UNDELIVERED),
     *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_DELAY_UNTIL),
@@ -257,7 +258,7 @@ class GroupState:
     dropped_found_at: datetime | None = None  # when the last of these was recorded
     totals: Totals = field(default_factory=Totals)
     report: ScanReport = field(default_factory=ScanReport)
-    scanned_at: datetime | None = None
+    scanned_at: datetime | None = None  # the beginning of the last scan that was completed
     checkpointed_at: datetime | None = None
     master_since: datetime | None = None  # None: this server was the master from the beginning
     created_at: datetime | None = None  # None: the group was there before us
@@ -288,7 +289,7 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
             restored=_number(fields.get(TOTAL_RESTORED)) or 0,
         ),
         report=_parse_report_text(fields.get(SCAN_REPORT)),
-        scanned_at=_moment(fields.get(SCAN_AT)),
+        scanned_at=_moment(fields.get(SCAN_DONE)),
         checkpointed_at=_moment(fields.get(CHECKPOINT_AT)),
         # 0 is written for the first master that was ever seen.
         master_since=_moment(fields.get(MASTER_SINCE))

@@ -1,7 +1,7 @@
 """Connections to Redis: topology, TLS, Sentinel, Cluster, errors and scripts.
 
-Entry IDs and addresses are here too, for programs that use `redis_core` alone: the same classes as
-everywhere in Pelops.
+Entry IDs, delivery counts and addresses are here too, for programs that use `redis_core` alone: the
+same classes as everywhere in Pelops.
 """
 
 from pelops.domain.destinations import (
@@ -12,6 +12,7 @@ from pelops.domain.destinations import (
 )
 from pelops.domain.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
 from pelops.domain.entry_id import LARGEST_PART, EntryId, parse_entry_id
+from pelops.domain.ledger import bound_deliveries
 
 __all__ = [
     "LARGEST_PART",
@@ -21,6 +22,7 @@ __all__ = [
     "EntryId",
     "Node",
     "UrlProblem",
+    "bound_deliveries",
     "parse_address_rules",
     "parse_entry_id",
     "parse_host_patterns",

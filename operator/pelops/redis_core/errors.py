@@ -34,6 +34,7 @@ from pelops.errors import (
     RedisError,
     RedisUnavailable,
     SlotMigrating,
+    UnknownRefusal,
     UnsupportedServer,
     WritesRefused,
     WrongType,
@@ -256,7 +257,7 @@ def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
         return NotServing("Redis has reached maxclients: raise maxclients, or close connections")
     # An error that no list knows may come from the middle of a script.
     message = f"{command} returned an unknown error; see the log of Redis"
-    return OutcomeUnknown(message) if writes else RedisError(message)
+    return UnknownRefusal(message) if writes else RedisError(message)
 
 
 def _wrong_credentials(code: str) -> AuthenticationFailed:

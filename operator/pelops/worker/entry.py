@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from pelops.domain.dead_letter import read_redrive_marks
+from pelops.domain.ledger import bound_deliveries
 from pelops.worker.outcomes import Undecodable
 from pelops.worker.redaction import report_without_input
 from pelops.worker.server.adapter import DeliverySource, RawEntry
@@ -95,7 +96,7 @@ class Entry:
     @property
     def deliveries(self) -> int:
         """Number of earlier deliveries, including reads of a consumer's history; 0 if new."""
-        return int(self._raw[3])
+        return bound_deliveries(int(self._raw[3]))
 
     @property
     def is_reclaimed(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pelops.redis_core import EntryId, parse_entry_id
+from pelops.redis_core import EntryId, bound_deliveries, parse_entry_id
 from pyspark_redis_streams.columns.schemas import columns_of_view
 from pyspark_redis_streams.errors import (
     BadValue,
@@ -245,5 +245,5 @@ class PendingReader(RowsReader):
             "seq": entry_id.seq,
             "consumer": text(pending[1]),
             "idle_ms": pending[2],
-            "delivery_count": pending[3],
+            "delivery_count": bound_deliveries(pending[3]),
         }

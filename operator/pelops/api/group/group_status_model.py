@@ -269,7 +269,7 @@ class RecoveryStatus(ApiModel):
     last_scan_time: Timestamp | None = Field(
         default=None,
         description=(
-            "Time of the last scan, on the clock of Redis, when this status was "
+            "Time of the last completed scan, on the clock of Redis, when this status was "
             "written. A scan alone does not cause a write, so the value of an idle "
             "group is older."
         ),

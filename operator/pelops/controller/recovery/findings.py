@@ -92,6 +92,7 @@ class Findings:
     earliest: timedelta | None = None  # when the first of those that wait may move
     has_doubts: bool = False  # the API server could not be asked about an end
     problem: tuple[str, str] | None = None  # a reason and a message
+    is_complete: bool = True  # False: a stream could not be scanned, or the scan not be ended
 
     @property
     def moved(self) -> int:
@@ -117,14 +118,20 @@ class Findings:
             has_doubts=self.has_doubts,
         )
 
+    def fail(self, reason: str, message: str) -> None:
+        """Note what kept the scan from being completed."""
+        self.problem = (reason, message)
+        self.is_complete = False
+
     def take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
         """Count one batch."""
         tally = self.by_owner.setdefault(owner, OwnerTally())
         tally.requeued += batch.moved
         tally.gone += batch.gone
-        tally.why = (
-            cutoff.message if cutoff is not None else "idle for longer than the processing timeout"
-        )
+        if cutoff is not None:
+            tally.why = cutoff.message
+        elif owner:
+            tally.why = "idle for longer than the processing timeout"
         tally.first = tally.first or batch.first_recovered
         tally.cutoff_reason = cutoff.reason.value if cutoff is not None else ""
         self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner] += batch.moved
@@ -260,20 +267,20 @@ class Findings:
 
 
 def _report_owner(owner: str, tally: OwnerTally) -> Iterator[EventContent]:
-    shown = f"consumer {owner}" if owner else "deleted consumers"
+    shown = f"of consumer {owner}" if owner else "that no consumer holds"
     if tally.requeued:
-        note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
+        note = f"Requeued {_entries(tally.requeued)} {shown}: {tally.why}".rstrip(": ")
         yield _report("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
         note = (
-            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream, because "
+            f"Moved {_entries(tally.dead)} {shown} to the dead-letter stream, because "
             "processing failed more often than spec.recovery.maxRetries allows. See the last "
             "fields of each dead letter for the reason"
         )
         yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:
         note = (
-            f"Acknowledged {_entries(tally.gone)} of {shown}, because their body had been trimmed "
+            f"Acknowledged {_entries(tally.gone)} {shown}, because their body had been trimmed "
             "or deleted while they were pending. The dead-letter stream has their IDs, with reason "
             "PayloadGone. Find out what trims or deletes entries before they are acknowledged"
         )

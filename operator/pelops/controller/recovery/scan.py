@@ -297,9 +297,8 @@ class StreamScan:
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
         self._ground.findings.skipped += len(entries) - len(stuck)
         death = decide_idle_death(cutoff)
-        order = self._order(
-            owner, f"idle for more than {limit.total_seconds():g} s (processing timeout)", death
-        )
+        reason = f"idle for more than {limit.total_seconds():g} s (processing timeout)"
+        order = self._order(owner, reason if owner else "held by no consumer", death)
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
         # lock or the like keeps it, or this is a dry run.

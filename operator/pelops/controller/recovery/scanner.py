@@ -56,14 +56,17 @@ from pelops.domain.state import BOOT, POD, OwnerRecord, render_report
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import (
     DeadlineExceeded,
+    InvalidReply,
     InvalidSpec,
     KubernetesError,
     NoSuchGroup,
     NotOurs,
     OutcomeUnknown,
     PelopsError,
+    RedisError,
     RedisUnavailable,
     SlotMigrating,
+    UnknownRefusal,
 )
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
@@ -116,25 +119,36 @@ class GroupScan:
         return self.resource.metadata.namespace, self.resource.metadata.name
 
 
+# So often it is written that a scan was completed; it costs Redis as much as an idle group's scan.
+NOTED_EVERY: Final = timedelta(seconds=30)
+
+
 class ScanCloser:
-    """Ends scans. Remembers where it stopped forgetting suspects that are done with."""
+    """Ends scans. Remembers where it stopped forgetting suspects that are done with, and when it
+    noted last that a scan was completed.
+    """
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._cursors: dict[Name, str] = {}
+        self._noted: dict[Name, datetime] = {}
 
     def forget(self, name: Name) -> None:
         """Drop what is remembered of a resource."""
         self._cursors.pop(name, None)
+        self._noted.pop(name, None)
 
     async def close(self, scan: GroupScan) -> None:
         """Write the report if it is news. Raises as `finish_scan`."""
         observation, keys = scan.observation, scan.keys
-        report = json.dumps(render_report(scan.findings.report()), sort_keys=True)
+        report = _render(scan.findings)
         tries_cursor = self._cursors.get(scan.name, "0")
         resolved = "" if observation.retry_batch.under_way else observation.retry_batch.written
         is_news = report != observation.report or scan.learnt or resolved
-        if not is_news and not scan.findings.moved and tries_cursor == "0":
+        noted = self._noted.get(scan.name)
+        is_noted = noted is not None and timedelta() <= observation.now - noted < NOTED_EVERY
+        done = observation.now if scan.findings.is_complete and not is_noted else None
+        if not is_news and not scan.findings.moved and tries_cursor == "0" and done is None:
             return
         with_retry = needs_retry_stream(scan.resource.spec)
         target = keys.retry if with_retry else keys.stream
@@ -146,16 +160,23 @@ class ScanCloser:
             target=target,
             others=tuple(stream for stream in streams if stream != target),
             report=report,
+            done=done,
             resolved=resolved,
             tries_cursor=tries_cursor,
             learnt=scan.learnt,
         )
+        if done is not None:
+            self._noted[scan.name] = done
 
     async def report(self, metadata: ObjectMeta, findings: Findings) -> None:
         """Measure what a scan did and tell people, once, however far it came. Does not raise."""
         findings.measure(metadata.namespace, metadata.name)
         for happening in findings.happenings():
             await self._reporter.report(metadata, happening)
+
+
+def _render(findings: Findings) -> str:
+    return json.dumps(render_report(findings.report()), sort_keys=True)
 
 
 async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:
@@ -328,6 +349,8 @@ class ScanSchedule:
 
 # What ends by itself, or is another's to tell: no word about it in the report.
 _PASSING: Final = (NotOurs, NoSuchGroup, OutcomeUnknown, RedisUnavailable)
+# Of these, what goes on until somebody changes something.
+_LASTING: Final = (SlotMigrating, InvalidReply, UnknownRefusal)
 AFTER_FAILURE: Final = timedelta(seconds=2)
 DONE: Final = "done"
 
@@ -420,8 +443,29 @@ class Scanner:
             return "not-ready", AFTER_FAILURE
         except PelopsError as error:
             log.info("Could not scan the group: %s", error, extra=where)
+            await self._report_failure(resource, findings, error)
             wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
             return "failed", self._pacing.come_back(_name(resource), wait)
+
+    async def _report_failure(
+        self, resource: StreamConsumerGroup, findings: Findings, error: PelopsError
+    ) -> None:
+        """Report what a scan failed with before or after its streams, if Redis takes the report.
+
+        The pass of the resource reports what is wrong with its spec, its Secret or the API server.
+        """
+        if _is_passing(error) or not isinstance(error, RedisError):
+            return
+        finding = diagnose(error)
+        findings.fail(finding.reason, finding.message)
+        findings.is_counted = False
+        if resource.spec.recovery.dry_run:
+            await self.dry_runs.record(resource, findings.dry_run())
+            return
+        with contextlib.suppress(PelopsError):
+            server, keys = await self._parts.observer.connect(resource)
+            uid, report = resource.metadata.uid, _render(findings)
+            await finish_scan(server, keys, uid=uid, target=keys.stream, report=report)
 
     def _find(self, name: Name) -> StreamConsumerGroup | None:
         manifest = self._parts.cache.resources.get(name)
@@ -471,7 +515,8 @@ class Scanner:
         unlocked = await until_unlocked(scan, usual)
         findings.earliest = min(findings.earliest or unlocked, unlocked)
         left = findings.unfinished(observation.retry_batch.written)
-        return DONE, self._pacing.after(scan.name, left, usual, rank=rank)
+        outcome = DONE if findings.is_complete else "failed"
+        return outcome, self._pacing.after(scan.name, left, usual, rank=rank)
 
     async def _scan_dry(
         self, resource: StreamConsumerGroup, findings: Findings, interval: timedelta
@@ -534,7 +579,7 @@ class Scanner:
         ground = self._ground(scan, stream)
         problem = find_unusable_locks(scan)
         if problem is not None:
-            scan.findings.problem = (Reason.LOCK_IN_ANOTHER_SLOT, problem)
+            scan.findings.fail(Reason.LOCK_IN_ANOTHER_SLOT, problem)
             scan.findings.is_counted = False  # what is locked is not stuck
             return
         judged: Judged | None = None
@@ -550,13 +595,23 @@ class Scanner:
             await settle(ground, work.crashes)
             await self._remove_consumers(ground, judgements, consumers)
         except PelopsError as error:
-            if isinstance(error, _PASSING) and not isinstance(error, SlotMigrating):
+            if _is_passing(error):
                 raise
             finding = diagnose(error)
-            scan.findings.problem = (finding.reason, finding.message)
-            if judged is not None and not scan.server.is_dry:
-                with contextlib.suppress(PelopsError):
-                    scan.findings.counted += await count_stuck(ground, *judged)
+            scan.findings.fail(finding.reason, finding.message)
+            if not scan.server.is_dry:
+                await self._count_rest(ground, judged)
+
+    async def _count_rest(self, ground: Ground, judged: Judged | None) -> None:
+        """Count what is stuck in a stream that could not be scanned to its end, if it can be."""
+        findings = ground.findings
+        if judged is None:
+            findings.is_counted = False
+            return
+        try:
+            findings.counted += await count_stuck(ground, *judged)
+        except PelopsError:
+            findings.is_counted = False
 
     async def _count_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
         """Count the stuck entries of a stream of which nothing may be recovered: only reads."""
@@ -648,6 +703,10 @@ async def _find_refusal(
         finding = diagnose(error)
         return finding.reason, finding.message
     return None
+
+
+def _is_passing(error: PelopsError) -> bool:
+    return isinstance(error, _PASSING) and not isinstance(error, _LASTING)
 
 
 def _name(resource: StreamConsumerGroup) -> Name:

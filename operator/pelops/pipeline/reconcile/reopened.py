@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.engine.sql import IDS, DataFrame, small, unite_by_name, within
+from pelops.pipeline.engine.sql import IDS, Column, DataFrame, small, unite_by_name, within
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.reconcile.gone_entries import may_be_dropped
 from pelops.pipeline.reconcile.window_entries import (
@@ -149,7 +149,7 @@ def _report(case: Case, again: _Again, rows: int) -> Reopened:
         F.count_if(bodiless & is_earlier).alias("bodiless_earlier"),
         F.min(F.struct("ms", "seq")).alias("lowest"),
         F.min(F.when(undelivered, F.struct("ms", "seq"))).alias("lowest_undelivered"),
-        F.max(F.when(stuck, F.col("idle_ms"))).alias("oldest"),
+        F.max(F.when(stuck, _idle(case))).alias("oldest"),
     ).first()
     assert reported is not None
     return Reopened(
@@ -164,6 +164,12 @@ def _report(case: Case, again: _Again, rows: int) -> Reopened:
         lowest_undelivered=_id_of(reported["lowest_undelivered"]),
         oldest_stuck_ms=reported["oldest"],
     )
+
+
+def _idle(case: Case) -> Column:
+    """How long it has been idle: a server can be told a time of delivery before it was added."""
+    age = F.lit(case.snapshot.at_ms).cast("bigint") - F.col("ms")
+    return F.when(age > 0, F.least(F.col("idle_ms"), age)).otherwise(F.col("idle_ms"))
 
 
 def _id_of(row: Any) -> str | None:

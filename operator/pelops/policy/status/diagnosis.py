@@ -36,6 +36,7 @@ from pelops.errors import (
     Rejected,
     SlotMigrating,
     StreamInUse,
+    UnknownRefusal,
     UnsupportedServer,
     WouldDuplicate,
     WritesRefused,
@@ -144,6 +145,12 @@ _DIAGNOSES: Final = (
         Reason.INVALID_REDIS_REPLY,
         "{error}. Check that spec.redis names a Redis or Valkey server, and which proxies are "
         "between Pelops and it; Pelops retries automatically",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        UnknownRefusal,
+        Reason.REDIS_ERROR,
+        "Redis returned an error: {error}. Pelops retries automatically",
         is_terminal=False,
     ),
     _Diagnosis(

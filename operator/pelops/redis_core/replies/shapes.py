@@ -78,6 +78,12 @@ def signed(part: Any) -> None:
         raise BadShape("a number is missing, or out of range")
 
 
+def delivery_count(part: Any) -> None:
+    """A number of 64 bits; negative when the count of a pending entry went beyond the largest."""
+    if type(part) is not int or not -LARGEST - 1 <= part <= LARGEST:
+        raise BadShape("a number is missing, or out of range")
+
+
 def milliseconds(part: Any) -> None:
     """A time, or how long ago; -1 is never."""
     if type(part) is not int or not -1 <= part <= LATEST_MS:
@@ -176,7 +182,7 @@ def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = froz
     _check_ids(ids)
     _check_bodies(bodies)
     for column in others:
-        if set(map(type, column)) != {int} or min(column) < -LARGEST or max(column) > LARGEST:
+        if set(map(type, column)) != {int} or min(column) < -LARGEST - 1 or max(column) > LARGEST:
             raise BadShape("a number is missing, or out of range")
 
 
@@ -227,7 +233,7 @@ _STREAM: Final = map_of(
     },
     {b"entries-added": number, b"max-deleted-entry-id": entry_id},
 )
-_PENDING: Final = list_of(row_of(entry_id, text, milliseconds, number))
+_PENDING: Final = list_of(row_of(entry_id, text, milliseconds, delivery_count))
 _PENDING_SUMMARY: Final = row_of(
     number, optional(entry_id), optional(entry_id), optional(list_of(row_of(text, digits)))
 )

@@ -11,6 +11,7 @@ from typing import Final
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.inspection import EntryLocation, FoundEntry, Place, StreamPosition
+from pelops.domain.ledger import bound_deliveries
 from pelops.domain.locks import lock_key, lock_slot_problem
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, RetryBatch, no_cutoff
@@ -312,7 +313,7 @@ def read_pending(line: Reply, now: datetime) -> PendingEntry:
         owner=decode_name(owner),
         idle=idle_ms * MILLISECOND,
         delivered=now - max(idle_ms, 0) * MILLISECOND,
-        deliveries=deliveries,
+        deliveries=bound_deliveries(deliveries),
     )
 
 

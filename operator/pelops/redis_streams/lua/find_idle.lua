@@ -1,3 +1,4 @@
+-- include: deliveries
 -- Find pending entries that have been idle for so long, whoever owns them. Writes nothing.
 --
 -- KEYS     stream
@@ -30,7 +31,7 @@ if page.err then
   return string.find(page.err, 'NOGROUP', 1, true) and { 'no-group' } or page
 end
 local answer = { string.format('%.0f', now), #page, #page > 0 and page[#page][1] or '' }
-for _, entry in ipairs(page) do
+for _, entry in ipairs(bound_deliveries(page)) do
   -- An entry that was given back by XNACK has no owner and an idle time of -1.
   if seeks or entry[3] >= idle_ms or entry[3] < 0 then
     answer[#answer + 1] = entry

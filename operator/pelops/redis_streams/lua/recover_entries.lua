@@ -66,7 +66,7 @@ if start ~= '' then
   found, now = look_in_time(function()
     return redis.call('XPENDING', source, group, start, '+', batch, owner)
   end)
-  for _, entry in ipairs(found) do
+  for _, entry in ipairs(bound_deliveries(found)) do
     local delivered = now - entry[3]
     if delivered >= cutoff_ms then
       stays[#stays + 1] = { entry[1], 'too-young' }

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
-from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_REPORT
+from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_DONE, SCAN_REPORT
 from pelops.errors import (
     DeadLetterStreamInUse,
     InvalidSpec,
@@ -144,17 +144,25 @@ async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its ow
     others: tuple[str, ...] = (),
     report: str | None = None,
     cursor: str | None = None,
+    done: datetime | None = None,
     resolved: str = "",
     tries_cursor: str = "",
     learnt: Mapping[str, str] | None = None,
 ) -> str:
     """Write what the scan found, but for what is None; where to go on forgetting tries.
 
-    That is `0` at the end. `resolved` is the retry batch that was seen, if nothing of it is under
-    way. Copies go to `target`; `others` are streams of the group to which they went before.
+    That is `0` at the end. `done` is when the scan began, once it is completed. `resolved` is the
+    retry batch that was seen, if nothing of it is under way. Copies go to `target`; `others` are
+    streams of the group to which they went before.
     Raises NotOurs, WrongType, PermissionDenied.
     """
-    reported = {SCAN_REPORT: report, SCAN_CURSOR: cursor, **(learnt or {})}
+    done_ms = None if done is None else str(to_ms(done))
+    reported = {
+        SCAN_REPORT: report,
+        SCAN_CURSOR: cursor,
+        SCAN_DONE: done_ms,
+        **(learnt or {}),
+    }
     call = _FINISH.call(
         keys,
         {"stream": target, "others": others},

@@ -147,7 +147,7 @@ class DeliveryReceiver:
             self._meet_again(entry, asked_s)
         self._sizes.count(len(raws), _size(whole))
         if raws:
-            self._observer.received(len(raws), sum([raw[3] > 0 for raw in whole]))
+            self._observer.received(len(raws), sum([raw[3] != 0 for raw in whole]))
         return len(raws)
 
     def _are_plain(self, raws: list[RawEntry]) -> bool:

@@ -1,3 +1,4 @@
+-- include: deliveries
 -- An entry's own fields, and the two that recovery adds at its end: <prefix>original_id, a valid ID
 -- smaller than the entry's own, then <prefix>retry_count, 1 to 6 digits. All else is the user's.
 
@@ -42,8 +43,7 @@ local function is_not_owner(recorded, uid)
 end
 
 local function is_pending(stream, group, id)
-  local found = redis.call('XPENDING', stream, group, id, id, 1)
-  return found[1]
+  return bound_deliveries(redis.call('XPENDING', stream, group, id, id, 1))[1]
 end
 
 local function server_ms()

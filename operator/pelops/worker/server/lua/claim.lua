@@ -22,7 +22,7 @@ if found.err then
 end
 local next_from = #found == page and '(' .. found[page][1] or ''
 local taken, gone, bytes = {}, {}, 0
-for _, entry in ipairs(found) do
+for _, entry in ipairs(bound_deliveries(found)) do
   local id, idle = entry[1], entry[3]
   if idle >= min_idle_ms or idle < 0 then
     if #taken >= count or bytes > max_bytes then

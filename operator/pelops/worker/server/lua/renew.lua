@@ -36,7 +36,7 @@ end
 local gone, names = {}, {}
 for _, entry in ipairs(mine) do
   if kept[entry[1]] and trigger == 'history' then
-    redis.call('XCLAIM', source, group, me, 0, entry[1], 'RETRYCOUNT', entry[4] + 1, 'JUSTID')
+    redis.call('XCLAIM', source, group, me, 0, entry[1], 'RETRYCOUNT', text(entry[4] + 1), 'JUSTID')
   elseif not kept[entry[1]] then
     gone[#gone + 1] = entry
     names[#names + 1] = entry[1]

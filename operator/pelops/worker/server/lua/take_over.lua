@@ -1,3 +1,4 @@
+-- include: deliveries
 -- Take what an offer of the offer stream names, as far as its owner has it since before the cut:
 -- what a process that began anew under the owner's name has read again is that one's.
 --
@@ -24,7 +25,7 @@ local function was_delivered_before(idle)
 end
 
 for _, id in ipairs(ids) do
-  local entry = redis.call('XPENDING', source, group, id, id, 1)[1]
+  local entry = bound_deliveries(redis.call('XPENDING', source, group, id, id, 1))[1]
   local is_offered = entry and entry[2] == owner and was_delivered_before(entry[3])
   if is_offered and bytes > max_bytes then
     left[#left + 1] = id
