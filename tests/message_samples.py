@@ -74,6 +74,7 @@ from pelops.policy.redrive.redrive_conditions import (
     report_duplicates,
     report_exhausted,
     report_group_missing,
+    report_slow_search,
 )
 from pelops.policy.redrive.redrive_facts import Phase, RedriveFacts
 from pelops.policy.scaling.decision import (
@@ -440,6 +441,7 @@ def _redrives() -> Iterator[RedriveFacts]:
         report_group_missing(usual),
         report_exhausted(stream),
         duplicates,
+        report_slow_search(usual, some_counts(moved=7), 60.0),
         find_group_problem(usual, resource(suspend=True)),
     ):
         yield RedriveFacts(redrive=usual, problem=problem)

@@ -11,8 +11,8 @@ from pelops.api.redrive.stream_redrive import SelectionSpec, StreamRedrive
 from pelops.controller.redrive.redrive_kind import build_selection
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive import PlanHeader, PlannedLetter, render_plan
 from pelops.domain.recovery import LetterReason
+from pelops.domain.redrive import PlanHeader, PlannedLetter, render_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again, find_limit
 from pelops.policy.redrive.selection import (
@@ -89,8 +89,32 @@ def test_a_letter_that_came_back_too_often_stays() -> None:
 
 def test_a_regular_expression_that_would_hang_is_searched_at_once() -> None:
     pattern = compile_pattern("(a+)+$")
-    letter = a_letter(error="a" * 60_000 + "b")
+    letter = a_letter(error="a" * 4000 + "b")
     assert select_letters([letter], Selection(error_matches=pattern)) == ()
+
+
+def test_only_the_beginning_of_an_error_is_searched() -> None:
+    selection = Selection(error_matches=compile_pattern("b$|b"))
+    assert select_letters([a_letter(error="a" * 4096 + "b")], selection) == ()
+    assert len(select_letters([a_letter(error="a" * 4095 + "b")], selection)) == 1
+
+
+def test_an_expression_that_is_large_once_compiled_is_refused_with_a_way_out() -> None:
+    with pytest.raises(InvalidSpec, match=r"too large once it is compiled. Use shorter repetition"):
+        compile_pattern("(.{0,300}a.{0,300}b.{0,300}c.{0,300}d.{0,300}e)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"(?i)payment\s+(timeout|refused)\b.{0,200}order",
+        r"\b\w{1,64}@\w{1,64}\.\w{2,6}\b",
+        r"\pL+\s\pL+",
+        "|".join(f"error code {number}" for number in range(60)),
+    ],
+)
+def test_what_people_write_is_small_enough(text: str) -> None:
+    assert compile_pattern(text).search("nothing") is None or text.startswith(r"\pL")
 
 
 @pytest.mark.parametrize("text", ["(a", r"(?=a)", r"(a)\1", "(((a{100}){100}){100})", "*"])

@@ -7,6 +7,7 @@ for a while. The redrives of one group run one after the other, the oldest first
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -217,6 +218,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         self._api, self._cache, self._clock = services.api, services.cache, services.clock
         self._settings, self._connections = services.settings, services.connections
         self._index = RedriveIndex(services.cache)
+        self._searches = asyncio.Lock()
 
     # --- a pass
 
@@ -370,6 +372,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             self._context(redrive, group, keys),
             selection,
             self._clock,
+            self._searches,
         )
         run.recall(redrive)
         memory.run = run
@@ -418,7 +421,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             if run is None:
                 server, keys = await connect_group(self._connections, group)
                 context = self._context(redrive, group, keys)
-                run = RedriveRun(server, context, Selection(), self._clock)
+                run = RedriveRun(server, context, Selection(), self._clock, self._searches)
             await run.finish(forget=True)
             memory.run, memory.is_cleaned = None, True
 

@@ -9,7 +9,8 @@ several at once move no letter twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -20,11 +21,17 @@ from pelops.domain.condition import Finding
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.policy.redrive.progress import Outcomes, find_limit
-from pelops.policy.redrive.redrive_conditions import decide_verdict, find_trial, report_exhausted
+from pelops.policy.redrive.redrive_conditions import (
+    decide_verdict,
+    find_trial,
+    report_exhausted,
+    report_slow_search,
+)
 from pelops.policy.redrive.redrive_facts import Phase, RedriveCounts, Verdict
-from pelops.policy.redrive.selection import Selection, select_letters
+from pelops.policy.redrive.selection import Selection
 from pelops.redis_core.server import Server
 from pelops.redis_streams.redrive.moves import (
+    LetterPage,
     MoveResult,
     RedriveContext,
     RedriveProgress,
@@ -41,6 +48,12 @@ PART_S: Final = 1.0  # of work between two reports
 SHORTEST_WAIT_S: Final = 0.05  # for the rate: fewer calls with more letters each
 LONGEST_WAIT_S: Final = 5.0
 WATCH_S: Final = 1.0  # between two looks at a trial, a backlog or outcomes
+TURN_S: Final = 0.5  # of one search; then it is the turn of another redrive
+MOST_SEARCH_S: Final = 60.0  # of processor time for the regular expression of one redrive
+
+
+class _RegexTooSlow(Exception):
+    """The regular expression of the redrive has used its time."""
 
 
 @dataclass(slots=True)
@@ -61,7 +74,9 @@ class RedriveRun:
         context: RedriveContext,
         selection: Selection,
         clock: Callable[[], float],
+        searches: asyncio.Lock,
     ) -> None:
+        """`searches` is held while dead letters are selected: one thread of a replica does that."""
         self.server = server
         self.context = context
         self.phase = Phase.COUNTING
@@ -70,6 +85,8 @@ class RedriveRun:
         self.wait_s = 0.0  # until the next part is worth a try
         self._selection = selection
         self._clock = clock
+        self._searches = searches
+        self._searched_s = 0.0
         self._progress: RedriveProgress | None = None
         self._outcomes: Outcomes | None = None
         self._selected: int | None = None  # the letters that match; None: not all are counted yet
@@ -108,6 +125,13 @@ class RedriveRun:
     async def advance(self, redrive: StreamRedrive) -> None:
         """Do a part of the work. Raises PelopsError as `start_redrive` and `move_letters` do."""
         end, self.wait_s = self._clock() + PART_S, 0.0
+        try:
+            await self._advance(redrive, end)
+        except _RegexTooSlow:
+            finding = report_slow_search(redrive, self.counts, MOST_SEARCH_S)
+            self.verdict = Verdict(is_failure=True, finding=finding)
+
+    async def _advance(self, redrive: StreamRedrive, end: float) -> None:
         await check_redrive(self.server, self.context)  # before it takes the place of another
         if redrive.spec.is_dry_run:
             await self._rehearse(redrive, end)
@@ -151,9 +175,10 @@ class RedriveRun:
             page = await read_letters(
                 self.server, self.context, after=counted, until=progress.until
             )
+            letters, through = await self._select(page)
             self._newest = page.letters[-1].entry_id if page.letters else self._newest
-            self._take(select_letters(page.letters, self._selection))
-            counted = self._counted = page.through
+            self._take(letters)
+            counted = self._counted = through
             if self._clock() >= end:
                 break
         if counted < progress.until:
@@ -163,7 +188,30 @@ class RedriveRun:
         self._selected = matching if most is None else min(most, matching)
         return True
 
-    def _take(self, letters: tuple[DeadLetter, ...]) -> None:
+    async def _select(self, page: LetterPage) -> tuple[list[DeadLetter], EntryId]:
+        """The selected letters of a page, and up to where it was searched.
+
+        The search runs in a thread: RE2 releases the lock of the interpreter, so the event loop
+        goes on meanwhile.
+        """
+        async with self._searches:
+            return await asyncio.to_thread(self._search, page)
+
+    def _search(self, page: LetterPage) -> tuple[list[DeadLetter], EntryId]:
+        taken: list[DeadLetter] = []
+        end = self._clock() + TURN_S
+        for letter in page.letters:
+            began = time.thread_time()
+            if self._selection.takes(letter):
+                taken.append(letter)
+            self._searched_s += time.thread_time() - began
+            if self._searched_s > MOST_SEARCH_S and self._selection.error_matches is not None:
+                raise _RegexTooSlow
+            if self._clock() >= end:
+                return taken, letter.entry_id
+        return taken, page.through
+
+    def _take(self, letters: Sequence[DeadLetter]) -> None:
         self._matching += len(letters)
         missing = MOST_SAMPLES - len(self._samples)
         self._samples += [letter.entry_id for letter in letters[:missing]]
@@ -220,9 +268,9 @@ class RedriveRun:
             page = await read_letters(
                 self.server, self.context, after=progress.cursor, until=progress.until
             )
-            letters = select_letters(page.letters, self._selection)
+            letters, through = await self._select(page)
             ids = [letter.entry_id for letter in letters]
-            self._page = _Selected(progress.cursor, ids, page.through)
+            self._page = _Selected(progress.cursor, ids, through)
         return self._page
 
     async def _wait(self, wait_s: float, end: float) -> bool:

@@ -126,6 +126,23 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
     )
 
 
+def report_slow_search(
+    redrive: StreamRedrive, counts: RedriveCounts | None, most_s: float
+) -> Finding:
+    """Why a redrive stops whose regular expression takes too long."""
+    moved = counts.moved if counts is not None else 0
+    return Finding(
+        reason=Reason.REGEX_TOO_SLOW,
+        message=(
+            f"Stopped after {_count(moved, 'dead letter')} moved, because "
+            f"spec.selection.errorMatches used {most_s:.0f} s of processor time. Create another "
+            "StreamRedrive with a simpler expression, or with errorContains, reasons, or times, "
+            "which are compared first"
+        ),
+        is_terminal=True,
+    )
+
+
 def report_wait(other: str) -> Finding:
     """Why a redrive waits for another one."""
     return Finding(

@@ -1,0 +1,60 @@
+"""A redrive in one replica, part by part, on real servers."""
+
+import asyncio
+import time
+
+import pytest
+
+from pelops.controller.redrive import redrive_run
+from pelops.controller.redrive.redrive_run import RedriveRun
+from pelops.policy.redrive.selection import Selection, compile_pattern
+from pelops.policy.status.reasons import Reason
+from pelops.redis_core.server import Server
+from tests.integration.redis_adapter import provision
+from tests.integration.redriving import KEYS, a_redrive, add_letter, entries_of
+from tests.redrive_facts import a_redrive as a_resource
+
+SLOW = compile_pattern("(.{0,300}a){1}b")  # every start of the text fits for long
+
+
+def a_run(server: Server, selection: Selection) -> RedriveRun:
+    return RedriveRun(server, a_redrive(), selection, time.monotonic, asyncio.Lock())
+
+
+async def test_a_slow_expression_stops_its_redrive_and_nothing_else(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redrive_run, "MOST_SEARCH_S", 0.0)
+    await provision(server, KEYS)
+    await add_letter(server, KEYS, error="a" * 4096)
+    run = a_run(server, Selection(error_matches=SLOW))
+    await run.advance(a_resource())
+    assert run.verdict is not None
+    assert (run.verdict.is_failure, run.verdict.finding.reason) == (True, Reason.REGEX_TOO_SLOW)
+    assert "errorContains" in run.verdict.finding.message
+    assert len(await entries_of(server, KEYS.dead_letter)) == 1
+
+
+async def test_the_event_loop_goes_on_while_errors_are_searched(server: Server) -> None:
+    await provision(server, KEYS)
+    for _ in range(40):
+        await add_letter(server, KEYS, error="xa" * 2048)
+    run = a_run(server, Selection(error_matches=SLOW))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    page = await redrive_run.read_letters(
+        server, run.context, after=redrive_run.EntryId.MIN, until=redrive_run.EntryId.MAX
+    )
+    turns = 0
+    taken, through = await run._select(page)
+    task.cancel()
+    assert taken == []
+    assert through > redrive_run.EntryId.MIN
+    assert turns > 40  # more than one between two errors
