@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,10 +13,11 @@ from pelops.policy.redrive.redrive_conditions import (
     OUTCOME_WAIT,
     decide_redrive_conditions,
     decide_verdict,
+    find_changed_origin,
     find_trial,
     report_end,
 )
-from pelops.policy.redrive.redrive_facts import Phase, RedriveFacts, Verdict, find_ending
+from pelops.policy.redrive.redrive_facts import Origin, Phase, RedriveFacts, Verdict, find_ending
 from pelops.policy.status.health import decide_health
 from pelops.policy.status.reasons import Reason
 from tests.redrive_facts import NOW, a_redrive, some_counts
@@ -100,6 +102,24 @@ def test_ready_says_what_it_does_or_awaits(
     known = RedriveFacts(redrive=a_redrive(**spec), **facts)  # type: ignore[arg-type]
     ready = decide_redrive_conditions(known)[0]
     assert (ready.type, ready.status, ready.reason) == ("Ready", "False", reason)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"server": "b:6379/0"}, "spec.redis"),
+        ({"stream": "other:dlq"}, "spec.deadLetter.stream"),
+        ({"group_uid": "2"}, "was deleted and created again"),
+    ],
+)
+def test_a_redrive_goes_on_only_where_it_started(
+    changed: dict[str, str], words: str | None
+) -> None:
+    started = Origin(server="a:6379/0", stream="s:dlq", group_uid="1")
+    finding = find_changed_origin(a_redrive(), started, replace(started, **changed))
+    assert (finding is None) == (words is None)
+    assert finding is None or (finding.reason == Reason.GROUP_CHANGED and words in finding.message)  # type: ignore[operator]
 
 
 def test_what_is_reported_of_the_end_never_changes() -> None:

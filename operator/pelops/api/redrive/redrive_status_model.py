@@ -16,6 +16,18 @@ MOST_SAMPLES: Final = 5
 _Message = Annotated[str, Field(max_length=1024)]
 
 
+class RedriveSource(ApiModel):
+    """Place that a redrive takes dead letters from."""
+
+    server: _Message | None = Field(
+        default=None, description="Address of the Redis server, without credentials."
+    )
+    stream: _Message | None = Field(default=None, description="Key of the stream.")
+    group_uid: _Message | None = Field(
+        default=None, description="UID of the StreamConsumerGroup, as metadata.uid."
+    )
+
+
 class StreamRedriveStatus(ApiModel):
     """Observed state of a redrive."""
 
@@ -67,6 +79,13 @@ class StreamRedriveStatus(ApiModel):
     )
     remaining: Count | None = Field(
         default=None, description="Number of selected dead letters that are yet to be moved."
+    )
+    source: RedriveSource | None = Field(
+        default=None,
+        description=(
+            "Place that dead letters are taken from. The redrive stops when the group has another "
+            "server or dead-letter stream, or was created again."
+        ),
     )
     until_id: EntryIdText | None = Field(
         default=None,

@@ -103,6 +103,10 @@ class RedriveRun:
             self._selected = status.selected
             self._samples = [parse_entry_id(one) for one in status.samples or ()]
 
+    def follow(self, server: Server, context: RedriveContext) -> None:
+        """Go on through another connection to the same server: the Secret may have changed."""
+        self.server, self.context = server, context
+
     @property
     def counts(self) -> RedriveCounts | None:
         """How far it is; None before the first part."""

@@ -24,6 +24,7 @@ from pelops.domain.condition import Condition, Finding
 from pelops.domain.dead_letter import SkipReason
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again
 from pelops.policy.redrive.redrive_facts import (
+    Origin,
     Phase,
     RedriveCounts,
     RedriveFacts,
@@ -123,6 +124,33 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
     return (
         f"{sentence}: {at_least}{outcomes.acknowledged} acknowledged, {outcomes.failed_again} "
         f"failed again, {at_most}{outcomes.unprocessed} unprocessed"
+    )
+
+
+def find_changed_origin(redrive: StreamRedrive, started: Origin, now: Origin) -> Finding | None:
+    """Why a redrive that started at one place does not go on at another; None when it is the same.
+
+    Other letters are there, and what became of the moved ones is not known there.
+    """
+    group = f"StreamConsumerGroup {redrive.spec.group_ref.name}"
+    if now.group_uid != started.group_uid:
+        change = f"{group} was deleted and created again"
+    elif now.server != started.server:
+        change = f"spec.redis of {group} was changed from {started.server} to {now.server}"
+    elif now.stream != started.stream:
+        change = (
+            f"spec.deadLetter.stream of {group} was changed: the redrive takes dead letters from "
+            f"{started.stream}, and the group has {now.stream}"
+        )
+    else:
+        return None
+    return Finding(
+        reason=Reason.GROUP_CHANGED,
+        message=(
+            f"Stopped, because {change} while the redrive ran. The dead letters that were not "
+            "moved stay where they are. To continue, create another StreamRedrive"
+        ),
+        is_terminal=True,
     )
 
 
