@@ -462,6 +462,8 @@ def _redrives() -> Iterator[RedriveFacts]:
         yield RedriveFacts(redrive=usual, problem=problem)
     for redrive, counts in (
         (usual, some_counts(failed_again=1, unprocessed=2)),
+        (usual, some_counts(unknown=3)),
+        (usual, some_counts(lost=5)),
         (a_redrive(mode="DryRun"), some_counts(moved=0, has_outcomes=False)),
         (usual, some_counts(selected=100, failed_again=20)),
     ):

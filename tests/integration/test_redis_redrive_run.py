@@ -7,6 +7,7 @@ import pytest
 
 from pelops.controller.redrive import redrive_run
 from pelops.controller.redrive.redrive_run import RedriveRun
+from pelops.policy.redrive.redrive_facts import Phase
 from pelops.policy.redrive.selection import Selection, compile_pattern
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
@@ -58,3 +59,32 @@ async def test_the_event_loop_goes_on_while_errors_are_searched(server: Server) 
     assert taken == []
     assert through > redrive_run.EntryId.MIN
     assert turns > 40  # more than one between two errors
+
+
+async def test_a_trial_that_loses_entries_ends_the_redrive(server: Server) -> None:
+    await provision(server, KEYS)
+    for _ in range(20):
+        await add_letter(server, KEYS)
+    redrive = a_resource(trial={"entries": 10, "waitSeconds": 600})
+    run = a_run(server, Selection())
+    await run.advance(redrive)
+    assert run.phase is Phase.TRIAL
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", 0, key=KEYS.stream, writes=True)
+    await run.advance(redrive)
+    assert run.verdict is not None
+    assert (run.verdict.is_failure, run.verdict.finding.reason) == (True, Reason.ENTRIES_LOST)
+    assert "0 acknowledged, 0 failed again, 0 unprocessed, 10 lost" in run.verdict.finding.message
+    assert len(await entries_of(server, KEYS.dead_letter)) == 10
+
+
+async def test_lost_entries_are_known_to_the_replica_that_goes_on(server: Server) -> None:
+    await provision(server, KEYS)
+    for _ in range(5):
+        await add_letter(server, KEYS)
+    await a_run(server, Selection()).advance(a_resource())
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", 0, key=KEYS.stream, writes=True)
+    await server.execute("XADD", KEYS.stream, "*", "f", "v", key=KEYS.stream)
+    another = a_run(server, Selection())
+    await another.advance(a_resource())
+    assert another.verdict is not None
+    assert another.verdict.finding.reason == Reason.ENTRIES_LOST

@@ -67,6 +67,14 @@ def test_the_end_awaits_what_becomes_of_the_entries_but_not_for_ever() -> None:
     assert ends(OUTCOME_WAIT)
 
 
+def test_a_redrive_that_loses_entries_is_never_complete() -> None:
+    for is_handled in (True, False):
+        counts = some_counts(selected=100, lost=1, unprocessed=3)
+        verdict = decide_verdict(a_redrive(), counts, is_handled=is_handled, last_moved=NOW)
+        assert verdict is not None
+        assert (verdict.is_failure, verdict.finding.reason) == (True, Reason.ENTRIES_LOST)
+
+
 def test_letters_that_are_left_keep_it_from_its_end() -> None:
     assert decide_verdict(a_redrive(), some_counts(), is_handled=False, last_moved=NOW) is None
 
@@ -77,6 +85,7 @@ def test_a_trial_ends_when_all_its_entries_are_processed() -> None:
     assert find_trial(redrive, None) is not None
     assert find_trial(redrive, waits.outcomes) is not None
     assert find_trial(redrive, some_counts(moved=10, is_exact=False).outcomes) is not None
+    assert find_trial(redrive, some_counts(moved=10, unknown=1).outcomes) is not None
     assert find_trial(redrive, done.outcomes) is None
     assert find_trial(redrive, some_counts(moved=9).outcomes) is not None
 
@@ -168,6 +177,13 @@ def test_what_is_reported_of_the_end_never_changes() -> None:
             some_counts(failed_again=1, unprocessed=2, is_exact=False),
             "Moved 30 of 30 dead letters: at least 27 acknowledged, 1 failed again, at most 2"
             " unprocessed",
+        ),
+        (
+            {},
+            some_counts(failed_again=1, unknown=2),
+            "Moved 30 of 30 dead letters: at most 29 acknowledged, 1 failed again, 0 unprocessed. "
+            "Of the acknowledged ones 2 can be lost: they were deleted or trimmed before Pelops "
+            "had seen their delivery",
         ),
         (
             {"action": "Discard"},

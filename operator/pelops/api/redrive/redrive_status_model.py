@@ -73,8 +73,23 @@ class StreamRedriveStatus(ApiModel):
     acknowledged: Count | None = Field(
         default=None,
         description=(
-            "Number of moved entries that workers acknowledged: moved, not failed again, and no "
-            "longer unprocessed. Action Redrive only."
+            "Number of moved entries that workers acknowledged: moved, delivered, not failed "
+            "again, and no longer unprocessed. Action Redrive only."
+        ),
+    )
+    lost: Count | None = Field(
+        default=None,
+        description=(
+            "Number of moved entries that were deleted or trimmed from the stream before a worker "
+            "received them. Above 0 the redrive stops and has failed. Action Redrive only."
+        ),
+    )
+    unknown: Count | None = Field(
+        default=None,
+        description=(
+            "Number of moved entries that were deleted or trimmed from the stream before the "
+            "operator had seen their delivery: they were acknowledged, or they are lost. Action "
+            "Redrive only."
         ),
     )
     remaining: Count | None = Field(

@@ -147,6 +147,12 @@ class RedriveRun:
         if self._selected is None and not await self._count(redrive, end):
             self.phase = Phase.COUNTING
             return
+        if self._outcomes is None or self.phase is Phase.TRIAL:
+            # Losses are found by comparison, and nothing is moved after a trial that lost entries.
+            counts = await self._watch(redrive)
+            self.verdict = decide_verdict(redrive, counts, is_handled=False, last_moved=None)
+            if self.verdict is not None:
+                return
         is_handled = await self._move(redrive, end)
         counts = await self._watch(redrive)
         last_moved = self._progress.last_moved

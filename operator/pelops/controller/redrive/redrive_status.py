@@ -29,6 +29,8 @@ _MOVING: Final = (
     "skipped",
     "failedAgain",
     "acknowledged",
+    "lost",
+    "unknown",
     "remaining",
     "lastId",
     "estimatedCompletionTime",
@@ -40,6 +42,8 @@ _STATES: Final = {
     "remaining": "remaining",
     "failedAgain": "failed_again",
     "acknowledged": "acknowledged",
+    "lost": "lost",
+    "unknown": "unknown",
 }
 _MESSAGE_LIMIT: Final = 1024
 _TENTHS: Final = 10
@@ -137,6 +141,8 @@ def _render_counts(
         "skipped": counts.skips if is_counted else None,
         "failedAgain": outcomes.failed_again if outcomes else None,
         "acknowledged": outcomes.acknowledged if outcomes else None,
+        "lost": outcomes.lost if outcomes else None,
+        "unknown": outcomes.unknown if outcomes else None,
         "remaining": _remaining(facts, counts),
         "untilId": str(counts.until) if counts.until is not None else None,
         "lastId": str(counts.cursor) if is_counted else None,

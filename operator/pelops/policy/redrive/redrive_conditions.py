@@ -74,14 +74,15 @@ def decide_verdict(
     `is_handled` says that no letter is left to be moved; `last_moved` is when the last one was.
     """
     outcomes, limit = counts.outcomes, redrive.spec.stop_on_failed_again_percent
+    if outcomes is not None and outcomes.lost:
+        return Verdict(is_failure=True, finding=_report_lost(redrive, counts, outcomes))
     if outcomes is not None and fails_again(outcomes, limit_percent=limit):
         return Verdict(is_failure=True, finding=_report_failing(redrive, counts, outcomes))
     if not is_handled:
         return None
     if outcomes is not None and outcomes.moved:
-        is_known = outcomes.is_exact and outcomes.unprocessed == 0
         waited = last_moved is not None and counts.now >= last_moved + OUTCOME_WAIT
-        if not is_known and not waited:
+        if not outcomes.is_settled and not waited:
             return None
     message = report_end(redrive, counts.settle())
     finding = Finding(reason=Reason.COMPLETED, message=message)
@@ -96,8 +97,8 @@ def find_trial(redrive: StreamRedrive, outcomes: Outcomes | None) -> Trial | Non
     if (
         outcomes is not None
         and outcomes.moved >= trial.entries
-        and outcomes.is_exact
-        and outcomes.unprocessed == 0
+        and outcomes.is_settled
+        and not outcomes.unknown
     ):
         return None
     return Trial(entries=trial.entries, wait=timedelta(seconds=trial.wait_seconds))
@@ -119,12 +120,7 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
     outcomes = counts.outcomes
     if outcomes is None or not counts.moved:
         return sentence
-    at_most = "" if outcomes.is_exact else "at most "
-    at_least = "" if outcomes.is_exact else "at least "
-    return (
-        f"{sentence}: {at_least}{outcomes.acknowledged} acknowledged, {outcomes.failed_again} "
-        f"failed again, {at_most}{outcomes.unprocessed} unprocessed"
-    )
+    return f"{sentence}: {_report_outcomes(outcomes)}"
 
 
 def find_changed_origin(redrive: StreamRedrive, started: Origin, now: Origin) -> Finding | None:
@@ -372,6 +368,42 @@ def _report_failing(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Out
     )
 
 
+def _report_outcomes(outcomes: Outcomes) -> str:
+    acknowledged = f"{outcomes.acknowledged} acknowledged"
+    if outcomes.unknown:
+        acknowledged = f"at most {outcomes.acknowledged + outcomes.unknown} acknowledged"
+    elif not outcomes.is_exact:
+        acknowledged = f"at least {acknowledged}"
+    at_most = "" if outcomes.is_exact else "at most "
+    parts = [
+        acknowledged,
+        f"{outcomes.failed_again} failed again",
+        f"{at_most}{outcomes.unprocessed} unprocessed",
+    ]
+    if outcomes.lost:
+        parts.append(f"{outcomes.lost} lost")
+    told = ", ".join(parts)
+    if not outcomes.unknown:
+        return told
+    return (
+        f"{told}. Of the acknowledged ones {outcomes.unknown} can be lost: they were deleted or "
+        "trimmed before Pelops had seen their delivery"
+    )
+
+
+def _report_lost(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Outcomes) -> Finding:
+    return Finding(
+        reason=Reason.ENTRIES_LOST,
+        message=(
+            f"Stopped, because {_count(outcomes.lost, 'moved entry')} were deleted or trimmed from "
+            f"the stream before a worker received them. {report_end(redrive, counts)}. Find out "
+            "what deletes or trims entries, such as XADD with MAXLEN. The events redriven of the "
+            "ledger have the IDs of the moved entries"
+        ),
+        is_terminal=True,
+    )
+
+
 def _report_skipped(skipped: Mapping[SkipReason, int]) -> str:
     return ", ".join(
         f"{skipped[reason]} {words}" for reason, words in _SKIPPED.items() if skipped.get(reason)
@@ -379,4 +411,5 @@ def _report_skipped(skipped: Mapping[SkipReason, int]) -> str:
 
 
 def _count(number: int, word: str) -> str:
-    return f"1 {word}" if number == 1 else f"{number} {word}s"
+    several = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"1 {word}" if number == 1 else f"{number} {several}"

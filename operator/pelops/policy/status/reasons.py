@@ -201,6 +201,8 @@ class Reason(StrEnum):
 
     # Too many entries that a redrive moved became dead letters again, so it stopped.
     FAILS_AGAIN = "FailsAgain"
+    # Entries that a redrive moved were removed before a worker received them, so it stopped.
+    ENTRIES_LOST = "EntriesLost"
     # The group of a redrive was created again, or has another server or dead-letter stream.
     GROUP_CHANGED = "GroupChanged"
     # The regular expression of a redrive takes too long, so it stopped.
@@ -412,6 +414,7 @@ NEEDS_CHANGE = frozenset(
         Reason.INVALID_IMAGE_NAME,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.FAILS_AGAIN,
+        Reason.ENTRIES_LOST,
         Reason.GROUP_CHANGED,
         Reason.REGEX_TOO_SLOW,
         Reason.STREAM_EXHAUSTED,

@@ -6,15 +6,18 @@
 -- Count the copies that a redrive made and that became dead letters again, from where the last call stopped.
 --
 -- KEYS     dead_letter, state  (same slot)
--- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number
+-- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number,
+--          look_before (what was known of the copies, or ''), look (the same now, or '': nothing new)
 -- READS    type dead_letter state; time; hmget state; xrange dead_letter
 -- WRITES   hset state
 -- USER     operator
 -- RETURNS  done failed, more (1 when there may be more, else 0), requeued_since, first_copy, last_copy (or ''),
+--               look_now (what is known of the copies, or ''),
 --               record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
 --          | not-started | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in what is looked at: most letters, 256 KiB of them, though always one.
--- Repeats safely: a letter that was looked at is not counted again, by whichever replica.
+-- Repeats safely: a letter that was looked at is not counted again, by whichever replica. Of two replicas
+-- that continue the same look, the first writes.
 
 local refusal = find_refusal()
 if refusal then
@@ -52,5 +55,10 @@ end
 if visited > 0 then
   redis.call('HSET', state, 'redrive:' .. redrive .. ':seen', seen, 'redrive:' .. redrive .. ':failed', text(failed))
 end
+if look ~= '' and look_before == record.look then
+  redis.call('HSET', state, 'redrive:' .. redrive .. ':look', look)
+  record.look = look
+end
 local requeued = math.max(0, number_or_zero(held[2]) - number_or_zero(record.requeued))
-return { 'done', failed, is_end and 0 or 1, requeued, record.first, record.last, render_redrive(record, server_ms()) }
+return { 'done', failed, is_end and 0 or 1, requeued, record.first, record.last, record.look,
+  render_redrive(record, server_ms()) }
