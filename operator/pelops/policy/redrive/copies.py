@@ -84,9 +84,9 @@ def compare_looks(  # noqa: PLR0913 - what two looks saw
     requeued: int,
     kept: int,
 ) -> Look:
-    """The present look. `kept` is how many delivered copies after the floor still exist.
+    """The present look. `kept` is how many copies still exist that were delivered after the floor.
 
-    `kept` matters where the stream was touched only. `undelivered` has to be exact.
+    It matters where the stream was touched only. `undelivered` has to be exact.
     """
     left = max(0, former.undelivered + moved - former.moved - undelivered)
     lost, unknown = 0, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pelops.domain.dead_letter import LetterAction
@@ -99,14 +99,18 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
 
 async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ahead: _Part) -> Look:
     """What is known of the copies now. All that are undelivered were looked at."""
-    former, end, kept = _read_look(known.look), ahead.end, 0
-    if end is not None and not is_untouched(former, end, known.first):
+    former, begin, end, kept = _read_look(known.look), ahead.begin, ahead.end, 0
+    if begin is not None and end is not None and not is_untouched(former, end, known.first):
         start = find_floor(former, known.first).after()
-        part = await _count_part(server, context, context.target, "delivered", known, start=start)
+        # None of those that were counted among the undelivered ones.
+        delivered = replace(known, last=min(known.last, begin.position))
+        part = await _count_part(
+            server, context, context.target, "delivered", delivered, start=start
+        )
         kept = part.originals
     return compare_looks(
         former,
-        begin=ahead.begin,
+        begin=begin,
         end=end,
         first=known.first,
         moved=known.progress.moved,
