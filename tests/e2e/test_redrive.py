@@ -240,6 +240,19 @@ def test_several_groups_on_the_stream_are_refused_with_the_ways_out(redrives: Re
     redrives.await_reason("AwaitingOutcomes")
 
 
+def test_a_dry_run_of_a_group_in_dry_run_counts_and_names_the_field(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    group = Group(resources, run_redis(), stream)
+    group.redis.xgroup_create(group.stream, group.keys.group, mkstream=True)
+    group.apply(recovery={"dryRun": True})
+    redrives = Redrives(group)
+    redrives.create(mode="DryRun")
+    status = redrives.await_reason("Completed")
+    assert status["selected"] == 0
+    assert "spec.recovery.dryRun of StreamConsumerGroup orders is true" in status["message"]
+
+
 def test_discarded_letters_are_kept_aside_until_they_are_restored(redrives: Redrives) -> None:
     group = redrives.group
     redrives.add_letters(4, error="no such article")

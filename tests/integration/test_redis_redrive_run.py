@@ -88,3 +88,29 @@ async def test_lost_entries_are_known_to_the_replica_that_goes_on(server: Server
     await another.advance(a_resource())
     assert another.verdict is not None
     assert another.verdict.finding.reason == Reason.ENTRIES_LOST
+
+
+async def test_a_dry_run_counts_what_could_not_be_moved_and_says_why(server: Server) -> None:
+    await provision(server, KEYS)
+    for _ in range(3):
+        await add_letter(server, KEYS)
+    create = ("XGROUP", "CREATE", KEYS.stream, "reports", "$")
+    await server.execute(*create, key=KEYS.stream, writes=True)
+    run = RedriveRun(server.dry, a_redrive(), Selection(), time.monotonic, asyncio.Lock())
+    await run.advance(a_resource(mode="DryRun"))
+    assert run.verdict is not None
+    assert (run.verdict.is_failure, run.verdict.finding.reason) == (False, Reason.COMPLETED)
+    message = run.verdict.finding.message
+    assert "3 dead letters match" in message
+    assert "would be refused now: the stream orders:events has 2 consumer groups" in message
+
+
+async def test_a_dry_run_of_a_group_that_is_not_provisioned_counts_nothing(server: Server) -> None:
+    run = RedriveRun(server.dry, a_redrive(), Selection(), time.monotonic, asyncio.Lock())
+    await run.advance(a_resource(mode="DryRun"), refusal="spec.recovery.dryRun is true")
+    assert run.verdict is not None
+    message = run.verdict.finding.message
+    assert message == (
+        "Dry run: 0 dead letters match the selection; nothing was moved. With spec.mode: Move it "
+        "would be refused now: spec.recovery.dryRun is true"
+    )

@@ -77,6 +77,7 @@ from pelops.policy.redrive.redrive_conditions import (
     decide_redrive_conditions,
     find_changed_origin,
     find_group_problem,
+    find_suspension,
     report_duplicates,
     report_group_invalid,
     report_group_missing,
@@ -383,7 +384,8 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         run = memory.run
         run.follow(server, context)
         memory.is_paused = False
-        await run.advance(redrive)
+        suspended = find_suspension(group)
+        await run.advance(redrive, refusal=suspended.message if suspended else "")
         memory.is_reported = False
         memory.next_at = self._clock() + run.wait_s
 

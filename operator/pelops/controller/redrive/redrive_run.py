@@ -20,6 +20,7 @@ from pelops.api.redrive.stream_redrive import RedriveAction, StreamRedrive
 from pelops.domain.condition import Finding
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.errors import AuthenticationFailed, OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.policy.redrive.progress import Outcomes, find_limit
 from pelops.policy.redrive.redrive_conditions import (
     decide_verdict,
@@ -126,20 +127,23 @@ class RedriveRun:
             samples=tuple(self._samples),
         )
 
-    async def advance(self, redrive: StreamRedrive) -> None:
-        """Do a part of the work. Raises PelopsError as `start_redrive` and `move_letters` do."""
+    async def advance(self, redrive: StreamRedrive, *, refusal: str = "") -> None:
+        """Do a part of the work. Raises PelopsError as `start_redrive` and `move_letters` do.
+
+        `refusal` is why the group lets nothing be moved: a dry run reports it and counts.
+        """
         end, self.wait_s = self._clock() + PART_S, 0.0
         try:
-            await self._advance(redrive, end)
+            if redrive.spec.is_dry_run:
+                await self._rehearse(redrive, end, refusal or await self._find_refusal())
+            else:
+                await self._advance(redrive, end)
         except _RegexTooSlow:
             finding = report_slow_search(redrive, self.counts, MOST_SEARCH_S)
             self.verdict = Verdict(is_failure=True, finding=finding)
 
     async def _advance(self, redrive: StreamRedrive, end: float) -> None:
         await check_redrive(self.server, self.context)  # before it takes the place of another
-        if redrive.spec.is_dry_run:
-            await self._rehearse(redrive, end)
-            return
         known = redrive.status.until_id if redrive.status else None
         self._progress = await start_redrive(
             self.server, self.context, known_until=parse_entry_id(known) if known else None
@@ -164,7 +168,17 @@ class RedriveRun:
         """Let another redrive of the group run; with `forget`, remove its records from Redis."""
         await finish_redrive(self.server, self.context, forget=forget)
 
-    async def _rehearse(self, redrive: StreamRedrive, end: float) -> None:
+    async def _find_refusal(self) -> str:
+        """Why nothing could be moved now; empty when it could."""
+        try:
+            await check_redrive(self.server, self.context)
+        except (RedisUnavailable, OutcomeUnknown, AuthenticationFailed):
+            raise  # nothing can be counted either
+        except RedisError as error:
+            return str(error)
+        return ""
+
+    async def _rehearse(self, redrive: StreamRedrive, end: float, refusal: str) -> None:
         """A part of a dry run: all letters are counted, and nothing is written."""
         now = datetime.now(UTC)
         if self._progress is None:
@@ -174,7 +188,9 @@ class RedriveRun:
         if await self._count(redrive, end):
             counts = self.counts
             assert counts is not None
-            self.verdict = decide_verdict(redrive, counts, is_handled=True, last_moved=None)
+            self.verdict = decide_verdict(
+                redrive, counts, is_handled=True, last_moved=None, refusal=refusal
+            )
 
     async def _count(self, redrive: StreamRedrive, end: float) -> bool:
         """Count letters that match until the part ends; whether all of them are counted."""

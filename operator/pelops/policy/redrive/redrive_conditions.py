@@ -67,11 +67,17 @@ def decide_redrive_conditions(facts: RedriveFacts) -> list[Condition]:
 
 
 def decide_verdict(
-    redrive: StreamRedrive, counts: RedriveCounts, *, is_handled: bool, last_moved: datetime | None
+    redrive: StreamRedrive,
+    counts: RedriveCounts,
+    *,
+    is_handled: bool,
+    last_moved: datetime | None,
+    refusal: str = "",
 ) -> Verdict | None:
     """How the redrive has ended; None while it has not.
 
     `is_handled` says that no letter is left to be moved; `last_moved` is when the last one was.
+    `refusal` is why a dry run could not move any.
     """
     outcomes, limit = counts.outcomes, redrive.spec.stop_on_failed_again_percent
     if outcomes is not None and outcomes.lost:
@@ -85,6 +91,8 @@ def decide_verdict(
         if not outcomes.is_settled and not waited:
             return None
     message = report_end(redrive, counts.settle())
+    if refusal:
+        message = f"{message}. With spec.mode: Move it would be refused now: {refusal}"
     finding = Finding(reason=Reason.COMPLETED, message=message)
     return Verdict(is_failure=False, finding=finding)
 
@@ -199,12 +207,9 @@ def report_group_invalid(redrive: StreamRedrive, error: str) -> Finding:
 def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Finding | None:
     """Why nothing of this group may be moved now; None when it may."""
     spec, name = group.spec, group.metadata.name
-    if (spec.suspend or spec.recovery.dry_run) and not redrive.spec.is_dry_run:
-        field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
-        message = (
-            f"{field} of StreamConsumerGroup {name} is true, so nothing is moved: set it to false"
-        )
-        return Finding(reason=Reason.GROUP_SUSPENDED, message=message)
+    suspended = find_suspension(group)
+    if suspended is not None and not redrive.spec.is_dry_run:
+        return suspended
     is_retry = redrive.spec.destination is RedriveDestination.RETRY_STREAM
     if is_retry and spec.recovery.strategy is not RecoveryStrategy.RETRY_STREAM:
         message = (
@@ -214,6 +219,19 @@ def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Fi
         )
         return Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
     return None
+
+
+def find_suspension(group: StreamConsumerGroup) -> Finding | None:
+    """Why nothing is moved of a group that does nothing; None for another."""
+    spec = group.spec
+    if not spec.suspend and not spec.recovery.dry_run:
+        return None
+    field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
+    message = (
+        f"{field} of StreamConsumerGroup {group.metadata.name} is true, so nothing is moved: set "
+        "it to false"
+    )
+    return Finding(reason=Reason.GROUP_SUSPENDED, message=message)
 
 
 def report_duplicates(error: str) -> Finding:
