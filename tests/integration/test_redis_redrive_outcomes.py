@@ -3,6 +3,7 @@
 import pytest
 
 from pelops.domain.dead_letter import LetterAction
+from pelops.domain.recovery import LetterReason
 from pelops.errors import RedriveNotStarted
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.server import Server
@@ -199,3 +200,18 @@ async def test_entries_that_are_trimmed_before_the_first_copy_leave_the_outcomes
     await server.execute("XTRIM", KEYS.stream, "MAXLEN", 1, key=KEYS.stream, writes=True)
     await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 1)))
     assert _fates(await observe_outcomes(server, REDRIVE)) == (1, 0, 0, 0)
+
+
+async def test_a_copy_that_is_removed_while_it_is_pending_is_not_acknowledged(
+    server: Server,
+) -> None:
+    await _move_looked_at(server, 3)
+    read = await _read(server, 3)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (0, 3, 0, 0)
+    await server.execute("XDEL", KEYS.stream, read[1][0], key=KEYS.stream, writes=True)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (0, 3, 0, 0)
+    await _acknowledge(server, *(entry_id for entry_id, _ in read))
+    # As recovery does with it.
+    await add_letter(server, KEYS, (), read[1][0].decode(), reason=LetterReason.PAYLOAD_GONE)
+    for _ in range(2):
+        assert _fates(await observe_outcomes(server, REDRIVE)) == (2, 0, 0, 1)

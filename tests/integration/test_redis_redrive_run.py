@@ -7,10 +7,12 @@ import pytest
 
 from pelops.controller.redrive import redrive_run
 from pelops.controller.redrive.redrive_run import RedriveRun
+from pelops.domain.entry_id import EntryId
 from pelops.policy.redrive.redrive_facts import Phase
 from pelops.policy.redrive.selection import Selection, compile_pattern
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
+from pelops.redis_streams.redrive.moves import read_letters
 from tests.integration.redis_adapter import provision
 from tests.integration.redriving import KEYS, a_redrive, add_letter, entries_of
 from tests.redrive_facts import a_redrive as a_resource
@@ -50,14 +52,12 @@ async def test_the_event_loop_goes_on_while_errors_are_searched(server: Server) 
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    page = await redrive_run.read_letters(
-        server, run.context, after=redrive_run.EntryId.MIN, until=redrive_run.EntryId.MAX
-    )
+    page = await read_letters(server, run.context, after=EntryId.MIN, until=EntryId.MAX)
     turns = 0
     taken, through = await run._select(page)
     task.cancel()
     assert taken == []
-    assert through > redrive_run.EntryId.MIN
+    assert through > EntryId.MIN
     assert turns > 40  # more than one between two errors
 
 

@@ -183,7 +183,7 @@ def test_what_is_reported_of_the_end_never_changes() -> None:
             some_counts(failed_again=1, unknown=2),
             "Moved 30 of 30 dead letters: at most 29 acknowledged, 1 failed again, 0 unprocessed. "
             "Of the acknowledged ones 2 can be lost: they were deleted or trimmed before Pelops "
-            "had seen their delivery",
+            "had seen their delivery, or while they were pending",
         ),
         (
             {"action": "Discard"},

@@ -17,7 +17,7 @@ class Outcomes:
     failed_again: int  # are dead letters again
     unprocessed: int  # undelivered or pending, at most
     lost: int = 0  # removed from the stream before a worker received them
-    unknown: int = 0  # removed, and nothing tells whether a worker had received them
+    unknown: int = 0  # removed, and nothing tells whether a worker has processed them
     is_exact: bool = True  # False: fewer can be unprocessed
 
     @property

@@ -405,7 +405,7 @@ def _report_outcomes(outcomes: Outcomes) -> str:
         return told
     return (
         f"{told}. Of the acknowledged ones {outcomes.unknown} can be lost: they were deleted or "
-        "trimmed before Pelops had seen their delivery"
+        "trimmed before Pelops had seen their delivery, or while they were pending"
     )
 
 

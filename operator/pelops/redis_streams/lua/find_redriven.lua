@@ -50,6 +50,9 @@ if part == 'pending' then
     end
     local entry = redis.call('XRANGE', source, pending[1], pending[1])[1]
     look_at(entry or { pending[1], {} })
+    if not entry and not comes_before(last, pending[1]) then
+      copies = copies + 1 -- its body is gone, so it can be one
+    end
   end
   following = (visited < #found or #found == most) and id_after(reached) or ''
 else

@@ -38,6 +38,7 @@ class _FailedAgain:
     """Copies that are dead letters again, and what the record says of the copies."""
 
     failed: int
+    gone: int  # dead letters without a body that can be copies
     is_all: bool
     requeued_since: int  # entries of the group that were requeued since the redrive started
     first: EntryId  # copy; MIN: there is none
@@ -92,7 +93,7 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
         failed_again=known.failed,
         unprocessed=unprocessed,
         lost=lost,
-        unknown=min(look.unknown, moved - known.failed - lost - unprocessed),
+        unknown=min(look.unknown + known.gone, moved - known.failed - lost - unprocessed),
         is_exact=known.is_all and not others,
     )
 
@@ -149,6 +150,7 @@ def _read_failed(answer: ScriptAnswer) -> _FailedAgain:
     first, last = answer["first_copy"], answer["last_copy"]
     return _FailedAgain(
         failed=answer["failed"],
+        gone=answer["gone"],
         is_all=not answer["more"],
         requeued_since=answer["requeued_since"],
         first=parse_entry_id(first) if first else EntryId.MIN,
