@@ -88,8 +88,8 @@ class StreamRedriveStatus(ApiModel):
         default=None,
         description=(
             "Number of moved entries that were deleted or trimmed from the stream before the "
-            "operator had seen their delivery, or while they were pending: they were processed, "
-            "or they are lost. Action Redrive only."
+            "operator had seen their delivery, or while they were pending. They were processed, or "
+            "they are lost. Action Redrive only."
         ),
     )
     remaining: Count | None = Field(

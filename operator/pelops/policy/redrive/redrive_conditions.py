@@ -400,11 +400,11 @@ def _report_outcomes(outcomes: Outcomes) -> str:
     ]
     if outcomes.lost:
         parts.append(f"{outcomes.lost} lost")
-    told = ", ".join(parts)
+    counted = ", ".join(parts)
     if not outcomes.unknown:
-        return told
+        return counted
     return (
-        f"{told}. Of the acknowledged ones {outcomes.unknown} can be lost: they were deleted or "
+        f"{counted}. Of the acknowledged ones {outcomes.unknown} can be lost: they were deleted or "
         "trimmed before Pelops had seen their delivery, or while they were pending"
     )
 
