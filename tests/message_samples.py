@@ -17,6 +17,7 @@ from redis import exceptions
 from pelops import errors
 from pelops.api.group.group_status_model import DryRunAction
 from pelops.api.redis import RedisSpec
+from pelops.api.redrive.stream_redrive import StreamRedrive
 from pelops.controller.audit.audit_observer import backend_missing, name_taken, secret_missing
 from pelops.controller.audit.audit_status import render_audit_status, report_windows
 from pelops.controller.group.group_kind import (
@@ -70,12 +71,14 @@ from pelops.policy.redrive.redrive_conditions import (
     OUTCOME_WAIT,
     decide_redrive_conditions,
     decide_verdict,
+    find_changed_origin,
     find_group_problem,
     report_duplicates,
     report_exhausted,
     report_group_missing,
+    report_slow_search,
 )
-from pelops.policy.redrive.redrive_facts import Phase, RedriveFacts
+from pelops.policy.redrive.redrive_facts import Origin, Phase, RedriveFacts
 from pelops.policy.scaling.decision import (
     ScalingDecision,
     decide_fixed,
@@ -422,6 +425,18 @@ def _audits() -> Iterator[AuditFacts]:
 # --- conditions of a StreamRedrive
 
 
+def _changes(redrive: StreamRedrive) -> Iterator[Finding]:
+    started = Origin(server="redis:6379/0", stream="orders:events:dlq", group_uid="uid-1")
+    for changed in (
+        {"group_uid": "uid-2"},
+        {"server": "redis-2:6379/0"},
+        {"stream": "orders:events:failed"},
+    ):
+        finding = find_changed_origin(redrive, started, replace(started, **changed))
+        assert finding is not None
+        yield finding
+
+
 def _redrives() -> Iterator[RedriveFacts]:
     usual, stream = a_redrive(), "orders:events"
     for phase in (Phase.COUNTING, Phase.MOVING, Phase.OUTCOMES):
@@ -440,11 +455,15 @@ def _redrives() -> Iterator[RedriveFacts]:
         report_group_missing(usual),
         report_exhausted(stream),
         duplicates,
+        *_changes(usual),
+        report_slow_search(usual, some_counts(moved=7), 60.0),
         find_group_problem(usual, resource(suspend=True)),
     ):
         yield RedriveFacts(redrive=usual, problem=problem)
     for redrive, counts in (
         (usual, some_counts(failed_again=1, unprocessed=2)),
+        (usual, some_counts(unknown=3)),
+        (usual, some_counts(lost=5)),
         (a_redrive(mode="DryRun"), some_counts(moved=0, has_outcomes=False)),
         (usual, some_counts(selected=100, failed_again=20)),
     ):

@@ -33,12 +33,19 @@ def some_counts(
     skipped: dict[SkipReason, int] | None = None,
     failed_again: int = 0,
     unprocessed: int = 0,
+    lost: int = 0,
+    unknown: int = 0,
     has_outcomes: bool = True,
     is_exact: bool = True,
 ) -> RedriveCounts:
     """A redrive of 30 letters that are all moved and acknowledged, unless said otherwise."""
     outcomes = Outcomes(
-        moved=moved, failed_again=failed_again, unprocessed=unprocessed, is_exact=is_exact
+        moved=moved,
+        failed_again=failed_again,
+        unprocessed=unprocessed,
+        lost=lost,
+        unknown=unknown,
+        is_exact=is_exact,
     )
     return RedriveCounts(
         started=STARTED,

@@ -523,7 +523,7 @@ REDRIVES_SERVED = Gauge(
 REDRIVE_ENTRIES = GroupGauge(
     "pelops_redrive_entries",
     "Number of dead letters of a StreamRedrive, by state: selected, moved, skipped, remaining, "
-    "failed_again or acknowledged.",
+    "failed_again, acknowledged, lost or unknown.",
     ["state"],
 )
 REDRIVE_FAILED = GroupGauge(

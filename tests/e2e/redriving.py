@@ -11,6 +11,7 @@ import redis
 
 from local_cluster.processes import wait_until
 from pelops.domain.ledger import LETTER_FIELDS
+from pelops.domain.recovery import LetterReason
 from tests.e2e.declaring import WAIT_S, Object
 from tests.e2e.recovering import Fields, Group
 
@@ -26,7 +27,12 @@ class Redrives:
         self.resources = group.resources
 
     def add_letters(
-        self, count: int, *, reason: str = "MaxRetries", error: str = "boom", **fields: str
+        self,
+        count: int,
+        *,
+        reason: str = LetterReason.MAX_RETRIES,
+        error: str = "boom",
+        **fields: str,
     ) -> list[str]:
         """Add dead letters, each of an entry `n`; their IDs."""
         added: list[str] = []
@@ -166,7 +172,7 @@ class Workers:
                         for name, value in fields.items()
                         if name not in {"_original_id", "_retry_count"}
                     }
-                    letter = letter_of(self.group, own, root, "MaxRetries", "boom")
+                    letter = letter_of(self.group, own, root, LetterReason.MAX_RETRIES, "boom")
                     together.xadd(keys.dead_letter, letter)
             together.execute()
         for _, fields in entries:

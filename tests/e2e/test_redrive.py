@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from pelops.domain.ledger import LedgerKind
-from tests.e2e.declaring import Object
+from pelops.domain.naming import derive_keys
+from tests.e2e.declaring import Object, secret
 from tests.e2e.recovering import Group, measured
 from tests.e2e.redriving import REDRIVE, Redrives, workers
 from tests.operators import Operators, Resources
@@ -129,6 +130,79 @@ def test_of_two_redrives_of_a_group_the_second_waits_and_each_letter_moves_once(
     assert sorted(int(fields["n"]) for fields in running.done) == list(range(100))
 
 
+@pytest.mark.parametrize("change", ["dead-letter stream", "group"])
+def test_a_redrive_ends_when_its_group_changes_and_the_next_one_runs(
+    redrives: Redrives, change: str
+) -> None:
+    group = redrives.group
+    redrives.add_letters(200)
+    redrives.create("first", ratePerSecond=20)
+    redrives.await_status(lambda status: status.get("moved", 0) > 0, "the first moves", "first")
+    redrives.create("second", selection={"reasons": ["NoSuchReason"]})
+    redrives.await_reason("AnotherRedriveRuns", "second")
+    other = derive_keys(group.stream, group.keys.group, dead_letter=f"{group.stream}:failed")
+    if change == "group":
+        plane, namespace = redrives.resources.plane, redrives.resources.namespace
+        plane.kubectl("delete", "scg", group.name, "-n", namespace)
+        group.declare()
+    else:
+        group.declare(deadLetter={"stream": other.dead_letter})
+    redrives.await_reason("GroupChanged", "first")
+    failed = redrives.conditions("first")["Failed"]
+    words = "created again" if change == "group" else other.dead_letter
+    assert words in failed["message"]
+    redrives.await_reason("Completed", "second")
+    moved, left = group.redis.xlen(group.stream), len(group.letters())
+    assert moved + left == 200
+    assert left > 0
+
+
+def test_a_redrive_ends_when_its_group_has_another_server(
+    redrives: Redrives, run_redis: RunRedis
+) -> None:
+    group, other = redrives.group, run_redis()
+    redrives.add_letters(200)
+    redrives.create(ratePerSecond=20)
+    redrives.await_status(lambda status: status.get("moved", 0) > 0, "it moves")
+    source = redrives.status()["source"]
+    assert source["stream"] == group.keys.dead_letter
+    group.apply(redis={"url": other.url})
+    redrives.await_reason("GroupChanged")
+    message = redrives.conditions()["Failed"]["message"]
+    assert source["server"] in message
+    assert redrives.status()["source"] == source
+
+
+def test_a_redrive_goes_on_with_a_new_password(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    servers = run_redis()
+    servers.cli("ACL", "SETUSER", "pelops", "on", ">before", "~*", "&*", "+@all")
+    address = servers.url.removeprefix("redis://").split("@")[-1]
+
+    def give(password: str) -> None:
+        resources.apply_raw(secret("redis-of-redrive", url=f"redis://pelops:{password}@{address}"))
+
+    give("before")
+    group = Group(resources, servers, stream)
+    group.url = servers.url
+    group.declare(redis={"secretRef": {"name": "redis-of-redrive"}})
+    redrives = Redrives(group)
+    redrives.add_letters(200)
+    redrives.create(ratePerSecond=20)
+    redrives.await_status(lambda status: status.get("moved", 0) > 0, "it moves")
+    servers.cli("ACL", "SETUSER", "pelops", "resetpass", ">after")
+    servers.cli("CLIENT", "KILL", "USER", "pelops")
+    redrives.await_reason("AuthenticationFailed")
+    give("after")
+    moved = redrives.status()["moved"]
+    redrives.await_status(lambda status: status.get("moved", 0) > moved, "it to go on")
+    redrives.patch(ratePerSecond=10_000)
+    with workers(group):
+        status = redrives.await_reason("Completed")
+    assert numbers(status, "moved", "acknowledged") == [200, 200]
+
+
 def test_what_cannot_run_says_why(redrives: Redrives) -> None:
     redrives.add_letters(3)
     redrives.create("lost", group="missing")
@@ -164,6 +238,19 @@ def test_several_groups_on_the_stream_are_refused_with_the_ways_out(redrives: Re
     assert len(group.letters()) == 3
     group.redis.xgroup_destroy(group.stream, "reports")
     redrives.await_reason("AwaitingOutcomes")
+
+
+def test_a_dry_run_of_a_group_in_dry_run_counts_and_names_the_field(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    group = Group(resources, run_redis(), stream)
+    group.redis.xgroup_create(group.stream, group.keys.group, mkstream=True)
+    group.apply(recovery={"dryRun": True})
+    redrives = Redrives(group)
+    redrives.create(mode="DryRun")
+    status = redrives.await_reason("Completed")
+    assert status["selected"] == 0
+    assert "spec.recovery.dryRun of StreamConsumerGroup orders is true" in status["message"]
 
 
 def test_discarded_letters_are_kept_aside_until_they_are_restored(redrives: Redrives) -> None:

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from local_cluster.redis_servers import CommandFailed
 from pelops.domain.ledger import LETTER_FIELDS
+from pelops.domain.recovery import LetterReason
 from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Produced, Source
 from tests.faults.world import World
@@ -98,7 +99,7 @@ def _letter(lane: GroupUnderFault, name: str, root: str, batch: str) -> dict[str
         "consumer": "nobody",
         "delivery_count": "4",
         "retry_count": "3",
-        "reason": "MaxRetries",
+        "reason": LetterReason.MAX_RETRIES,
         "error": f"{batch} failed",
     }
     marks = {f"_{one}": known.get(one, "1760000000000") for one in LETTER_FIELDS}

@@ -3,9 +3,11 @@
 import pytest
 
 from pelops.domain.dead_letter import LetterAction
+from pelops.domain.recovery import LetterReason
 from pelops.errors import RedriveNotStarted
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.server import Server
+from pelops.redis_streams.redrive.moves import start_redrive
 from pelops.redis_streams.redrive.outcomes import MOST_CALLS, VISITED, observe_outcomes
 from tests.integration.redis_adapter import provision
 from tests.integration.redriving import KEYS, a_redrive, add_letter, entries_of, move_all
@@ -117,3 +119,99 @@ async def test_what_was_discarded_has_no_outcome(server: Server) -> None:
         await observe_outcomes(server, discard)
     await move_all(server, discard)
     assert (await observe_outcomes(server, discard)).acknowledged == 1
+
+
+async def _move_looked_at(server: Server, count: int) -> None:
+    """Move letters as a run does: it looks at the stream before it moves any."""
+    await provision(server, KEYS)
+    for _ in range(count):
+        await add_letter(server, KEYS)
+    await start_redrive(server, REDRIVE)
+    await observe_outcomes(server, REDRIVE)
+    await move_all(server, REDRIVE)
+
+
+async def _trim(server: Server) -> None:
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", 0, key=KEYS.stream, writes=True)
+
+
+def _fates(seen: Outcomes) -> tuple[int, int, int, int]:
+    return seen.acknowledged, seen.unprocessed, seen.lost, seen.unknown
+
+
+async def test_copies_that_are_trimmed_before_their_delivery_are_lost(server: Server) -> None:
+    await _move_looked_at(server, 5)
+    await _trim(server)
+    for _ in range(2):  # they count once
+        assert _fates(await observe_outcomes(server, REDRIVE)) == (0, 0, 5, 0)
+
+
+async def test_copies_that_are_trimmed_after_their_acknowledgement_are_acknowledged(
+    server: Server,
+) -> None:
+    await _move_looked_at(server, 5)
+    read = await _read(server, 3)
+    await _acknowledge(server, *(entry_id for entry_id, _ in read))
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (3, 2, 0, 0)
+    await server.execute("XTRIM", KEYS.stream, "MINID", read[-1][0], key=KEYS.stream, writes=True)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (3, 2, 0, 0)
+    rest = await _read(server, 2)
+    await _acknowledge(server, *(entry_id for entry_id, _ in rest))
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (5, 0, 0, 0)
+    await _trim(server)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (5, 0, 0, 0)
+
+
+async def test_a_stream_that_is_deleted_takes_its_undelivered_copies_along(server: Server) -> None:
+    await _move_looked_at(server, 5)
+    await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 2)))
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (2, 3, 0, 0)
+    await server.execute("DEL", KEYS.stream, key=KEYS.stream, writes=True)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (2, 0, 3, 0)
+    await provision(server, KEYS)
+    await server.execute("XADD", KEYS.stream, "*", "f", "v", key=KEYS.stream)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (2, 0, 3, 0)
+
+
+async def test_what_came_and_went_between_two_looks_is_unknown(server: Server) -> None:
+    await _move_looked_at(server, 5)
+    assert (await observe_outcomes(server, REDRIVE)).unprocessed == 5
+    await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 5)))
+    await _trim(server)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (0, 0, 0, 5)
+
+
+async def test_a_copy_that_is_deleted_among_others_is_the_only_unknown_one(server: Server) -> None:
+    await _move_looked_at(server, 5)
+    copies = await entries_of(server, KEYS.stream)
+    await server.execute("XDEL", KEYS.stream, copies[2][0], key=KEYS.stream, writes=True)
+    await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 5)))
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (4, 0, 0, 1)
+
+
+async def test_entries_that_are_trimmed_before_the_first_copy_leave_the_outcomes_exact(
+    server: Server,
+) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 20, ms=1_000)
+    await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 20)))
+    await add_letter(server, KEYS)
+    await move_all(server, REDRIVE)  # nobody has looked before
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", 1, key=KEYS.stream, writes=True)
+    await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 1)))
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (1, 0, 0, 0)
+
+
+async def test_a_copy_that_is_removed_while_it_is_pending_is_not_acknowledged(
+    server: Server,
+) -> None:
+    await _move_looked_at(server, 3)
+    read = await _read(server, 3)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (0, 3, 0, 0)
+    await server.execute("XDEL", KEYS.stream, read[1][0], key=KEYS.stream, writes=True)
+    assert _fates(await observe_outcomes(server, REDRIVE)) == (0, 3, 0, 0)
+    await _acknowledge(server, *(entry_id for entry_id, _ in read))
+    # As recovery does with it.
+    await add_letter(server, KEYS, (), read[1][0].decode(), reason=LetterReason.PAYLOAD_GONE)
+    for _ in range(2):
+        assert _fates(await observe_outcomes(server, REDRIVE)) == (2, 0, 0, 1)

@@ -245,3 +245,90 @@ def test_letters_that_are_discarded_and_restored_are_as_they_were(
         assert sorted(after.values()) == sorted(before.values())
     finally:
         adapter.close()
+
+
+FATES = st.lists(
+    st.one_of(
+        st.tuples(st.just("move"), st.integers(1, 4)),
+        st.tuples(st.just("add"), st.integers(1, 2)),
+        st.tuples(st.just("read"), st.integers(1, 4)),
+        st.tuples(st.just("delete"), st.integers(0, 8)),
+        st.tuples(st.just("trim"), st.integers(0, 6)),
+        st.tuples(st.just("look"), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+class Fates:
+    """A redrive whose copies are delivered and removed, and what truly became of them."""
+
+    def __init__(self, adapter: ServerAdapter, letters: int) -> None:
+        self.scene = Scene(adapter, [[(b"f", b"v")]] * letters)
+        self.scene.chosen = set(self.scene.letters)
+        self.delivered: set[EntryId] = set()
+        self.ask, self.keys = adapter.ask, self.scene.keys
+        self.replica = Replica(self.scene)
+        self.limit = 0
+        self.scene.wait(start_redrive(self.scene.server, self.scene.context))
+        self.copies: set[EntryId] = set()
+        self.look()
+
+    def act(self, what: str, number: int) -> None:
+        stream = self.keys.stream
+        if what == "move":
+            self.limit += number
+            self.replica.read(10)
+            self.replica.move(limit=self.limit)
+            self.copies |= {
+                one for one, flat in self.scene.entries(stream).items() if b"_redrive" in flat
+            }
+        elif what == "add":
+            for _ in range(number):
+                self.ask("XADD", stream, "*", "f", "v")
+        elif what == "read":
+            self.read(number)
+        elif what == "delete":
+            some = sorted(self.scene.entries(stream))[number : number + 1]
+            self.ask("XDEL", stream, *map(str, some or [EntryId(1)]))
+        elif what == "trim":
+            self.ask("XTRIM", stream, "MAXLEN", number)
+        else:
+            self.look()
+
+    def read(self, number: int) -> None:
+        group = ("GROUP", "g", "w", "COUNT", number)
+        found = self.ask("XREADGROUP", *group, "STREAMS", self.keys.stream, ">")
+        for entry_id, _ in found[0][1] if found else ():
+            self.delivered.add(parse_entry_id(entry_id))
+            self.ask("XACK", self.keys.stream, "g", entry_id)
+
+    def look(self) -> None:
+        """Nothing that is said to be known is wrong."""
+        seen = self.scene.wait(observe_outcomes(self.scene.server, self.scene.context))
+        delivered = self.copies & self.delivered
+        here = self.copies & set(self.scene.entries(self.keys.stream))
+        lost = self.copies - delivered - here
+        assert seen.moved == len(self.copies)
+        assert seen.unprocessed == len(here - delivered)
+        assert seen.lost <= len(lost) <= seen.lost + seen.unknown
+        assert seen.acknowledged <= len(delivered) <= seen.acknowledged + seen.unknown
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps=FATES)
+def test_what_is_said_of_lost_and_acknowledged_copies_is_true(
+    program_redis: StandaloneServers, steps: list[tuple[str, int]]
+) -> None:
+    adapter = ServerAdapter(program_redis)
+    try:
+        fates = Fates(adapter, letters=12)
+        for what, number in steps:
+            fates.act(what, number)
+        fates.look()
+    finally:
+        adapter.close()

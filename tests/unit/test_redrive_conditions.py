@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,10 +13,11 @@ from pelops.policy.redrive.redrive_conditions import (
     OUTCOME_WAIT,
     decide_redrive_conditions,
     decide_verdict,
+    find_changed_origin,
     find_trial,
     report_end,
 )
-from pelops.policy.redrive.redrive_facts import Phase, RedriveFacts, Verdict, find_ending
+from pelops.policy.redrive.redrive_facts import Origin, Phase, RedriveFacts, Verdict, find_ending
 from pelops.policy.status.health import decide_health
 from pelops.policy.status.reasons import Reason
 from tests.redrive_facts import NOW, a_redrive, some_counts
@@ -65,6 +67,14 @@ def test_the_end_awaits_what_becomes_of_the_entries_but_not_for_ever() -> None:
     assert ends(OUTCOME_WAIT)
 
 
+def test_a_redrive_that_loses_entries_is_never_complete() -> None:
+    for is_handled in (True, False):
+        counts = some_counts(selected=100, lost=1, unprocessed=3)
+        verdict = decide_verdict(a_redrive(), counts, is_handled=is_handled, last_moved=NOW)
+        assert verdict is not None
+        assert (verdict.is_failure, verdict.finding.reason) == (True, Reason.ENTRIES_LOST)
+
+
 def test_letters_that_are_left_keep_it_from_its_end() -> None:
     assert decide_verdict(a_redrive(), some_counts(), is_handled=False, last_moved=NOW) is None
 
@@ -75,6 +85,7 @@ def test_a_trial_ends_when_all_its_entries_are_processed() -> None:
     assert find_trial(redrive, None) is not None
     assert find_trial(redrive, waits.outcomes) is not None
     assert find_trial(redrive, some_counts(moved=10, is_exact=False).outcomes) is not None
+    assert find_trial(redrive, some_counts(moved=10, unknown=1).outcomes) is not None
     assert find_trial(redrive, done.outcomes) is None
     assert find_trial(redrive, some_counts(moved=9).outcomes) is not None
 
@@ -100,6 +111,24 @@ def test_ready_says_what_it_does_or_awaits(
     known = RedriveFacts(redrive=a_redrive(**spec), **facts)  # type: ignore[arg-type]
     ready = decide_redrive_conditions(known)[0]
     assert (ready.type, ready.status, ready.reason) == ("Ready", "False", reason)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"server": "b:6379/0"}, "spec.redis"),
+        ({"stream": "other:dlq"}, "spec.deadLetter.stream"),
+        ({"group_uid": "2"}, "was deleted and created again"),
+    ],
+)
+def test_a_redrive_goes_on_only_where_it_started(
+    changed: dict[str, str], words: str | None
+) -> None:
+    started = Origin(server="a:6379/0", stream="s:dlq", group_uid="1")
+    finding = find_changed_origin(a_redrive(), started, replace(started, **changed))
+    assert (finding is None) == (words is None)
+    assert finding is None or (finding.reason == Reason.GROUP_CHANGED and words in finding.message)  # type: ignore[operator]
 
 
 def test_what_is_reported_of_the_end_never_changes() -> None:
@@ -148,6 +177,13 @@ def test_what_is_reported_of_the_end_never_changes() -> None:
             some_counts(failed_again=1, unprocessed=2, is_exact=False),
             "Moved 30 of 30 dead letters: at least 27 acknowledged, 1 failed again, at most 2"
             " unprocessed",
+        ),
+        (
+            {},
+            some_counts(failed_again=1, unknown=2),
+            "Moved 30 of 30 dead letters: at most 29 acknowledged, 1 failed again, 0 unprocessed. "
+            "Of the acknowledged ones 2 can be lost: they were deleted or trimmed before Pelops "
+            "had seen their delivery, or while they were pending",
         ),
         (
             {"action": "Discard"},

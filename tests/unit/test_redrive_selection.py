@@ -1,11 +1,17 @@
 """Which letters a redrive selects, and how far it may go."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
+from pelops.api.redrive.stream_redrive import SelectionSpec, StreamRedrive
+from pelops.controller.redrive.redrive_kind import build_selection
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
+from pelops.domain.recovery import LetterReason
 from pelops.domain.redrive import PlanHeader, PlannedLetter, render_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again, find_limit
@@ -17,8 +23,13 @@ from pelops.policy.redrive.selection import (
     read_planned,
     select_letters,
 )
+from pelops.worker import outcomes
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+ROOT = Path(__file__).parents[2]
+NAMED = {"name": "r", "namespace": "shop", "uid": "u", "generation": 1}
+SAMPLE = ROOT / "manifests/samples/12-redrive.yaml"
+WORDS = {*LetterReason, outcomes.HANDLER_FAILED, outcomes.REJECTED, outcomes.UNDECODABLE}
 
 
 def a_letter(
@@ -78,8 +89,32 @@ def test_a_letter_that_came_back_too_often_stays() -> None:
 
 def test_a_regular_expression_that_would_hang_is_searched_at_once() -> None:
     pattern = compile_pattern("(a+)+$")
-    letter = a_letter(error="a" * 60_000 + "b")
+    letter = a_letter(error="a" * 4000 + "b")
     assert select_letters([letter], Selection(error_matches=pattern)) == ()
+
+
+def test_only_the_beginning_of_an_error_is_searched() -> None:
+    selection = Selection(error_matches=compile_pattern("b$|b"))
+    assert select_letters([a_letter(error="a" * 4096 + "b")], selection) == ()
+    assert len(select_letters([a_letter(error="a" * 4095 + "b")], selection)) == 1
+
+
+def test_an_expression_that_is_large_once_compiled_is_refused_with_a_way_out() -> None:
+    with pytest.raises(InvalidSpec, match=r"too large once it is compiled. Use shorter repetition"):
+        compile_pattern("(.{0,300}a.{0,300}b.{0,300}c.{0,300}d.{0,300}e)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"(?i)payment\s+(timeout|refused)\b.{0,200}order",
+        r"\b\w{1,64}@\w{1,64}\.\w{2,6}\b",
+        r"\pL+\s\pL+",
+        "|".join(f"error code {number}" for number in range(60)),
+    ],
+)
+def test_what_people_write_is_small_enough(text: str) -> None:
+    assert compile_pattern(text).search("nothing") is None or text.startswith(r"\pL")
 
 
 @pytest.mark.parametrize("text", ["(a", r"(?=a)", r"(a)\1", "(((a{100}){100}){100})", "*"])
@@ -144,3 +179,23 @@ def test_a_trial_bounds_what_is_moved_until_it_was_waited_for() -> None:
     assert [limit(10, waited_s=60), limit(11)] == [None, None]
     assert [limit(3, most=5), limit(10, waited_s=60, most=50)] == [5, 50]
     assert find_limit(max_entries=7, trial=None, moved=0, last_moved=None, now=NOON) == 7
+
+
+def test_the_sample_selects_what_recovery_gives_up() -> None:
+    sample = StreamRedrive.parse({**yaml.safe_load(SAMPLE.read_text()), "metadata": NAMED})
+    letter = a_letter(
+        reason=LetterReason.MAX_RETRIES,
+        error="the worker failed 4 times while it processed the entry, the last time in isolation",
+    )
+    assert select_letters([letter], build_selection(sample.spec.selection)) == (letter,)
+
+
+def test_every_reason_that_a_person_can_copy_exists() -> None:
+    description = SelectionSpec.model_fields["reasons"].description or ""
+    listed = re.search(r"such as (\w+) or (\w+)", description)
+    assert listed is not None
+    found = set(listed.groups())
+    for page in (SAMPLE, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.yaml")):
+        for words in re.findall(r"^ *reasons: \[([\w, ]+)\]", page.read_text(), re.MULTILINE):
+            found |= set(words.split(", "))
+    assert found <= WORDS

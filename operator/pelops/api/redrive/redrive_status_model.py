@@ -16,6 +16,18 @@ MOST_SAMPLES: Final = 5
 _Message = Annotated[str, Field(max_length=1024)]
 
 
+class RedriveSource(ApiModel):
+    """Place that a redrive takes dead letters from."""
+
+    server: _Message | None = Field(
+        default=None, description="Address of the Redis server, without credentials."
+    )
+    stream: _Message | None = Field(default=None, description="Key of the stream.")
+    group_uid: _Message | None = Field(
+        default=None, description="UID of the StreamConsumerGroup, as metadata.uid."
+    )
+
+
 class StreamRedriveStatus(ApiModel):
     """Observed state of a redrive."""
 
@@ -61,12 +73,34 @@ class StreamRedriveStatus(ApiModel):
     acknowledged: Count | None = Field(
         default=None,
         description=(
-            "Number of moved entries that workers acknowledged: moved, not failed again, and no "
-            "longer unprocessed. Action Redrive only."
+            "Number of moved entries that workers acknowledged: moved, delivered, not failed "
+            "again, and no longer unprocessed. Action Redrive only."
+        ),
+    )
+    lost: Count | None = Field(
+        default=None,
+        description=(
+            "Number of moved entries that were deleted or trimmed from the stream before a worker "
+            "received them. Above 0 the redrive stops and has failed. Action Redrive only."
+        ),
+    )
+    unknown: Count | None = Field(
+        default=None,
+        description=(
+            "Number of moved entries that were deleted or trimmed from the stream before the "
+            "operator had seen their delivery, or while they were pending. They were processed, or "
+            "they are lost. Action Redrive only."
         ),
     )
     remaining: Count | None = Field(
         default=None, description="Number of selected dead letters that are yet to be moved."
+    )
+    source: RedriveSource | None = Field(
+        default=None,
+        description=(
+            "Place that dead letters are taken from. The redrive stops when the group has another "
+            "server or dead-letter stream, or was created again."
+        ),
     )
     until_id: EntryIdText | None = Field(
         default=None,

@@ -115,8 +115,8 @@ class SelectionSpec(ApiModel):
     reasons: Annotated[tuple[_Word, ...], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
         description=(
-            "Reasons of dead letters, such as MaxRetries or Rejected; one of them must be the "
-            "reason of the dead letter. Default: any reason."
+            "Reasons of dead letters, such as MaxRetriesExceeded or Rejected; one of them must be "
+            "the reason of the dead letter. Default: any reason."
         ),
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )

@@ -7,6 +7,7 @@ for a while. The redrives of one group run one after the other, the oldest first
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from pelops.controller.redrive.redrive_run import RedriveRun
 from pelops.controller.redrive.redrive_status import (
     compare_redrives,
     measure_redrive,
+    read_origin,
     render_redrive_status,
     report_progress,
 )
@@ -55,8 +57,10 @@ from pelops.errors import (
     AnotherRedriveRuns,
     InvalidSpec,
     NotFound,
+    OutcomeUnknown,
     PelopsError,
     RedisError,
+    RedisUnavailable,
     WouldDuplicate,
 )
 from pelops.kube.client import (
@@ -71,16 +75,18 @@ from pelops.kube.event_recorder import EventContent
 from pelops.metrics import REDRIVES_SERVED, forget_redrive
 from pelops.policy.redrive.redrive_conditions import (
     decide_redrive_conditions,
+    find_changed_origin,
     find_group_problem,
+    find_suspension,
     report_duplicates,
     report_group_invalid,
     report_group_missing,
 )
-from pelops.policy.redrive.redrive_facts import RedriveFacts, Verdict, find_ending
+from pelops.policy.redrive.redrive_facts import Origin, RedriveFacts, Verdict, find_ending
 from pelops.policy.redrive.selection import Selection, compile_pattern, read_planned
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import ConditionType
-from pelops.redis_streams.redrive.moves import RedriveContext
+from pelops.redis_streams.redrive.moves import RedriveContext, finish_redrive
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +103,7 @@ class RedriveMemory(Memory):
 
     uid: str = ""
     run: RedriveRun | None = None
+    origin: Origin | None = None  # where it has started
     problem: Finding | None = None  # of the last part
     waits_for: str | None = None  # the redrive that Redis knows as the running one
     verdict: Verdict | None = None  # of a spec that can never run
@@ -111,6 +118,7 @@ class RedriveMemory(Memory):
         """Forget another redrive of the same name."""
         if self.uid != uid:
             self.uid, self.run, self.problem, self.waits_for = uid, None, None, None
+            self.origin = None
             self.verdict, self.is_paused, self.is_cleaned = None, False, False
             self.is_reported, self.next_at, self.marker = True, float("-inf"), ""
 
@@ -217,6 +225,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         self._api, self._cache, self._clock = services.api, services.cache, services.clock
         self._settings, self._connections = services.settings, services.connections
         self._index = RedriveIndex(services.cache)
+        self._searches = asyncio.Lock()
 
     # --- a pass
 
@@ -234,6 +243,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             redrive=redrive,
             phase=run.phase if run else None,
             counts=run.counts if run else None,
+            origin=memory.origin,
             verdict=memory.verdict or (run.verdict if run else None),
         )
         if find_ending(redrive) is not None or facts.verdict is not None:
@@ -337,43 +347,66 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         self, redrive: StreamRedrive, group: StreamConsumerGroup, memory: RedriveMemory
     ) -> PlannedAction:
         async def write() -> None:
-            run = memory.run or await self._begin(redrive, group, memory)
-            if run is None:
-                return
-            memory.is_paused = False
-            await run.advance(redrive)
+            namespace, redis = redrive.metadata.namespace, group.spec.redis
+            try:
+                await self._advance(redrive, group, memory)
+            except PelopsError as error:
+                self._connections.forget_mendable_secret(redis, namespace, error)
+                await self._give_way(memory, error)
+                raise
             memory.problem, memory.waits_for = None, None
-            memory.is_reported = False
-            memory.next_at = self._clock() + run.wait_s
 
         what = f"do a part of the {redrive.spec.action}"
         return PlannedAction(part=WORK, what=what, do=write, is_routine=True)
 
-    async def _begin(
+    async def _advance(
         self, redrive: StreamRedrive, group: StreamConsumerGroup, memory: RedriveMemory
-    ) -> RedriveRun | None:
-        """The run of a redrive; None when its spec can never run. Raises PelopsError."""
-        spec, metadata = redrive.spec, redrive.metadata
+    ) -> None:
+        """A part of the work, on the group as it is declared now. Raises PelopsError."""
         server, keys = await connect_group(self._connections, group)
+        server = server.dry if redrive.spec.is_dry_run else server
+        context = self._context(redrive, group, keys)
+        here = Origin(server=server.address, stream=context.source, group_uid=context.owner_uid)
+        memory.origin = memory.origin or read_origin(redrive) or here
+        changed = find_changed_origin(redrive, memory.origin, here)
+        if changed is not None:
+            memory.verdict = Verdict(is_failure=True, finding=changed)
+            return
+        if memory.run is None:
+            try:
+                selection = build_selection(redrive.spec.selection)
+            except InvalidSpec as error:
+                memory.verdict = Verdict(is_failure=True, finding=diagnose(error))
+                return
+            selection = await self._add_plan(redrive, keys, selection)
+            memory.run = RedriveRun(server, context, selection, self._clock, self._searches)
+            memory.run.recall(redrive)
+        run = memory.run
+        run.follow(server, context)
+        memory.is_paused = False
+        suspended = find_suspension(group)
+        await run.advance(redrive, refusal=suspended.message if suspended else "")
+        memory.is_reported = False
+        memory.next_at = self._clock() + run.wait_s
+
+    async def _add_plan(
+        self, redrive: StreamRedrive, keys: GroupKeys, selection: Selection
+    ) -> Selection:
+        plan = redrive.spec.selection.plan_ref if redrive.spec.selection else None
+        if plan is None:
+            return selection
+        lines = await read_plan(self._api, redrive.metadata.namespace, plan)
+        planned = read_planned(lines, stream=keys.stream, group=keys.group)
+        return replace(selection, planned=planned)
+
+    async def _give_way(self, memory: RedriveMemory, error: PelopsError) -> None:
+        """Let younger redrives of the group run when this one cannot."""
+        if memory.run is None or isinstance(error, (RedisUnavailable, OutcomeUnknown)):
+            return
         try:
-            selection = build_selection(spec.selection)
-        except InvalidSpec as error:
-            memory.verdict = Verdict(is_failure=True, finding=diagnose(error))
-            return None
-        plan = spec.selection.plan_ref if spec.selection else None
-        if plan is not None:
-            lines = await read_plan(self._api, metadata.namespace, plan)
-            planned = read_planned(lines, stream=keys.stream, group=keys.group)
-            selection = replace(selection, planned=planned)
-        run = RedriveRun(
-            server.dry if spec.is_dry_run else server,
-            self._context(redrive, group, keys),
-            selection,
-            self._clock,
-        )
-        run.recall(redrive)
-        memory.run = run
-        return run
+            await memory.run.finish(forget=False)
+        except PelopsError as another:
+            log.info("Could not let another redrive of the group run: %s", another)
 
     def _context(
         self, redrive: StreamRedrive, group: StreamConsumerGroup, keys: GroupKeys
@@ -414,12 +447,8 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             return None
 
         async def write() -> None:
-            run = memory.run
-            if run is None:
-                server, keys = await connect_group(self._connections, group)
-                context = self._context(redrive, group, keys)
-                run = RedriveRun(server, context, Selection(), self._clock)
-            await run.finish(forget=True)
+            server, keys = await connect_group(self._connections, group)
+            await finish_redrive(server, self._context(redrive, group, keys), forget=True)
             memory.run, memory.is_cleaned = None, True
 
         return PlannedAction(

@@ -9,7 +9,8 @@ several at once move no letter twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -19,12 +20,19 @@ from pelops.api.redrive.stream_redrive import RedriveAction, StreamRedrive
 from pelops.domain.condition import Finding
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.errors import AuthenticationFailed, OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.policy.redrive.progress import Outcomes, find_limit
-from pelops.policy.redrive.redrive_conditions import decide_verdict, find_trial, report_exhausted
+from pelops.policy.redrive.redrive_conditions import (
+    decide_verdict,
+    find_trial,
+    report_exhausted,
+    report_slow_search,
+)
 from pelops.policy.redrive.redrive_facts import Phase, RedriveCounts, Verdict
-from pelops.policy.redrive.selection import Selection, select_letters
+from pelops.policy.redrive.selection import Selection
 from pelops.redis_core.server import Server
 from pelops.redis_streams.redrive.moves import (
+    LetterPage,
     MoveResult,
     RedriveContext,
     RedriveProgress,
@@ -41,6 +49,12 @@ PART_S: Final = 1.0  # of work between two reports
 SHORTEST_WAIT_S: Final = 0.05  # for the rate: fewer calls with more letters each
 LONGEST_WAIT_S: Final = 5.0
 WATCH_S: Final = 1.0  # between two looks at a trial, a backlog or outcomes
+TURN_S: Final = 0.5  # of one search; then it is the turn of another redrive
+MOST_SEARCH_S: Final = 60.0  # of processor time for the regular expression of one redrive
+
+
+class _RegexTooSlow(Exception):
+    """The regular expression of the redrive has used its time."""
 
 
 @dataclass(slots=True)
@@ -61,7 +75,9 @@ class RedriveRun:
         context: RedriveContext,
         selection: Selection,
         clock: Callable[[], float],
+        searches: asyncio.Lock,
     ) -> None:
+        """`searches` is held while dead letters are selected: one thread of a replica does that."""
         self.server = server
         self.context = context
         self.phase = Phase.COUNTING
@@ -70,6 +86,8 @@ class RedriveRun:
         self.wait_s = 0.0  # until the next part is worth a try
         self._selection = selection
         self._clock = clock
+        self._searches = searches
+        self._searched_s = 0.0
         self._progress: RedriveProgress | None = None
         self._outcomes: Outcomes | None = None
         self._selected: int | None = None  # the letters that match; None: not all are counted yet
@@ -85,6 +103,10 @@ class RedriveRun:
         if status is not None and status.selected is not None:
             self._selected = status.selected
             self._samples = [parse_entry_id(one) for one in status.samples or ()]
+
+    def follow(self, server: Server, context: RedriveContext) -> None:
+        """Go on through another connection to the same server: the Secret may have changed."""
+        self.server, self.context = server, context
 
     @property
     def counts(self) -> RedriveCounts | None:
@@ -105,13 +127,23 @@ class RedriveRun:
             samples=tuple(self._samples),
         )
 
-    async def advance(self, redrive: StreamRedrive) -> None:
-        """Do a part of the work. Raises PelopsError as `start_redrive` and `move_letters` do."""
+    async def advance(self, redrive: StreamRedrive, *, refusal: str = "") -> None:
+        """Do a part of the work. Raises PelopsError as `start_redrive` and `move_letters` do.
+
+        `refusal` is why the group lets nothing be moved: a dry run reports it and counts.
+        """
         end, self.wait_s = self._clock() + PART_S, 0.0
+        try:
+            if redrive.spec.is_dry_run:
+                await self._rehearse(redrive, end, refusal or await self._find_refusal())
+            else:
+                await self._advance(redrive, end)
+        except _RegexTooSlow:
+            finding = report_slow_search(redrive, self.counts, MOST_SEARCH_S)
+            self.verdict = Verdict(is_failure=True, finding=finding)
+
+    async def _advance(self, redrive: StreamRedrive, end: float) -> None:
         await check_redrive(self.server, self.context)  # before it takes the place of another
-        if redrive.spec.is_dry_run:
-            await self._rehearse(redrive, end)
-            return
         known = redrive.status.until_id if redrive.status else None
         self._progress = await start_redrive(
             self.server, self.context, known_until=parse_entry_id(known) if known else None
@@ -119,6 +151,12 @@ class RedriveRun:
         if self._selected is None and not await self._count(redrive, end):
             self.phase = Phase.COUNTING
             return
+        if self._outcomes is None or self.phase is Phase.TRIAL:
+            # Losses are found by comparison, and nothing is moved after a trial that lost entries.
+            counts = await self._watch(redrive)
+            self.verdict = decide_verdict(redrive, counts, is_handled=False, last_moved=None)
+            if self.verdict is not None:
+                return
         is_handled = await self._move(redrive, end)
         counts = await self._watch(redrive)
         last_moved = self._progress.last_moved
@@ -130,7 +168,17 @@ class RedriveRun:
         """Let another redrive of the group run; with `forget`, remove its records from Redis."""
         await finish_redrive(self.server, self.context, forget=forget)
 
-    async def _rehearse(self, redrive: StreamRedrive, end: float) -> None:
+    async def _find_refusal(self) -> str:
+        """Why nothing could be moved now; empty when it could."""
+        try:
+            await check_redrive(self.server, self.context)
+        except (RedisUnavailable, OutcomeUnknown, AuthenticationFailed):
+            raise  # nothing can be counted either
+        except RedisError as error:
+            return str(error)
+        return ""
+
+    async def _rehearse(self, redrive: StreamRedrive, end: float, refusal: str) -> None:
         """A part of a dry run: all letters are counted, and nothing is written."""
         now = datetime.now(UTC)
         if self._progress is None:
@@ -140,7 +188,9 @@ class RedriveRun:
         if await self._count(redrive, end):
             counts = self.counts
             assert counts is not None
-            self.verdict = decide_verdict(redrive, counts, is_handled=True, last_moved=None)
+            self.verdict = decide_verdict(
+                redrive, counts, is_handled=True, last_moved=None, refusal=refusal
+            )
 
     async def _count(self, redrive: StreamRedrive, end: float) -> bool:
         """Count letters that match until the part ends; whether all of them are counted."""
@@ -151,9 +201,10 @@ class RedriveRun:
             page = await read_letters(
                 self.server, self.context, after=counted, until=progress.until
             )
+            letters, through = await self._select(page)
             self._newest = page.letters[-1].entry_id if page.letters else self._newest
-            self._take(select_letters(page.letters, self._selection))
-            counted = self._counted = page.through
+            self._take(letters)
+            counted = self._counted = through
             if self._clock() >= end:
                 break
         if counted < progress.until:
@@ -163,7 +214,30 @@ class RedriveRun:
         self._selected = matching if most is None else min(most, matching)
         return True
 
-    def _take(self, letters: tuple[DeadLetter, ...]) -> None:
+    async def _select(self, page: LetterPage) -> tuple[list[DeadLetter], EntryId]:
+        """The selected letters of a page, and up to where it was searched.
+
+        The search runs in a thread: RE2 releases the lock of the interpreter, so the event loop
+        goes on meanwhile.
+        """
+        async with self._searches:
+            return await asyncio.to_thread(self._search, page)
+
+    def _search(self, page: LetterPage) -> tuple[list[DeadLetter], EntryId]:
+        taken: list[DeadLetter] = []
+        end = self._clock() + TURN_S
+        for letter in page.letters:
+            began = time.thread_time()
+            if self._selection.takes(letter):
+                taken.append(letter)
+            self._searched_s += time.thread_time() - began
+            if self._searched_s > MOST_SEARCH_S and self._selection.error_matches is not None:
+                raise _RegexTooSlow
+            if self._clock() >= end:
+                return taken, letter.entry_id
+        return taken, page.through
+
+    def _take(self, letters: Sequence[DeadLetter]) -> None:
         self._matching += len(letters)
         missing = MOST_SAMPLES - len(self._samples)
         self._samples += [letter.entry_id for letter in letters[:missing]]
@@ -220,9 +294,9 @@ class RedriveRun:
             page = await read_letters(
                 self.server, self.context, after=progress.cursor, until=progress.until
             )
-            letters = select_letters(page.letters, self._selection)
+            letters, through = await self._select(page)
             ids = [letter.entry_id for letter in letters]
-            self._page = _Selected(progress.cursor, ids, page.through)
+            self._page = _Selected(progress.cursor, ids, through)
         return self._page
 
     async def _wait(self, wait_s: float, end: float) -> bool:

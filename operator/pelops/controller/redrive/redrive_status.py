@@ -7,14 +7,20 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pelops.api.redrive.redrive_status_model import MOST_SAMPLES
-from pelops.api.redrive.stream_redrive import RedriveAction, StreamRedriveSpec
+from pelops.api.redrive.stream_redrive import RedriveAction, StreamRedrive, StreamRedriveSpec
 from pelops.api.schema.base import MAX_EXACT_INTEGER
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import REDRIVE_ENTRIES, REDRIVE_FAILED
-from pelops.policy.redrive.redrive_facts import Phase, RedriveCounts, RedriveFacts, find_ending
+from pelops.policy.redrive.redrive_facts import (
+    Origin,
+    Phase,
+    RedriveCounts,
+    RedriveFacts,
+    find_ending,
+)
 from pelops.policy.status.reasons import ConditionType, Reason
 
 # What moves with every letter.
@@ -23,6 +29,8 @@ _MOVING: Final = (
     "skipped",
     "failedAgain",
     "acknowledged",
+    "lost",
+    "unknown",
     "remaining",
     "lastId",
     "estimatedCompletionTime",
@@ -34,6 +42,8 @@ _STATES: Final = {
     "remaining": "remaining",
     "failedAgain": "failed_again",
     "acknowledged": "acknowledged",
+    "lost": "lost",
+    "unknown": "unknown",
 }
 _MESSAGE_LIMIT: Final = 1024
 _TENTHS: Final = 10
@@ -59,10 +69,29 @@ def render_redrive_status(
     counts = facts.counts
     if counts is not None:
         kept = _render_counts(facts.redrive.spec, facts, counts)
+    if facts.origin is not None:
+        kept["source"] = render_origin(facts.origin)
     if facts.verdict is not None:
         kept["completionTime"] = render_time(now)
         kept["message"] = shorten(facts.verdict.finding.message, _MESSAGE_LIMIT)
     return {**kept, **heading}
+
+
+def render_origin(origin: Origin) -> dict[str, str]:
+    """`status.source`."""
+    return {
+        "server": origin.server,
+        "stream": origin.stream,
+        "groupUid": origin.group_uid,
+    }
+
+
+def read_origin(redrive: StreamRedrive) -> Origin | None:
+    """Where the redrive has started, by its status; None when it has not."""
+    source = redrive.status.source if redrive.status else None
+    if source is None or not (source.server and source.stream and source.group_uid):
+        return None
+    return Origin(server=source.server, stream=source.stream, group_uid=source.group_uid)
 
 
 def report_progress(before: Status, after: Status) -> Iterator[EventContent]:
@@ -112,6 +141,8 @@ def _render_counts(
         "skipped": counts.skips if is_counted else None,
         "failedAgain": outcomes.failed_again if outcomes else None,
         "acknowledged": outcomes.acknowledged if outcomes else None,
+        "lost": outcomes.lost if outcomes else None,
+        "unknown": outcomes.unknown if outcomes else None,
         "remaining": _remaining(facts, counts),
         "untilId": str(counts.until) if counts.until is not None else None,
         "lastId": str(counts.cursor) if is_counted else None,

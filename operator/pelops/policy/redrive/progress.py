@@ -16,12 +16,20 @@ class Outcomes:
     moved: int
     failed_again: int  # are dead letters again
     unprocessed: int  # undelivered or pending, at most
+    lost: int = 0  # removed from the stream before a worker received them
+    unknown: int = 0  # removed, and nothing tells whether a worker has processed them
     is_exact: bool = True  # False: fewer can be unprocessed
 
     @property
     def acknowledged(self) -> int:
-        """Entries that workers acknowledged; at least so many unless the outcomes are exact."""
-        return max(0, self.moved - self.failed_again - self.unprocessed)
+        """Entries that workers acknowledged; at least so many unless the outcomes are settled."""
+        others = self.failed_again + self.unprocessed + self.lost + self.unknown
+        return max(0, self.moved - others)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more is to be learnt of them."""
+        return self.is_exact and self.unprocessed == 0
 
     @property
     def known(self) -> int:
@@ -47,7 +55,7 @@ def fails_again(outcomes: Outcomes, *, limit_percent: int) -> bool:
 
     Of those whose outcome is known, a share above the limit; at least ten of them, or all.
     """
-    enough = outcomes.known >= min(FEWEST_KNOWN, outcomes.moved)
+    enough = outcomes.known >= min(FEWEST_KNOWN, outcomes.moved - outcomes.unknown)
     exceeds = 100 * outcomes.failed_again > limit_percent * outcomes.known
     return outcomes.failed_again > 0 and enough and exceeds
 

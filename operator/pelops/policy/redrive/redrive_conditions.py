@@ -24,6 +24,7 @@ from pelops.domain.condition import Condition, Finding
 from pelops.domain.dead_letter import SkipReason
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again
 from pelops.policy.redrive.redrive_facts import (
+    Origin,
     Phase,
     RedriveCounts,
     RedriveFacts,
@@ -66,23 +67,32 @@ def decide_redrive_conditions(facts: RedriveFacts) -> list[Condition]:
 
 
 def decide_verdict(
-    redrive: StreamRedrive, counts: RedriveCounts, *, is_handled: bool, last_moved: datetime | None
+    redrive: StreamRedrive,
+    counts: RedriveCounts,
+    *,
+    is_handled: bool,
+    last_moved: datetime | None,
+    refusal: str = "",
 ) -> Verdict | None:
     """How the redrive has ended; None while it has not.
 
     `is_handled` says that no letter is left to be moved; `last_moved` is when the last one was.
+    `refusal` is why a dry run could not move any.
     """
     outcomes, limit = counts.outcomes, redrive.spec.stop_on_failed_again_percent
+    if outcomes is not None and outcomes.lost:
+        return Verdict(is_failure=True, finding=_report_lost(redrive, counts, outcomes))
     if outcomes is not None and fails_again(outcomes, limit_percent=limit):
         return Verdict(is_failure=True, finding=_report_failing(redrive, counts, outcomes))
     if not is_handled:
         return None
     if outcomes is not None and outcomes.moved:
-        is_known = outcomes.is_exact and outcomes.unprocessed == 0
         waited = last_moved is not None and counts.now >= last_moved + OUTCOME_WAIT
-        if not is_known and not waited:
+        if not outcomes.is_settled and not waited:
             return None
     message = report_end(redrive, counts.settle())
+    if refusal:
+        message = f"{message}. With spec.mode: Move it would be refused now: {refusal}"
     finding = Finding(reason=Reason.COMPLETED, message=message)
     return Verdict(is_failure=False, finding=finding)
 
@@ -95,8 +105,8 @@ def find_trial(redrive: StreamRedrive, outcomes: Outcomes | None) -> Trial | Non
     if (
         outcomes is not None
         and outcomes.moved >= trial.entries
-        and outcomes.is_exact
-        and outcomes.unprocessed == 0
+        and outcomes.is_settled
+        and not outcomes.unknown
     ):
         return None
     return Trial(entries=trial.entries, wait=timedelta(seconds=trial.wait_seconds))
@@ -118,11 +128,50 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
     outcomes = counts.outcomes
     if outcomes is None or not counts.moved:
         return sentence
-    at_most = "" if outcomes.is_exact else "at most "
-    at_least = "" if outcomes.is_exact else "at least "
-    return (
-        f"{sentence}: {at_least}{outcomes.acknowledged} acknowledged, {outcomes.failed_again} "
-        f"failed again, {at_most}{outcomes.unprocessed} unprocessed"
+    return f"{sentence}: {_report_outcomes(outcomes)}"
+
+
+def find_changed_origin(redrive: StreamRedrive, started: Origin, now: Origin) -> Finding | None:
+    """Why a redrive that started at one place does not go on at another; None when it is the same.
+
+    Other letters are there, and what became of the moved ones is not known there.
+    """
+    group = f"StreamConsumerGroup {redrive.spec.group_ref.name}"
+    if now.group_uid != started.group_uid:
+        change = f"{group} was deleted and created again"
+    elif now.server != started.server:
+        change = f"spec.redis of {group} was changed from {started.server} to {now.server}"
+    elif now.stream != started.stream:
+        change = (
+            f"spec.deadLetter.stream of {group} was changed: the redrive takes dead letters from "
+            f"{started.stream}, and the group has {now.stream}"
+        )
+    else:
+        return None
+    return Finding(
+        reason=Reason.GROUP_CHANGED,
+        message=(
+            f"Stopped, because {change} while the redrive ran. The dead letters that were not "
+            "moved stay where they are. To continue, create another StreamRedrive"
+        ),
+        is_terminal=True,
+    )
+
+
+def report_slow_search(
+    redrive: StreamRedrive, counts: RedriveCounts | None, most_s: float
+) -> Finding:
+    """Why a redrive stops whose regular expression takes too long."""
+    moved = counts.moved if counts is not None else 0
+    return Finding(
+        reason=Reason.REGEX_TOO_SLOW,
+        message=(
+            f"Stopped after {_count(moved, 'dead letter')} moved, because "
+            f"spec.selection.errorMatches used {most_s:.0f} s of processor time. Create another "
+            "StreamRedrive with a simpler expression, or with errorContains, reasons, or times, "
+            "which are compared first"
+        ),
+        is_terminal=True,
     )
 
 
@@ -158,12 +207,9 @@ def report_group_invalid(redrive: StreamRedrive, error: str) -> Finding:
 def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Finding | None:
     """Why nothing of this group may be moved now; None when it may."""
     spec, name = group.spec, group.metadata.name
-    if (spec.suspend or spec.recovery.dry_run) and not redrive.spec.is_dry_run:
-        field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
-        message = (
-            f"{field} of StreamConsumerGroup {name} is true, so nothing is moved: set it to false"
-        )
-        return Finding(reason=Reason.GROUP_SUSPENDED, message=message)
+    suspended = find_suspension(group)
+    if suspended is not None and not redrive.spec.is_dry_run:
+        return suspended
     is_retry = redrive.spec.destination is RedriveDestination.RETRY_STREAM
     if is_retry and spec.recovery.strategy is not RecoveryStrategy.RETRY_STREAM:
         message = (
@@ -173,6 +219,19 @@ def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Fi
         )
         return Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
     return None
+
+
+def find_suspension(group: StreamConsumerGroup) -> Finding | None:
+    """Why nothing is moved of a group that does nothing; None for another."""
+    spec = group.spec
+    if not spec.suspend and not spec.recovery.dry_run:
+        return None
+    field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
+    message = (
+        f"{field} of StreamConsumerGroup {group.metadata.name} is true, so nothing is moved: set "
+        "it to false"
+    )
+    return Finding(reason=Reason.GROUP_SUSPENDED, message=message)
 
 
 def report_duplicates(error: str) -> Finding:
@@ -327,6 +386,42 @@ def _report_failing(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Out
     )
 
 
+def _report_outcomes(outcomes: Outcomes) -> str:
+    acknowledged = f"{outcomes.acknowledged} acknowledged"
+    if outcomes.unknown:
+        acknowledged = f"at most {outcomes.acknowledged + outcomes.unknown} acknowledged"
+    elif not outcomes.is_exact:
+        acknowledged = f"at least {acknowledged}"
+    at_most = "" if outcomes.is_exact else "at most "
+    parts = [
+        acknowledged,
+        f"{outcomes.failed_again} failed again",
+        f"{at_most}{outcomes.unprocessed} unprocessed",
+    ]
+    if outcomes.lost:
+        parts.append(f"{outcomes.lost} lost")
+    counted = ", ".join(parts)
+    if not outcomes.unknown:
+        return counted
+    return (
+        f"{counted}. Of the acknowledged ones {outcomes.unknown} can be lost: they were deleted or "
+        "trimmed before Pelops had seen their delivery, or while they were pending"
+    )
+
+
+def _report_lost(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Outcomes) -> Finding:
+    return Finding(
+        reason=Reason.ENTRIES_LOST,
+        message=(
+            f"Stopped, because {_count(outcomes.lost, 'moved entry')} were deleted or trimmed from "
+            f"the stream before a worker received them. {report_end(redrive, counts)}. Find out "
+            "what deletes or trims entries, such as XADD with MAXLEN. The events redriven of the "
+            "ledger have the IDs of the moved entries"
+        ),
+        is_terminal=True,
+    )
+
+
 def _report_skipped(skipped: Mapping[SkipReason, int]) -> str:
     return ", ".join(
         f"{skipped[reason]} {words}" for reason, words in _SKIPPED.items() if skipped.get(reason)
@@ -334,4 +429,5 @@ def _report_skipped(skipped: Mapping[SkipReason, int]) -> str:
 
 
 def _count(number: int, word: str) -> str:
-    return f"1 {word}" if number == 1 else f"{number} {word}s"
+    several = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+    return f"1 {word}" if number == 1 else f"{number} {several}"

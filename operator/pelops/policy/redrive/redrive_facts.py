@@ -71,6 +71,15 @@ class RedriveCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a redrive takes its letters from. It stays the same for the whole redrive."""
+
+    server: str  # its address, without credentials
+    stream: str
+    group_uid: str  # of the StreamConsumerGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How a redrive ended."""
 
@@ -87,6 +96,7 @@ class RedriveFacts:
     waits_for: str | None = None  # name of the redrive of the same group that runs
     phase: Phase | None = None  # None: it has not started, or another replica works on it
     counts: RedriveCounts | None = None
+    origin: Origin | None = None  # once it has started
     verdict: Verdict | None = None  # once it has ended
 
     @property

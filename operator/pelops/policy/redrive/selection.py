@@ -17,8 +17,10 @@ from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import RedriveAction, build_signature
 
 LONGEST_PATTERN: Final = 1000  # characters
-_PATTERN_MEMORY: Final = 4 * 1024 * 1024  # bytes
-_ERROR_SEARCHED: Final = 64 * 1024  # characters of an error
+# The search takes time in proportion to the text and to the compiled program: both are bounded.
+_PATTERN_MEMORY: Final = 64 * 1024  # bytes: the program, and what the search remembers of it
+SEARCHED: Final = 4096  # characters of an error
+_TOO_LARGE: Final = "too large"  # in what RE2 reports of a program that exceeds its memory
 
 
 class Pattern(Protocol):
@@ -60,7 +62,7 @@ class Selection:
 
     def _matches(self, letter: DeadLetter) -> bool:
         pattern = self.error_matches
-        return pattern is None or pattern.search(letter.error[:_ERROR_SEARCHED]) is not None
+        return pattern is None or pattern.search(letter.error[:SEARCHED]) is not None
 
 
 def select_letters(letters: Iterable[DeadLetter], selection: Selection) -> tuple[DeadLetter, ...]:
@@ -91,6 +93,12 @@ def compile_pattern(text: str) -> Pattern:
     except re2.error as error:
         reported = error.args[0] if error.args else ""
         shown = reported.decode("utf-8", "replace") if isinstance(reported, bytes) else reported
+        if _TOO_LARGE in shown:
+            raise InvalidSpec(
+                "spec.selection.errorMatches is too large once it is compiled. Use shorter "
+                "repetitions, such as .* in place of .{0,500}, and narrower classes, such as [a-z] "
+                "in place of \\pL"
+            ) from error
         raise InvalidSpec(
             f"spec.selection.errorMatches is not a regular expression of RE2: {shown}. Look-around "
             "and back-references are not supported: see https://github.com/google/re2/wiki/Syntax"

@@ -201,6 +201,12 @@ class Reason(StrEnum):
 
     # Too many entries that a redrive moved became dead letters again, so it stopped.
     FAILS_AGAIN = "FailsAgain"
+    # Entries that a redrive moved were removed before a worker received them, so it stopped.
+    ENTRIES_LOST = "EntriesLost"
+    # The group of a redrive was created again, or has another server or dead-letter stream.
+    GROUP_CHANGED = "GroupChanged"
+    # The regular expression of a redrive takes too long, so it stopped.
+    REGEX_TOO_SLOW = "RegexTooSlow"
     # The stream to which a redrive adds entries is at its last ID and takes no more.
     STREAM_EXHAUSTED = "StreamExhausted"
 
@@ -408,6 +414,9 @@ NEEDS_CHANGE = frozenset(
         Reason.INVALID_IMAGE_NAME,
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.FAILS_AGAIN,
+        Reason.ENTRIES_LOST,
+        Reason.GROUP_CHANGED,
+        Reason.REGEX_TOO_SLOW,
         Reason.STREAM_EXHAUSTED,
     }
 )

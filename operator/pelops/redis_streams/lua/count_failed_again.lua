@@ -6,15 +6,18 @@
 -- Count the copies that a redrive made and that became dead letters again, from where the last call stopped.
 --
 -- KEYS     dead_letter, state  (same slot)
--- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number
+-- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number,
+--          look_before (what was known of the copies, or ''), look (the same now, or '': nothing new)
 -- READS    type dead_letter state; time; hmget state; xrange dead_letter
 -- WRITES   hset state
 -- USER     operator
--- RETURNS  done failed, more (1 when there may be more, else 0), requeued_since, first_copy, last_copy (or ''),
+-- RETURNS  done failed, gone (dead letters without a body that can be copies), more (1 when there may be more, else 0), requeued_since, first_copy, last_copy (or ''),
+--               look_now (what is known of the copies, or ''),
 --               record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
 --          | not-started | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in what is looked at: most letters, 256 KiB of them, though always one.
--- Repeats safely: a letter that was looked at is not counted again, by whichever replica.
+-- Repeats safely: a letter that was looked at is not counted again, by whichever replica. Of two replicas
+-- that continue the same look, the first writes.
 
 local refusal = find_refusal()
 if refusal then
@@ -31,7 +34,8 @@ end
 
 local mark, own_retry = name .. '/' .. redrive, retry_beside(state)
 local seen = is_id(record.seen) and record.seen or record['until']
-local failed, visited, bytes, page, largest, is_end = number_or_zero(record.failed), 0, 0, 1, 1, false
+local failed, gone = number_or_zero(record.failed), number_or_zero(record.gone)
+local visited, bytes, page, largest, is_end = 0, 0, 1, 1, false
 while not is_end and visited < most and bytes < MOST_BYTES do
   local found = redis.call('XRANGE', dead_letter, '(' .. seen, '+', 'COUNT', page)
   for _, entry in ipairs(found) do
@@ -42,6 +46,10 @@ while not is_end and visited < most and bytes < MOST_BYTES do
     if named and names_group(named, stream, group, own_retry) and keep >= 4
       and fields[keep - 3] == prefix .. 'redrive' and fields[keep - 2] == mark then
       failed = failed + 1
+    elseif named and keep == 0 and named.reason == 'PayloadGone' and names_group(named, stream, group, own_retry)
+      and record.first ~= '' and is_id(named.original_id) and not comes_before(named.original_id, record.first)
+      and not comes_before(record.last, named.original_id) then
+      gone = gone + 1
     end
   end
   is_end = #found < page
@@ -50,7 +58,15 @@ end
 
 -- From here on it writes.
 if visited > 0 then
-  redis.call('HSET', state, 'redrive:' .. redrive .. ':seen', seen, 'redrive:' .. redrive .. ':failed', text(failed))
+  local field = 'redrive:' .. redrive .. ':'
+  redis.call('HSET', state, field .. 'seen', seen, field .. 'failed', text(failed), field .. 'gone', text(gone))
+end
+if look ~= '' and look_before == record.look then
+  redis.call('HSET', state, 'redrive:' .. redrive .. ':look', look)
+  record.look = look
 end
 local requeued = math.max(0, number_or_zero(held[2]) - number_or_zero(record.requeued))
-return { 'done', failed, is_end and 0 or 1, requeued, record.first, record.last, render_redrive(record, server_ms()) }
+return {
+  'done', failed, gone, is_end and 0 or 1, requeued, record.first, record.last, record.look,
+  render_redrive(record, server_ms()),
+}

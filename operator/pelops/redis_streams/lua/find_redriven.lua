@@ -2,22 +2,25 @@
 -- include: ids
 -- include: stream
 -- include: body
--- Count copies that a redrive made among a group's undelivered or pending entries, a page at a time.
+-- Count copies that a redrive made among a group's undelivered, pending or delivered entries, a page at a time,
+-- and look at the stream and the group at the same instant.
 --
 -- KEYS     source  (the stream, or the retry stream)
--- ARGV     group, prefix, mark (of the redrive's copies), part (undelivered or pending), start (the first ID
---          to look at), most: number
--- READS    type source; xinfo|groups source; xpending source; xrange source
+-- ARGV     group, prefix, mark (of the redrive's copies), part (undelivered, pending or delivered), start (the
+--          first ID to look at), last (the last copy: those after it are copies of copies), most: number
+-- READS    type source; xinfo|groups source; xinfo|stream source; xpending source; xrange source
 -- WRITES   none
 -- USER     operator
 -- RETURNS  done copies, visited, unvisited (entries of this part that may follow, or false: not known), next
---               (where to go on, or '' at the end), last (ID that was looked at, or '')
+--               (where to go on, or '' at the end), originals (copies up to the last one),
+--               stream{position, added, length, first (ID or false), deleted}
 --          | no-group
--- Costs  linear in what is looked at: most entries, 256 KiB of bodies, though always one. XINFO GROUPS is
---        linear in the groups.
+-- Costs  linear in what is looked at: most entries, 256 KiB of bodies, though always one, and
+--        two bodies that XINFO STREAM reads. XINFO GROUPS is linear in the groups.
 -- Repeats safely: it writes nothing.
 
-local ours = redis.call('TYPE', source).ok == 'stream' and see_group(source, group)
+local seen = see_stream(source)
+local ours = seen and see_group(source, group)
 if not ours then
   return { 'no-group' }
 end
@@ -28,11 +31,12 @@ local function is_copy(fields)
   return n >= 8 and fields[n - 7] == redrive_name and fields[n - 6] == mark and fields[n - 3] == root_name
 end
 
-local copies, visited, bytes, last, following = 0, 0, 0, '', ''
+local copies, originals, visited, bytes, reached, following = 0, 0, 0, 0, '', ''
 local function look_at(entry)
-  bytes, visited, last = bytes + size_of_body(entry[2]), visited + 1, entry[1]
+  bytes, visited, reached = bytes + size_of_body(entry[2]), visited + 1, entry[1]
   if is_copy(entry[2]) then
     copies = copies + 1
+    originals = originals + (comes_before(last, reached) and 0 or 1)
   end
 end
 
@@ -46,14 +50,18 @@ if part == 'pending' then
     end
     local entry = redis.call('XRANGE', source, pending[1], pending[1])[1]
     look_at(entry or { pending[1], {} })
+    if not entry and not comes_before(last, pending[1]) then
+      copies = copies + 1 -- its body is gone, so it can be one
+    end
   end
-  following = (visited < #found or #found == most) and id_after(last) or ''
+  following = (visited < #found or #found == most) and id_after(reached) or ''
 else
   total = ours['lag']
-  local at = last_of(start, id_after(ours['last-delivered-id']))
+  local position, is_ahead = ours['last-delivered-id'], part == 'undelivered'
+  local at, to = is_ahead and last_of(start, id_after(position)) or start, is_ahead and '+' or position
   local page, largest, is_end = 1, 1, false
   while not is_end and visited < most and bytes < MOST_BYTES do
-    local found = redis.call('XRANGE', source, at, '+', 'COUNT', page)
+    local found = redis.call('XRANGE', source, at, to, 'COUNT', page)
     for _, entry in ipairs(found) do
       local before = bytes
       look_at(entry)
@@ -67,4 +75,10 @@ else
 end
 -- What was before `start` is in it as well.
 local unvisited = total and total >= 0 and math.max(0, total - visited) or false
-return { 'done', copies, visited, following == '' and 0 or unvisited, following, last }
+return {
+  'done', copies, visited, following == '' and 0 or unvisited, following, originals,
+  {
+    ours['last-delivered-id'], seen['entries-added'] or 0, seen['length'], seen['first-id'] or false,
+    seen['max-deleted-entry-id'] or '0-0',
+  },
+}

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.policy.redrive.copies import (
+    Look,
+    StreamAtLook,
+    compare_looks,
+    find_floor,
+    is_untouched,
+)
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
 from pelops.redis_streams.redrive.moves import (
     RedriveContext,
     RedriveProgress,
@@ -30,54 +38,93 @@ class _FailedAgain:
     """Copies that are dead letters again, and what the record says of the copies."""
 
     failed: int
+    gone: int  # dead letters without a body that can be copies
     is_all: bool
     requeued_since: int  # entries of the group that were requeued since the redrive started
     first: EntryId  # copy; MIN: there is none
     last: EntryId
+    look: str  # as the record has it
     progress: RedriveProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Copies among the undelivered or the pending entries of a stream."""
+    """Copies among the undelivered, the pending or the delivered entries of a stream."""
 
-    copies: int
-    others: int  # copies that there may be beyond those that were looked at
+    copies: int = 0
+    others: int = 0  # copies that there may be beyond those that were looked at
+    originals: int = 0  # copies that are no copies of copies
+    begin: StreamAtLook | None = None  # None: there is no group
+    end: StreamAtLook | None = None
 
 
 async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
-    """Count which of the moved entries failed again, and which are still unprocessed.
+    """Count which of the moved entries failed again, are still unprocessed, or were lost.
 
     Bounded: some thousand entries are looked at. Where there are more, `unprocessed` is an upper
     bound, and `is_exact` is False. The entries that failed again are counted from where the last
-    call of any replica stopped; `is_exact` is False while there are more to count.
+    call of any replica stopped; `is_exact` is False while there are more to count. Lost entries are
+    found by a comparison with the call before, so the first call belongs before the first move.
 
     Raises NotOurs, RedriveNotStarted when Redis has no record of it, WrongType, NewerFormat,
     PermissionDenied; RedisUnavailable and OutcomeUnknown.
     """
     known = await _count_failed(server, context)
-    moved = known.progress.moved
-    if context.action is not LetterAction.REDRIVE or not moved:
-        return Outcomes(moved=moved, failed_again=0, unprocessed=0)
+    if context.action is not LetterAction.REDRIVE:
+        return Outcomes(moved=known.progress.moved, failed_again=0, unprocessed=0)
     # In the order in which an entry moves on: one that moves meanwhile counts twice, not never.
-    parts = [
-        await _count_part(server, context, key, part, known)
+    parts = {
+        (part, key): await _count_part(server, context, key, part, known)
         for part in ("undelivered", "pending")
         for key in (context.keys.stream, context.keys.retry)
-    ]
-    known = await _count_failed(server, context)
-    found, others = sum(one.copies for one in parts), sum(one.others for one in parts)
+    }
+    look = _read_look(known.look)
+    ahead = parts["undelivered", context.target]
+    if not ahead.others:
+        look = await _look(server, context, known, ahead)
+    known = await _count_failed(server, context, known.look, _write_look(look))
+    found = sum(one.copies for one in parts.values())
+    others = sum(one.others for one in parts.values())
     moved = known.progress.moved
+    lost = min(look.lost, moved - known.failed)
+    unprocessed = max(0, min(found + others, moved - known.failed - lost))
     return Outcomes(
         moved=moved,
         failed_again=known.failed,
-        unprocessed=max(0, min(found + others, moved - known.failed)),
+        unprocessed=unprocessed,
+        lost=lost,
+        unknown=min(look.unknown + known.gone, moved - known.failed - lost - unprocessed),
         is_exact=known.is_all and not others,
     )
 
 
-async def _count_failed(server: Server, context: RedriveContext) -> _FailedAgain:
-    """Go on counting, for a bounded number of calls."""
+async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ahead: _Part) -> Look:
+    """What is known of the copies now. All that are undelivered were looked at."""
+    former, begin, end, kept = _read_look(known.look), ahead.begin, ahead.end, 0
+    if begin is not None and end is not None and not is_untouched(former, end, known.first):
+        start = find_floor(former, known.first).after()
+        # None of those that were counted among the undelivered ones.
+        delivered = replace(known, last=min(known.last, begin.position))
+        part = await _count_part(
+            server, context, context.target, "delivered", delivered, start=start
+        )
+        kept = part.originals
+    return compare_looks(
+        former,
+        begin=begin,
+        end=end,
+        first=known.first,
+        moved=known.progress.moved,
+        undelivered=ahead.originals,
+        requeued=known.requeued_since,
+        kept=kept,
+    )
+
+
+async def _count_failed(
+    server: Server, context: RedriveContext, look_before: str = "", look: str = ""
+) -> _FailedAgain:
+    """Go on counting, for a bounded number of calls; the first writes the look."""
     for _ in range(MOST_CALLS):
         call = _COUNT.call(
             context,
@@ -87,6 +134,8 @@ async def _count_failed(server: Server, context: RedriveContext) -> _FailedAgain
             redrive=context.uid,
             name=context.name,
             most=VISITED,
+            look_before=look_before,
+            look=look,
         )
         answer = _COUNT.read(await server.run(call))
         raise_redrive_refusal(context, answer)
@@ -101,18 +150,28 @@ def _read_failed(answer: ScriptAnswer) -> _FailedAgain:
     first, last = answer["first_copy"], answer["last_copy"]
     return _FailedAgain(
         failed=answer["failed"],
+        gone=answer["gone"],
         is_all=not answer["more"],
         requeued_since=answer["requeued_since"],
         first=parse_entry_id(first) if first else EntryId.MIN,
         last=parse_entry_id(last) if last else EntryId.MAX,
+        look=text_of(answer["look_now"]),
         progress=read_progress(answer["record"]),
     )
 
 
-async def _count_part(
-    server: Server, context: RedriveContext, key: str, part: str, known: _FailedAgain
+async def _count_part(  # noqa: PLR0913 - what is counted, and where
+    server: Server,
+    context: RedriveContext,
+    key: str,
+    part: str,
+    known: _FailedAgain,
+    *,
+    start: EntryId | None = None,
 ) -> _Part:
-    copies, visited, total, start = 0, 0, None, known.first
+    start = start or known.first
+    copies, originals, visited, total = 0, 0, 0, None
+    begin: StreamAtLook | None = None
     most = known.progress.moved
     for number in range(MOST_CALLS):
         call = _FIND.call(
@@ -123,27 +182,77 @@ async def _count_part(
             mark=context.mark,
             part=part,
             start=str(start),
+            last=str(known.last),
             most=VISITED,
         )
         answer = _FIND.read(await server.run(call))
         if answer.verdict == "no-group":
-            return _Part(copies=0, others=0)
+            return _Part()
         with reading("find_redriven.lua"):
+            end = _read_stream(answer["stream"])
+            begin = begin or end
             copies, visited = copies + answer["copies"], visited + answer["visited"]
+            originals += answer["originals"]
             following = text_of(answer["next"])
             if number == 0 and answer["unvisited"] is not None:
                 total = answer["visited"] + answer["unvisited"]
             if not following:
-                return _Part(copies=copies, others=0)
+                break
             start = _advance(start, parse_entry_id(following))
-    others = most if total is None else max(0, total - visited)
+    others = 0
+    if following:
+        others = most if total is None else max(0, total - visited)
     if part == "undelivered" and start > known.last:
         # Only copies of copies are after the last one.
         others = min(others, known.requeued_since)
-    return _Part(copies=copies, others=others)
+    return _Part(copies=copies, others=others, originals=originals, begin=begin, end=end)
 
 
 def _advance(start: EntryId, following: EntryId) -> EntryId:
     if following <= start:
         raise BadShape("a page does not continue where the page before it ended")
     return following
+
+
+def _read_stream(record: Reply) -> StreamAtLook:
+    return StreamAtLook(
+        position=parse_entry_id(record.position),
+        added=record.added,
+        length=record.length,
+        first=None if record.first is None else parse_entry_id(record.first),
+        deleted=parse_entry_id(record.deleted),
+    )
+
+
+def _write_look(look: Look) -> str:
+    """As the record has it: of a stream that is there its five values, then the counts."""
+    seen = look.stream
+    words: list[object] = [look.moved, look.undelivered, look.requeued, look.lost, look.unknown]
+    if seen is not None:
+        words += [seen.position, seen.added, seen.length, seen.first, seen.deleted]
+    return " ".join(map(str, words))
+
+
+def _read_look(text: str) -> Look:
+    """The look that a text has; one of which nothing is known for a text that is damaged."""
+    words = text.split()
+    try:
+        counts = [int(word) for word in words[:5]]
+        seen = words[5:]
+        return Look(
+            stream=StreamAtLook(
+                position=parse_entry_id(seen[0]),
+                added=int(seen[1]),
+                length=int(seen[2]),
+                first=None if seen[3] == "None" else parse_entry_id(seen[3]),
+                deleted=parse_entry_id(seen[4]),
+            )
+            if seen
+            else None,
+            **dict(zip(_COUNTS, counts, strict=True)),
+        )
+    except (ValueError, IndexError):
+        return Look()
+
+
+_COUNTS: Final = ("moved", "undelivered", "requeued", "lost", "unknown")

@@ -8,11 +8,13 @@
 --   redrive:<uid>:bucket  '<thousandths of letters> <ms>': what its rate allows, as of then
 --   redrive:<uid>:first, :last  IDs of its first and last copy
 --   redrive:<uid>:requeued  total:requeued when it started
---   redrive:<uid>:seen, :failed  dead letters up to it were looked at, and how many had failed again
+--   redrive:<uid>:look    what is known of its copies, as of the last look at them
+--   redrive:<uid>:seen, :failed, :gone  dead letters up to it were looked at, how many had failed again, and
+--                         how many have no body and can be its copies
 
 local REDRIVE_FIELDS = {
   'until', 'cursor', 'started_ms', 'moved_ms', 'moved', 'skipped', 'bucket', 'first', 'last', 'requeued',
-  'seen', 'failed',
+  'seen', 'failed', 'gone', 'look',
 }
 local GIVES_WAY_MS = 300000 -- unheard of for so long, a redrive gives way to another
 local RUNNING = 'redrive:running'
