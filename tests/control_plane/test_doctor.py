@@ -437,7 +437,7 @@ def test_on_a_healthy_set_up_nothing_is_wrong(reports: Reports) -> None:
     # The least rights in Redis do not include CONFIG.
     assert reports.healthy.results("unknown").keys() == {"output-buffers"}
     assert reports.healthy.code == 0
-    assert reports.healthy.checks["rights"]["message"].startswith("the operator has every right")
+    assert reports.healthy.checks["rights"]["message"].startswith("the operator has all")
 
 
 def test_a_resource_that_does_not_exist_is_reported_by_the_exit_code(reports: Reports) -> None:

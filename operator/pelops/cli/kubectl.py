@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.domain.site import page_url
 
 Object = dict[str, Any]
 
@@ -312,7 +313,7 @@ _EXPLANATIONS: Final = (
         "NoSuchKind",
         ExitCode.NOT_FOUND,
         "{text}. If it is a kind of Pelops, install the CustomResourceDefinitions: "
-        "docs/get-started/install.md",
+        + page_url("get-started/install"),
     ),
     (
         _NO_LOGIN,

@@ -12,6 +12,7 @@ from pelops.cli.kubectl import GROUPS, Kubectl, KubectlFailed, Object
 from pelops.cli.tables import Style, Styled
 from pelops.cli.workload_facts import RedisReference, WorkloadFacts, read_workload
 from pelops.cli.yaml_text import render_yaml
+from pelops.domain.site import page_url
 
 _KINDS: Final = {
     "deploy": "deployments.apps",
@@ -176,14 +177,14 @@ def _find_others(facts: WorkloadFacts, kubectl: Kubectl) -> Iterator[str]:
                 yield (
                     f"{title} {scaler['metadata']['name']} scales it: the resource has no "
                     "spec.scaling. To let Pelops scale, delete it first and then set "
-                    "spec.scaling (docs/guides/migrate-from-keda.md)"
+                    f"spec.scaling: {page_url('guides/migrate-from-keda')}"
                 )
     for group in _list(kubectl, GROUPS, facts.namespace):
         target = (group.get("spec") or {}).get("targetRef") or {}
         if (target.get("kind", "Deployment"), target.get("name")) == (facts.kind, facts.name):
             yield (
                 f"StreamConsumerGroup {group['metadata']['name']} has the same workers: only one "
-                "of them can decide their number (docs/guides/several-streams.md)"
+                f"of them can decide their number: {page_url('guides/several-streams')}"
             )
 
 
