@@ -151,6 +151,6 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, "yaml", None)
     refused(
         ["env", "--file", str(file)],
-        "the package yaml is not installed. Run `pip install 'pelops-operator[cli]'`",
+        "the package yaml is not installed. Install Pelops with the extra [cli]: https://",
         capsys,
     )

@@ -17,20 +17,20 @@ SOURCES = sorted((ROOT / "operator").rglob("*.py"))
 DOCS = f"{SITE}/docs/latest/"
 
 
-def list_texts(tree: ast.Module) -> Iterator[ast.Constant]:
-    """Every string of a module except its docstrings."""
+def list_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and the text of every string of a module except its docstrings."""
     notes = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in notes:
-            yield node
+            yield node.lineno, node.value
 
 
 def test_no_message_names_a_file_of_the_repository() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{text.lineno}: {text.value}"
+        f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in SOURCES
-        for text in list_texts(ast.parse(path.read_text(encoding="utf-8")))
-        if re.search(r"\bdocs/[\w/-]+\.md", text.value)
+        for line, text in list_texts(ast.parse(path.read_text(encoding="utf-8")))
+        if re.search(r"\bdocs/[\w/-]+\.md", text)
     ]
     assert not found
 

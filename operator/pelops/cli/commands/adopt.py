@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.kubectl import GROUPS, Kubectl, KubectlFailed, Object
@@ -29,10 +30,36 @@ _KEY_NAMES: Final = 'go-template={{range $key, $value := .data}}{{$key}}{{"\\n"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     add = parser.add_argument
-    add("workload", help="workers that run, such as deploy/order-workers or sts/order-workers")
-    add("--stream", help="stream that they read; default: a variable of the pods such as STREAM")
-    add("--group", help="consumer group; default: a variable of the pods such as GROUP")
-    add("--name", help="name of the StreamConsumerGroup; default: that of the workload")
+    add(
+        "workload",
+        metavar="KIND/NAME",
+        help="workers that run, such as deploy/order-workers or sts/order-workers",
+    )
+    add(
+        "--stream",
+        metavar="KEY",
+        help="stream that they read; default: a variable of the pods such as STREAM",
+    )
+    add(
+        "--group",
+        metavar="NAME",
+        help="consumer group; default: a variable of the pods such as GROUP",
+    )
+    add(
+        "--name",
+        metavar="NAME",
+        help="name of the StreamConsumerGroup; default: that of the workload",
+    )
+    add_examples(
+        parser,
+        """
+        # read what is printed, then apply it: it only reports what Pelops would do
+        pelops adopt deploy/order-workers -n shop > orders.yaml
+
+        # if no variable of the pods names the stream and the group
+        pelops adopt sts/order-workers -n shop --stream orders:events --group processing
+        """,
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -70,7 +97,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     for comment in comments:
         console.line(f"# {comment}")
     console.write(render_yaml(resource).removesuffix("\n"))
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _choose(flag: str, given: str | None, variables: Sequence[tuple[str, str]]) -> tuple[str, str]:
