@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from textwrap import dedent, indent
 from typing import Any, Final, NoReturn
 
 from pelops.cli.errors import ExitCode
@@ -143,14 +142,14 @@ def _show_position(action: argparse.Action) -> str:
     return f"[{name}]" if action.nargs == "?" else name
 
 
-def add_examples(parser: argparse.ArgumentParser, text: str) -> None:
+def add_examples(parser: argparse.ArgumentParser, *lines: str) -> None:
     """Show examples in `--help`: commands, and comments that say what each is for.
 
     `pelops` in them is shown as the user calls the program.
     """
     if parser.prog.startswith(_PLUGIN):
-        text = text.replace("pelops ", f"{_PLUGIN} ")
-    parser.epilog = "examples:\n" + indent(dedent(text).strip(), "  ")
+        lines = tuple(line.replace("pelops ", f"{_PLUGIN} ", 1) for line in lines)
+    parser.epilog = "\n".join(["examples:", *(f"  {line}".rstrip() for line in lines)])
 
 
 _PLUGIN: Final = "kubectl pelops"

@@ -44,13 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        """
-        # the operator
-        pelops acl --stream orders:events --group processing --feature recovery --feature scaling
-
-        # a worker with the SDK, which also adds entries to another stream
-        pelops acl --stream orders --group g --role sdk-worker --also producer invoices
-        """,
+        "# the operator",
+        "pelops acl --stream orders:events --group processing --feature recovery --feature scaling",
+        "",
+        "# a worker with the SDK, which also adds entries to another stream",
+        "pelops acl --stream orders --group g --role sdk-worker --also producer invoices",
     )
 
 

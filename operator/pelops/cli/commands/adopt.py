@@ -52,13 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        """
-        # read what is printed, then apply it: it only reports what Pelops would do
-        pelops adopt deploy/order-workers -n shop > orders.yaml
-
-        # if no variable of the pods names the stream and the group
-        pelops adopt sts/order-workers -n shop --stream orders:events --group processing
-        """,
+        "# read what is printed, then apply it: it only reports what Pelops would do",
+        "pelops adopt deploy/order-workers -n shop > orders.yaml",
+        "",
+        "# if no variable of the pods names the stream and the group",
+        "pelops adopt sts/order-workers -n shop --stream orders:events --group processing",
     )
 
 

@@ -36,13 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON")
     add_examples(
         lookup,
-        """
-        # by the ID of the entry, of a copy or of its dead letter
-        pelops audit lookup --archive s3a://audits/shop --id 1760000000000-0
-
-        # by the value of a field
-        pelops audit lookup --archive /archive --field order_id=4711 --stream orders:events
-        """,
+        "# by the ID of the entry, of a copy or of its dead letter",
+        "pelops audit lookup --archive s3a://audits/shop --id 1760000000000-0",
+        "",
+        "# by the value of a field",
+        "pelops audit lookup --archive /archive --field order_id=4711 --stream orders:events",
     )
 
 

@@ -63,13 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        """
-        # complete in this shell
-        pelops completion bash
-
-        # complete `kubectl pelops`: a program on the PATH
-        pelops completion kubectl > kubectl_complete-pelops
-        """,
+        "# complete in this shell",
+        "pelops completion bash",
+        "",
+        "# complete `kubectl pelops`: a program on the PATH",
+        "pelops completion kubectl > kubectl_complete-pelops",
     )
 
 

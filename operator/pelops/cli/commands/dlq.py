@@ -35,29 +35,23 @@ _HELP: Final = {
     "restore": "move discarded dead letters back to the dead-letter stream",
 }
 _EXAMPLES: Final = {
-    "list": """
-        pelops dlq list orders -n shop
-    """,
-    "show": """
-        # with the fields of the entry and their values
-        pelops dlq show orders 1760000000000-0 -n shop --payload
-    """,
-    "export": """
-        pelops dlq export orders -n shop --payload > dead-letters.jsonl
-    """,
-    "redrive": """
-        # what would be moved
-        pelops dlq redrive orders -n shop --cluster 3f2a --dry-run --wait
-
-        # first 10, then the rest after a minute; stop if 5 % of the entries fail again
-        pelops dlq redrive orders --trial 10 --trial-wait 1m --stop-on-failed-again 5
-    """,
-    "discard": """
-        pelops dlq discard orders -n shop --reason InvalidEntry --before 2026-11-22T08:00:00Z
-    """,
-    "restore": """
-        pelops dlq restore orders -n shop --id 1760000000000-0
-    """,
+    "list": ("pelops dlq list orders -n shop",),
+    "show": (
+        "# with the fields of the entry and their values",
+        "pelops dlq show orders 1760000000000-0 -n shop --payload",
+    ),
+    "export": ("pelops dlq export orders -n shop --payload > dead-letters.jsonl",),
+    "redrive": (
+        "# what would be moved",
+        "pelops dlq redrive orders -n shop --cluster 3f2a --dry-run --wait",
+        "",
+        "# first 10, then the rest after a minute; stop if 5 % of the entries fail again",
+        "pelops dlq redrive orders --trial 10 --trial-wait 1m --stop-on-failed-again 5",
+    ),
+    "discard": (
+        "pelops dlq discard orders -n shop --reason InvalidEntry --before 2026-11-22T08:00:00Z",
+    ),
+    "restore": ("pelops dlq restore orders -n shop --id 1760000000000-0",),
 }
 _COLUMNS: Final = (
     Column(name="REASON"),
@@ -82,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for one in parsers.values():
         one.add_argument("name", metavar="NAME", help="StreamConsumerGroup")
-    for name, text in _EXAMPLES.items():
-        add_examples(parsers[name], text)
+    for name, lines in _EXAMPLES.items():
+        add_examples(parsers[name], *lines)
 
     listed = parsers["list"]
     listed.add_argument("--deep", action="store_true", help="look at more dead letters")

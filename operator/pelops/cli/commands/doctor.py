@@ -54,16 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        """
-        # before an installation: Kubernetes, and your rights to install
-        pelops doctor --pre
-
-        # one group with its Redis and its workers; problems only
-        pelops doctor orders -n shop -o short
-
-        # without a cluster: a Redis, and a group on it
-        pelops doctor --redis-url redis://localhost:6379 --stream orders --group billing
-        """,
+        "# before an installation: Kubernetes, and your rights to install",
+        "pelops doctor --pre",
+        "",
+        "# one group with its Redis and its workers; problems only",
+        "pelops doctor orders -n shop -o short",
+        "",
+        "# without a cluster: a Redis, and a group on it",
+        "pelops doctor --redis-url redis://localhost:6379 --stream orders --group billing",
     )
 
 

@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        """
-        pelops env -f orders.yaml
-        """,
+        "pelops env -f orders.yaml",
     )
 
 

@@ -20,9 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", required=True, metavar="NAME", help="name of the group")
     add_examples(
         parser,
-        """
-        pelops keys --stream orders:events --group processing
-        """,
+        "pelops keys --stream orders:events --group processing",
     )
 
 

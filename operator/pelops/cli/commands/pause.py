@@ -20,9 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_examples(
         parser,
-        """
-        pelops pause orders -n shop --reason "schema migration"
-        """,
+        'pelops pause orders -n shop --reason "schema migration"',
     )
 
 

@@ -43,13 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_flag(parser, ("text", "wide", "json", "yaml"))
     add_examples(
         parser,
-        """
-        # a line for each consumer
-        pelops pending orders -n shop
-
-        # the pending entries with the lowest IDs
-        pelops pending orders -n shop --by age
-        """,
+        "# a line for each consumer",
+        "pelops pending orders -n shop",
+        "",
+        "# the pending entries with the lowest IDs",
+        "pelops pending orders -n shop --by age",
     )
 
 

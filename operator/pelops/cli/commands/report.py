@@ -63,13 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_operator_namespace_flag(parser)
     add_examples(
         parser,
-        """
-        # one group, with the log of the operator of the last hour
-        pelops report orders -n shop -f report.zip
-
-        # all groups of a namespace, and a longer log
-        pelops report -n shop --since 6h
-        """,
+        "# one group, with the log of the operator of the last hour",
+        "pelops report orders -n shop -f report.zip",
+        "",
+        "# all groups of a namespace, and a longer log",
+        "pelops report -n shop --since 6h",
     )
 
 

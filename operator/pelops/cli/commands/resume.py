@@ -17,9 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="StreamConsumerGroup")
     add_examples(
         parser,
-        """
-        pelops resume orders -n shop
-        """,
+        "pelops resume orders -n shop",
     )
 
 

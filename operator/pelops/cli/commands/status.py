@@ -81,17 +81,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_flag(parser)
     add_examples(
         parser,
-        """
-        # the groups of a namespace, or of all namespaces
-        pelops status -n shop
-        pelops status -A
-
-        # one group in detail
-        pelops status orders -n shop
-
-        # in a pipeline: wait until the group is Ready
-        pelops status orders -n shop --wait --timeout 2m
-        """,
+        "# the groups of a namespace, or of all namespaces",
+        "pelops status -n shop",
+        "pelops status -A",
+        "",
+        "# one group in detail",
+        "pelops status orders -n shop",
+        "",
+        "# in a pipeline: wait until the group is Ready",
+        "pelops status orders -n shop --wait --timeout 2m",
     )
 
 

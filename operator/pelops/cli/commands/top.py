@@ -73,13 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_flag(parser, ("text", "json", "yaml"))
     add_examples(
         parser,
-        """
-        # the groups of a namespace, every second
-        pelops top -n shop
-
-        # all groups once, those with the oldest pending entries first
-        pelops top -A --once --sort age
-        """,
+        "# the groups of a namespace, every second",
+        "pelops top -n shop",
+        "",
+        "# all groups once, those with the oldest pending entries first",
+        "pelops top -A --once --sort age",
     )
 
 

@@ -27,13 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_flag(parser, ("text", "json", "yaml"))
     add_examples(
         parser,
-        """
-        # this program and the operator of the cluster
-        pelops version
-
-        # this program alone, without a cluster
-        pelops version --client
-        """,
+        "# this program and the operator of the cluster",
+        "pelops version",
+        "",
+        "# this program alone, without a cluster",
+        "pelops version --client",
     )
 
 

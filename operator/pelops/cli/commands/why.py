@@ -43,16 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_flag(parser, ("text", "json", "yaml"))
     add_examples(
         parser,
-        """
-        # an entry, by its ID
-        pelops why orders 1760000000000-0 -n shop
-
-        # the newest entry with this value of a field
-        pelops why orders order_id=4711 -n shop
-
-        # with your own connection to Redis
-        pelops why 1760000000000-0 --redis-url redis://localhost --stream orders --group billing
-        """,
+        "# an entry, by its ID",
+        "pelops why orders 1760000000000-0 -n shop",
+        "",
+        "# the newest entry with this value of a field",
+        "pelops why orders order_id=4711 -n shop",
+        "",
+        "# with your own connection to Redis",
+        "pelops why 1760000000000-0 --redis-url redis://localhost --stream orders --group billing",
     )
 
 
