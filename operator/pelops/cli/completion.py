@@ -121,9 +121,9 @@ class _Line:
 
     def _print_names(self, *words: str) -> Iterator[Candidate]:
         arguments = argparse.Namespace(**self._flags)
-        kubectl = Kubectl.of(arguments, Console())
         where = [f"--namespace={arguments.namespace}"] if "namespace" in arguments else []
         try:
+            kubectl = Kubectl.of(arguments, Console())
             printed = kubectl.run(*words, *where, timeout_s=_TIMEOUT_S)
         except CommandFailed:
             return  # a completion has no place for an error

@@ -172,8 +172,12 @@ def run(words: list[str], program: str = "pelops") -> int:
         # Python flushes standard output once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.PIPE_CLOSED
-    except (PelopsError, OSError) as error:
+    except PelopsError as error:
         console.error(str(error))
+        return ExitCode.PROBLEM
+    except OSError as error:
+        why = error.strerror or str(error)
+        console.error(f"{error.filename}: {why}" if error.filename else why)
         return ExitCode.PROBLEM
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
