@@ -98,7 +98,9 @@ def test_a_failure_of_kubectl_is_a_sentence_and_an_exit_code(errors: str) -> Non
 
 def test_a_kubeconfig_that_does_not_exist_is_a_wrong_flag(tmp_path: Path) -> None:
     given = Namespace(kubeconfig=str(tmp_path / "nothing"))
-    with pytest.raises(CommandFailed, match=r"--kubeconfig .*/nothing: there is no such file") as no:
+    with pytest.raises(
+        CommandFailed, match=r"--kubeconfig .*/nothing: there is no such file"
+    ) as no:
         Kubectl.of(given, Console())
     assert no.value.code == ExitCode.USAGE
 

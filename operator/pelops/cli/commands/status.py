@@ -213,7 +213,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
         Styled(f"{mark} {group.state}", group.style),
     )
     if group.ready.message and not group.is_ready:
-        console.line(f"  {group.ready.message}")
+        console.line(f"  {group.ready.message}", indent=2)
     pods, events, gauges = run_together(
         partial(_read_pods, group, kubectl),
         partial(_read_events, group, kubectl),
@@ -222,7 +222,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
     # Service teams have no right to the operator's metrics: their status has no rates.
     seen = {} if isinstance(gauges, CommandFailed) else gauges
     for label, *parts in _describe(group, seen.get((group.namespace, group.name)), now):
-        console.line(Styled(f"{label:<{_LABEL}}", Style.FAINT), *parts)
+        console.line(Styled(f"{label:<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
     _show_conditions(group, console, now)
     if isinstance(pods, CommandFailed):
         console.note(f"pods are not shown: {pods}")
@@ -368,12 +368,12 @@ def _show_conditions(group: GroupFacts, console: Console, now: datetime) -> None
     for one in group.other_conditions:
         parts += [" · " if parts else "", f"{one.type} ", Styled(one.status, _style_of(one))]
     if parts:
-        console.line(Styled(f"{'Status':<{_LABEL}}", Style.FAINT), *parts)
+        console.line(Styled(f"{'Status':<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
     for one in group.other_conditions:
         if one.type == "ScalingActive":
             continue  # its message is beside the workers
         if not one.is_good and one.message not in group.ready.message:
-            console.line(" " * _LABEL, f"{one.type}: {one.message}")
+            console.line(" " * _LABEL, f"{one.type}: {one.message}", indent=_LABEL)
 
 
 def _style_of(condition: ConditionFacts) -> Style:

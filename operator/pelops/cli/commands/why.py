@@ -100,7 +100,7 @@ def _print(answer: Answer, console: Console, arguments: argparse.Namespace, name
     style = Style.GOOD if state in _GOOD else Style.BAD if state in _BAD else Style.WARNING
     doubt = "" if answer["certain"] else " (inferred)"
     console.line(Styled(answer["rootId"], Style.STRONG), "  ", Styled(_words(state), style), doubt)
-    console.line(f"  {answer['message']}")
+    console.line(f"  {answer['message']}", indent=2)
     console.line(f"  stream {answer['stream']}, group {answer['group']}")
     _print_copies(answer, console)
     for event in answer["events"]:

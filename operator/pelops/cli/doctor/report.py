@@ -83,9 +83,9 @@ def print_text(results: Sequence[CheckResult], console: Console, *, is_short: bo
 
 
 def _print_check(one: CheckResult, console: Console) -> None:
-    console.line(_MARKS[one.result], " ", one.message)
+    console.line(_MARKS[one.result], " ", one.message, indent=2)
     if one.hint:
-        console.line("    ", one.hint)
+        console.line("    ", one.hint, indent=4)
     if one.result in {Result.WARNING, Result.ERROR}:
         console.line("    ", Styled(page_of(one.id), Style.FAINT))
 
