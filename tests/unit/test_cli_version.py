@@ -64,9 +64,9 @@ def test_during_an_upgrade_each_image_has_a_line(
 def test_without_an_operator_the_version_of_the_program_is_printed_and_the_code_is_3(
     answer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for pods in (None, []):
-        if pods is not None:
-            answer.write_text(json.dumps({"items": pods}))
+    for text in (None, '{"items": []}'):
+        if text is not None:
+            answer.write_text(text)
         assert run(["version"]) == 3
         printed = capsys.readouterr()
         assert printed.out.startswith("client ")
