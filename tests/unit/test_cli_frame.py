@@ -205,7 +205,7 @@ def test_a_wrong_line_is_answered_with_the_usage_of_its_command(
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        (["stauts"], "did you mean status?"),
+        (["stauts"], "there is no command stauts, did you mean status? See `pelops --help`"),
         (["dlq", "lst"], "did you mean list?"),
         (["xyz"], "there is no command xyz. See `pelops --help`"),
     ],

@@ -118,7 +118,8 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with the usage, the message and the exit code for a wrong command line."""
         self.print_usage(sys.stderr)
-        self.exit(ExitCode.USAGE, f"{self.prog}: {message}. See `{self.prog} --help`\n")
+        end = "" if message.endswith("?") else "."
+        self.exit(ExitCode.USAGE, f"{self.prog}: {message}{end} See `{self.prog} --help`\n")
 
     def _list_positions(self) -> list[argparse.Action]:
         return [one for one in self._actions if not one.option_strings]
