@@ -457,6 +457,12 @@ SERVER_SECONDS = Counter(
 )
 
 
+def measure_script(script: str, outcome: str, seconds: float) -> None:
+    """Count one call of a Lua script."""
+    SCRIPT_OUTCOMES.labels(script, outcome).inc()
+    SERVER_SECONDS.labels(script).inc(seconds)
+
+
 # What audits found: facts about each group in its newest window, and about the audit as a whole.
 AUDITS_SERVED = Gauge(
     "pelops_audits_served",

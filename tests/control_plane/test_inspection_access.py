@@ -255,7 +255,7 @@ def test_the_proxy_of_the_api_server_passes_no_identity_and_the_token_passes_thr
     except TimeoutError as error:
         raise AssertionError(administrator()) from error
     member = CommandLine(scene.plane, scene.namespace, scene.kubeconfig)
-    ask = ("why", scene.entry, "-s", NAME, "--service-account")
+    ask = ("why", NAME, scene.entry, "--service-account")
     refused = member(*ask, "viewer")
     assert refused.code == 3, refused.err
     _allow_way(scene.plane, scene.namespace)

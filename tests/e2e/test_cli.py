@@ -61,7 +61,7 @@ def test_status_waits_until_a_group_is_ready_and_shows_it(
     def shown() -> str:
         found = cli("status", NAME)
         assert found.code == 0, found.err
-        return found.out if "1 letters" in found.out else ""
+        return found.out if "1 dead letter in" in found.out else ""
 
     text = wait_until(shown, timeout_s=WAIT_S, what="the dead letter in the status")
     assert text.startswith(f"{resources.namespace}/{NAME}   √ Ready\n")

@@ -104,14 +104,14 @@ def test_why_and_pending_tell_live_workers_from_dead_ones_by_the_operators_evide
     (kept,) = group.give(alive.consumer, 1)
     group.redis.set(f"lock:{{{group.keys.tag}}}:{lost}", "held")
 
-    why = laptop.ask("why", kept, "-s", NAME)
+    why = laptop.ask("why", NAME, kept)
     assert why.code == 0, why.err
     assert f"{kept}  HELD BY LIVE WORKER" in why.out
     assert f"next  pelops pending {NAME} -n {laptop.cli.namespace}" in why.out
     group.delete_pod(gone)
 
     def explained() -> dict[str, Any]:
-        done = laptop.ask("why", "order_id=4711", "-s", NAME, "-o", "json")
+        done = laptop.ask("why", NAME, "order_id=4711", "-o", "json")
         assert done.code == 0, done.err
         found: dict[str, Any] = done.document
         return found if found["pending"]["liveness"] == "PodGone" else {}
@@ -129,7 +129,7 @@ def test_why_and_pending_tell_live_workers_from_dead_ones_by_the_operators_evide
     shown = laptop.ask("pending", NAME, "--by", "age").out
     assert lost in shown and kept in shown
     # Without the cluster, nobody is known to have ended.
-    direct = laptop("why", lost, "-s", NAME, "--redis-url", group.url, "-o", "json")
+    direct = laptop("why", NAME, lost, "--redis-url", group.url, "-o", "json")
     assert direct.code == 0, direct.err
     assert direct.document["state"] == "HeldByUnknownConsumer"
 
@@ -160,15 +160,15 @@ def test_dead_letters_are_grouped_shown_and_exported_without_payloads_unless_ask
 def test_wrong_questions_end_with_a_sentence_and_a_code(group: Group, laptop: Laptop) -> None:
     group.declare(recovery=NOTHING_MOVES)
     for words, code, message in (
-        (("why", "nonsense", "-s", NAME), 1, "is not an entry ID"),
-        (("why", "a=b", "-s", NAME), 3, "no entry has a=b"),
-        (("why", "1-1", "-s", "nothing"), 3, "does not exist"),
-        (("why", "=b", "-s", NAME), 2, "FIELD=VALUE"),
+        (("why", NAME, "nonsense"), 1, "is not an entry ID"),
+        (("why", NAME, "a=b"), 3, "no entry has a=b"),
+        (("why", "nothing", "1-1"), 3, "does not exist"),
+        (("why", NAME, "=b"), 2, "FIELD=VALUE"),
     ):
         done = laptop.ask(*words)
         assert done.code == code, (words, done)
         assert message in done.err
-    away = laptop("why", "1-1", "-s", NAME, "--in-pod", PELOPS_INSPECTION_SOCKET="/nothing")
+    away = laptop("why", NAME, "1-1", "--in-pod", PELOPS_INSPECTION_SOCKET="/nothing")
     assert (away.code, "does not answer" in away.err) == (1, True)
 
 

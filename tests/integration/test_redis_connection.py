@@ -119,6 +119,22 @@ async def test_those_who_name_one_endpoint_share_a_server(redis_86: StandaloneSe
         await pool.close()
 
 
+async def test_each_call_of_a_script_is_reported_with_its_outcome(
+    redis_86: StandaloneServers,
+) -> None:
+    calls: list[tuple[str, str, float]] = []
+    pool = ServerPool(lambda *call: calls.append(call))
+    try:
+        server = await pool.server(endpoint_of(redis_86))
+        await observe_group(server, KEYS)
+        await observe_group(server.dry, KEYS)
+    finally:
+        await pool.close()
+    assert {outcome for _, outcome, _ in calls} == {"ok"}
+    assert len(calls) == 2
+    assert all(script and seconds > 0 for script, _, seconds in calls)
+
+
 async def test_a_server_that_nobody_asks_for_is_disconnected(redis_86: StandaloneServers) -> None:
     pool = ServerPool()
     endpoint = endpoint_of(redis_86)

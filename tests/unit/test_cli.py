@@ -78,8 +78,8 @@ def wrong(**changes: Any) -> bytes:
 
 
 FILES: dict[str, tuple[bytes | None, str]] = {
-    "there is none": (None, "No such file"),
-    "it is no YAML": (b"a: [", "not valid YAML"),
+    "there is none": (None, "resource.yaml: No such file or directory\n"),
+    "it is no YAML": (b"kind: [\n", "not valid YAML: line 2: expected the node content, but found"),
     "it is not a text": (b"\xff\xfe\x00", "not UTF-8 text"),
     "it holds control characters": (b"a: \x01", "not valid YAML"),
     "it holds a day that never was": (b"a: 2026-02-31", "not valid YAML"),
@@ -140,6 +140,8 @@ def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
     assert (ended.value.code, reported.out) == (1, "")
     assert reported.err.startswith("pelops: ")
     assert words in reported.err
+    assert reported.err.count("\n") == 1
+    assert "\\n" not in reported.err and "[Errno" not in reported.err
 
 
 def test_a_missing_package_is_named_with_the_extra_that_has_it(
@@ -151,6 +153,6 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     monkeypatch.setitem(sys.modules, "yaml", None)
     refused(
         ["env", "--file", str(file)],
-        "the package yaml is not installed. Run `pip install 'pelops-operator[cli]'`",
+        "the package yaml is not installed. Install Pelops with the extra [cli]: https://",
         capsys,
     )

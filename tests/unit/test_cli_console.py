@@ -14,7 +14,15 @@ import yaml
 from pelops.cli.console import Console
 from pelops.cli.durations import parse_duration, parse_time, render_age, render_age_of
 from pelops.cli.errors import CommandFailed, ExitCode
-from pelops.cli.tables import Column, Style, Styled, display_width, make_printable, render_table
+from pelops.cli.tables import (
+    Column,
+    Style,
+    Styled,
+    Text,
+    display_width,
+    make_printable,
+    render_table,
+)
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 COLUMNS = (Column(name="NAME"), Column(name="LAG", right=True), Column(name="NODE", wide=True))
@@ -172,3 +180,52 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("parts", "lines"),
+    [
+        (("Stream    ", "orders, group billing"), ["Stream    orders, group billing"]),
+        (
+            ("Workers   ", "8 of 10 ready, maximum 10; limited by maxReplicas"),
+            [
+                "Workers   8 of 10 ready, maximum",
+                "          10; limited by",
+                "          maxReplicas",
+            ],
+        ),
+        (
+            ("Backlog   ", "1,240: undelivered 1,000 ", Styled("stuck 240 entries", Style.WARNING)),
+            ["Backlog   1,240: undelivered", "          1,000 stuck 240", "          entries"],
+        ),
+        (("Key       ", "k" * 30), [f"Key       {'k' * 30}"]),
+        (("a  b      ", "c"), ["a  b      c"]),
+    ],
+)
+def test_a_long_line_continues_below_its_text(
+    parts: tuple[Text, ...],
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Console, "width", 32)
+    console = Console()
+    console.line(*parts, indent=10)
+    assert capsys.readouterr().out.splitlines() == lines
+    monkeypatch.setattr(Console, "width", None)
+    console.line(*parts, indent=10)
+    (whole,) = capsys.readouterr().out.splitlines()
+    assert whole == "".join(one if isinstance(one, str) else one.text for one in parts)
+
+
+def test_the_last_column_of_a_table_is_wrapped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Console, "width", 36)
+    columns = (Column(name="TYPE"), Column(name="WHY NOT NOW"))
+    Console().table(columns, [("Warning", "its worker is alive and its lock is held")])
+    assert capsys.readouterr().out.splitlines() == [
+        "TYPE     WHY NOT NOW",
+        "Warning  its worker is alive and its",
+        "         lock is held",
+    ]

@@ -6,8 +6,10 @@ import argparse
 
 import pytest
 
-from pelops.cli.commands.dlq import add_arguments, build_redrive
+from pelops.cli.commands.dlq import REASONS, add_arguments, build_redrive, find_meant_reason
 from pelops.cli.errors import CommandFailed
+from pelops.domain.recovery import LetterReason
+from pelops.worker.outcomes import HANDLER_FAILED, MAX_RETRIES, REJECTED, UNDECODABLE
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -80,3 +82,11 @@ def test_a_flag_without_a_valid_value_is_refused(words: tuple[str, ...]) -> None
     with pytest.raises(CommandFailed) as refused:
         build_redrive(parsed("redrive", "orders", *words), "shop")
     assert refused.value.code == 2
+
+
+def test_a_reason_that_is_misspelled_is_answered_with_the_one_that_was_meant() -> None:
+    assert set(REASONS) == {*LetterReason, HANDLER_FAILED, MAX_RETRIES, REJECTED, UNDECODABLE}
+    assert find_meant_reason("MaxRetries") == "MaxRetriesExceeded"
+    assert find_meant_reason("maxretriesexceeded") == "MaxRetriesExceeded"
+    for reason in (*REASONS, "OutOfStock"):  # handlers have reasons of their own
+        assert find_meant_reason(reason) is None

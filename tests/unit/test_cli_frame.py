@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from argparse import Namespace
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pelops.cli import main as cli
+from pelops.cli.command_parser import CommandParser, find_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.errors import InvalidSpec
@@ -76,7 +78,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> list[Namespace]:
     module = type(sys)("pelops.cli.commands.probe")
     ran: list[Namespace] = []
 
-    def add_arguments(parser: cli.CommandParser) -> None:
+    def add_arguments(parser: CommandParser) -> None:
         within = parser.add_subparsers(required=True).add_parser("within")
         within.add_argument("name")
         within.add_argument("--fail")
@@ -87,13 +89,11 @@ def command(monkeypatch: pytest.MonkeyPatch) -> list[Namespace]:
             import not_installed.at_all  # type: ignore[import-not-found] # noqa: F401
         if arguments.fail:
             raise FAILURES[arguments.fail]
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
 
     module.add_arguments, module.run = add_arguments, run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    probe = cli.Command(
-        name="probe", help="probe", section="Tests", asks_cluster=True, extra="probing"
-    )
+    probe = cli.Command(name="probe", help="probe", section="Tests", asks_cluster=True)
     monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, probe))
     return ran
 
@@ -133,8 +133,8 @@ def test_common_flags_stand_anywhere_in_the_line(
         (
             "package",
             1,
-            "pelops: `pelops probe`: the package not_installed is not installed. Run "
-            "`pip install 'pelops-operator[probing]'`",
+            "pelops: `pelops probe`: the package not_installed is not installed. Install Pelops "
+            "with the extra [cli]: https://pelops.dev/docs/latest/guides/command-line/",
         ),
     ],
 )
@@ -148,7 +148,131 @@ def test_a_failure_is_an_exit_code_and_a_sentence(
     assert (ended.value.code, printed.out, printed.err.strip()) == (code, "", message)
 
 
-@pytest.mark.parametrize("words", [[], ["prob"], ["-n", "shop", "keys", "--stream", "s"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["why", "orders", "1-1", "-n", "shop"],
+        ["why", "orders", "-n", "shop", "1-1"],
+        ["why", "-n", "shop", "orders", "1-1", "--deep"],
+        ["why", "--deep", "orders", "--redis-url", "redis://r", "1-1", "-nshop"],
+    ],
+)
+def test_flags_and_names_stand_in_any_order(words: list[str]) -> None:
+    arguments = cli.parse(words)
+    assert (arguments.name, arguments.entry, arguments.namespace) == ("orders", "1-1", "shop")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["dlq", "show", "orders", "-o", "json", "1-1"], "orders"),
+        (["dlq", "show", "-o", "json", "orders", "--payload", "1-1"], "orders"),
+        (["why", "1-1"], None),
+    ],
+)
+def test_flags_and_names_stand_in_any_order_within_commands_too(
+    words: list[str], name: str | None
+) -> None:
+    arguments = cli.parse(words)
+    assert arguments.name == name
+    assert "1-1" in (getattr(arguments, "id", ""), getattr(arguments, "entry", ""))
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["why", "orders", "1-1", "2-2"], "usage: pelops why [NAME] ID|FIELD=VALUE [flags]"),
+        (["why"], "usage: pelops why [NAME] ID|FIELD=VALUE [flags]"),
+        (["dlq", "show", "orders"], "usage: pelops dlq show NAME ID [flags]"),
+        (["dlq", "show", "orders", "1-1", "--letter"], "usage: pelops dlq show NAME ID [flags]"),
+        (["keys"], "usage: pelops keys --stream KEY --group NAME [flags]"),
+        (
+            ["audit", "lookup"],
+            "usage: pelops audit lookup --archive PATH (--id ID | --root ID | --field KEY=VALUE) "
+            "[flags]",
+        ),
+    ],
+)
+def test_a_wrong_line_is_answered_with_the_usage_of_its_command(
+    words: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == ExitCode.USAGE
+    assert capsys.readouterr().err.splitlines()[0] == usage
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["stauts"], "there is no command stauts, did you mean status? See `pelops --help`"),
+        (["dlq", "lst"], "did you mean list?"),
+        (["xyz"], "there is no command xyz. See `pelops --help`"),
+    ],
+)
+def test_a_wrong_command_is_answered_with_the_one_that_was_meant(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == ExitCode.USAGE
+    assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["dlq"], ["audit"]])
+def test_commands_without_a_word_print_their_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.err) == (0, "")
+    assert f"usage: {' '.join(['pelops', *words])} COMMAND [flags]" in printed.out
+
+
+def list_commands() -> list[CommandParser]:
+    """The parsers of all commands that do something."""
+    parser = cli.build_parser()
+    for one in parser.commands.values():
+        one.load()
+    return [one for one in parser.walk() if not one.commands]
+
+
+@pytest.mark.parametrize("parser", list_commands(), ids=lambda parser: parser.prog)
+def test_help_describes_each_command_and_flag_and_has_examples_that_are_valid(
+    parser: CommandParser,
+) -> None:
+    assert parser.description
+    assert all(action.help for action in parser._actions)
+    assert find_examples(parser)
+    for example in find_examples(parser):
+        words = shlex.split(example, comments=True)
+        assert words[: len(parser.prog.split())] == parser.prog.split()
+        ends = (at for at, word in enumerate(words) if word in {"|", ">"})
+        cli.parse(words[1 : next(ends, None)])
+
+
+def test_help_names_a_flag_once_with_its_value_and_hides_flags_of_the_operator(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["pending", "--help"])
+    text = capsys.readouterr().out
+    assert "--output, -o {text,wide,json,yaml}\n" in text
+    assert "--in-pod" not in text
+    assert "--kubeconfig, --color, -v: see `pelops --help`" in text
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", "--help"])
+    assert "--in-operator" not in capsys.readouterr().out
+
+
+def test_examples_name_the_program_as_the_user_calls_it() -> None:
+    parser = cli.build_parser("kubectl pelops").commands["status"]
+    parser.load()
+    assert all(one.startswith("kubectl pelops status") for one in find_examples(parser))
+
+
+@pytest.mark.parametrize("words", [["prob"], ["-n", "shop", "keys", "--stream", "s"]])
 def test_a_wrong_command_line_exits_with_2(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

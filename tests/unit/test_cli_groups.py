@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from pelops.cli.commands.status import _describe_rates
+from pelops.api.schema.kind_definitions import KINDS
+from pelops.cli.commands.status import _COLUMNS, _describe, _describe_rates, _show_events
+from pelops.cli.commands.top import _COLUMNS as TOP_COLUMNS
 from pelops.cli.commands.top import sort_rows
+from pelops.cli.console import Console
 from pelops.cli.gauges import GroupGauges, read_gauges
 from pelops.cli.group_facts import GroupFacts, read_group, render_facts, suggest_next
 from pelops.cli.rates import RateWindow, Row, build_row
@@ -188,3 +191,31 @@ def test_rates_that_the_operator_does_not_measure_are_counted_over_a_window() ->
     assert sample(16.0, added=1, delivered=1, pending=0) == (None, None)
     measured = {"arrival_rate": 7.0, "acknowledge_rate": 8.0}
     assert sample(17.0, added=2, delivered=2, pending=0, **measured) == (7.0, 8.0)
+
+
+def test_columns_have_the_names_that_kubectl_shows() -> None:
+    (group,) = (one for one in KINDS if one.kind == "StreamConsumerGroup")
+    served = [column.name.upper() for column in group.columns]
+    shown = [column.name for column in _COLUMNS]
+    assert set(shown) - set(served) == {"NAME", "MESSAGE"}
+    common = [name for name in shown if name in served]
+    narrow = common[: common.index("AGE")]
+    assert narrow == served[: len(narrow)]
+    assert {"DLQ", "REPLICAS", "OLDEST"} <= {column.name for column in TOP_COLUMNS}
+
+
+@pytest.mark.parametrize(
+    ("letters", "text"),
+    [(1, "1 dead letter"), (37, "37 dead letters"), (1240, "1,240 dead letters")],
+)
+def test_dead_letters_are_counted_in_words(letters: int, text: str) -> None:
+    group = a_group(conditions=[READY], group=SEEN, deadLetter={"length": letters, "stream": "dlq"})
+    lines = {label: parts for label, *parts in _describe(group, None, NOW)}
+    assert [getattr(part, "text", part) for part in lines["DLQ"]] == [text, " in dlq"]
+
+
+def test_events_have_a_header_for_each_column(capsys: pytest.CaptureFixture[str]) -> None:
+    event = {"metadata": {}, "type": "Normal", "reason": "Requeued", "message": "Requeued 1 entry"}
+    _show_events([event], Console(), NOW)
+    header, line = capsys.readouterr().out.splitlines()[1:]
+    assert header.index("MESSAGE") == line.index("Requeued 1 entry")

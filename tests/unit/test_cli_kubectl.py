@@ -35,10 +35,31 @@ FAILURES = {
         3,
         "install the CustomResourceDefinitions",
     ),
-    "The connection to the server localhost:8080 was refused - did you specify": (
+    "The connection to the server 10.0.0.1:6443 was refused - did you specify": (
         "Unreachable",
         1,
         "the API server cannot be reached: ",
+    ),
+    "The connection to the server localhost:8080 was refused - did you specify": (
+        "Failed",
+        2,
+        "kubectl has no current context: choose one with --context, or set KUBECONFIG",
+    ),
+    "error: current-context must exist in order to minify": (
+        "Failed",
+        2,
+        "kubectl has no current context: choose one with --context, or set KUBECONFIG",
+    ),
+    "Error in configuration: context was not found for specified context: nope": (
+        "Failed",
+        2,
+        "context was not found for specified context: nope. See `kubectl config get-contexts`",
+    ),
+    "error: cannot locate context nope": ("Failed", 2, "kubectl config get-contexts"),
+    'error: error loading config file "/etc/passwd": couldn\'t get version/kind': (
+        "Failed",
+        2,
+        "kubectl config get-contexts",
     ),
     "Unable to connect to the server: dial tcp: lookup api: no such host": (
         "Unreachable",
@@ -75,6 +96,15 @@ def test_a_failure_of_kubectl_is_a_sentence_and_an_exit_code(errors: str) -> Non
     assert "E0504" not in str(failure)
 
 
+def test_a_kubeconfig_that_does_not_exist_is_a_wrong_flag(tmp_path: Path) -> None:
+    given = Namespace(kubeconfig=str(tmp_path / "nothing"))
+    with pytest.raises(
+        CommandFailed, match=r"--kubeconfig .*/nothing: there is no such file"
+    ) as no:
+        Kubectl.of(given, Console())
+    assert no.value.code == ExitCode.USAGE
+
+
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A kubectl that writes down its arguments and answers with the file `answer`."""
@@ -97,12 +127,13 @@ def words_of(program: Path) -> list[str]:
 def test_the_flags_of_the_command_line_are_passed_on(
     program: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = Namespace(namespace="shop", context="c", kubeconfig="/k", verbose=True)
+    (program / "k").touch()
+    given = Namespace(namespace="shop", context="c", kubeconfig=str(program / "k"), verbose=True)
     kubectl = Kubectl.of(given, Console())
     kubectl.get("pods", "web-0")
     words = words_of(program)
     assert words[0] == "get"
-    assert {"--context=c", "--kubeconfig=/k", "--namespace=shop"} <= set(words)
+    assert {"--context=c", f"--kubeconfig={program}/k", "--namespace=shop"} <= set(words)
     assert capsys.readouterr().err.startswith("kubectl get ")
     kubectl.get("pods", "web-0", namespace="other")
     assert "--namespace=other" in words_of(program)

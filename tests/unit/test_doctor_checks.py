@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from pelops.cli.doctor.examination import (
 )
 from pelops.cli.doctor.report import parse_document, print_text, render_document
 from pelops.cli.errors import CommandFailed
+from pelops.cli.main import run as run_command_line
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.state import OwnerRecord, OwnershipRecord
@@ -459,7 +461,7 @@ NODE = RedisNodeFacts(address="a:1", info=INFO, config=Unanswered("CONFIG GET is
             ),
             "rights",
             "ok",
-            "not: get nodes",
+            "optional ones: get nodes",
         ),
         (installation(installations=(OTHER,), is_before=True), "operators", "warning", "already"),
     ],
@@ -653,9 +655,43 @@ def test_two_runs_are_merged_and_an_answer_wins() -> None:
     assert merged == {"a": Result.OK, "b": Result.ERROR, "c": Result.OK}
 
 
-def test_what_could_not_be_checked_is_no_fault() -> None:
-    assert worst_of([result("a", Result.UNKNOWN)]) is Result.OK
-    assert worst_of([result("a", Result.WARNING), result("b", Result.ERROR)]) is Result.ERROR
+@pytest.mark.parametrize(
+    ("found", "worst"),
+    [
+        ((), Result.ERROR),
+        ((Result.UNKNOWN, Result.UNKNOWN), Result.ERROR),
+        ((Result.OK, Result.UNKNOWN), Result.UNKNOWN),
+        ((Result.UNKNOWN, Result.WARNING), Result.WARNING),
+        ((Result.WARNING, Result.ERROR, Result.UNKNOWN), Result.ERROR),
+        ((Result.OK, Result.OK), Result.OK),
+    ],
+)
+def test_a_report_is_ok_only_if_every_check_was_made_and_an_error_if_none_was(
+    found: tuple[Result, ...], worst: Result
+) -> None:
+    results = [result(str(at), one) for at, one in enumerate(found)]
+    assert worst_of(results) is worst
+    assert render_document(results)["result"] == worst.value
+
+
+@pytest.mark.parametrize(("words", "checks"), [(("doctor",), 5), (("doctor", "--pre"), 4)])
+def test_without_an_api_server_nothing_is_checked_and_the_exit_code_is_1(
+    words: tuple[str, ...],
+    checks: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\necho 'Unable to connect to the server: EOF' >&2\nexit 1\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert run_command_line(list(words)) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"\N{MULTIPLICATION SIGN} nothing could be checked: {checks} checks have no answer"
+    )
+    assert run_command_line([*words, "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["result"] == "error"
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
@@ -687,9 +723,9 @@ def test_the_text_joins_what_has_no_answer_for_one_reason(
         "? not checked: b, c: no answer",
         "\N{MULTIPLICATION SIGN} broken \\x1b[2J",
         "    mend it",
-        "    docs/runbook/doctor.md#d",
+        "    https://pelops.dev/docs/latest/runbook/doctor/#d",
         "",
-        "\N{MULTIPLICATION SIGN} 1 error, 0 warnings, 1 well, 2 not checked",
+        "\N{MULTIPLICATION SIGN} 1 error, 0 warnings, 1 passed, 2 not checked",
     ]
     print_text(found, Console(), is_short=True)
-    assert "well\n" not in capsys.readouterr().out.replace("1 well", "")
+    assert "√ well" not in capsys.readouterr().out

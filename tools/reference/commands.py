@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from typing import Final
 
+from pelops.cli.command_parser import CommandParser
 from pelops.cli.flags import COMMON
-from pelops.cli.main import CommandParser
 from pelops.cli.main import build_parser as build_cli_parser
 from pelops.cli.main import main as run_cli
 from pelops.controller.runtime.settings import build_parser as build_operator_parser
@@ -89,7 +89,11 @@ def _list_commands(
 
 
 def _list_flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if _name(action) not in _SCRIPTED]
+    return [
+        action
+        for action in parser._actions
+        if _name(action) not in _SCRIPTED and action.help != argparse.SUPPRESS
+    ]
 
 
 def _name(action: argparse.Action) -> str:
@@ -121,8 +125,12 @@ def _render_default(action: argparse.Action) -> str:
         return "*required*"
     if _name(action) in _SAID and action.default is not argparse.SUPPRESS:
         return _SAID[_name(action)]
-    if action.default in (None, False, "", [], argparse.SUPPRESS):
+    if action.default is False or (action.nargs == 0 and action.default is argparse.SUPPRESS):
+        return "`false`"
+    if action.default in (None, "", [], argparse.SUPPRESS):
         return "none"
+    if action.metavar == "SECONDS":
+        return f"{action.default} s"
     return f"`{action.default}`"
 
 

@@ -15,8 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from pelops.domain.site import SITE
+
 # Where the archive of a release is downloaded from.
-RELEASES: Final = "https://pelops.dev/releases"
+RELEASES: Final = f"{SITE}/releases"
 MANIFEST: Final = "manifests/krew/pelops.yaml"
 PROGRAM: Final = "kubectl-pelops"
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"

@@ -10,7 +10,7 @@ from typing import Final
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed
 from pelops.cli.kubectl import GROUPS, Kubectl
-from pelops.cli.main import COMMANDS, CommandParser, build_parser
+from pelops.cli.main import COMMANDS, build_parser
 
 NO_FILES: Final = ":4"  # the directive of Cobra: complete no names of files
 _FILES: Final = ":0"
@@ -77,7 +77,7 @@ class _Line:
                 else:
                     self._flag = action
             return
-        commands = _find_commands(self._parser)
+        commands = self._parser.commands
         if word in commands:
             self._parser = commands[word]
             self._parser.load()
@@ -96,11 +96,11 @@ class _Line:
     def _list_flags(self) -> Iterator[Candidate]:
         for action in self._parser._actions:
             long = [name for name in action.option_strings if name.startswith("--")]
-            if long:
+            if long and action.help != argparse.SUPPRESS:
                 yield long[0], action.help or ""
 
     def _list_arguments(self) -> Iterator[Candidate]:
-        commands = _find_commands(self._parser)
+        commands = self._parser.commands
         for name, parser in commands.items():
             yield name, parser.description or ""
         wanted = [
@@ -121,18 +121,10 @@ class _Line:
 
     def _print_names(self, *words: str) -> Iterator[Candidate]:
         arguments = argparse.Namespace(**self._flags)
-        kubectl = Kubectl.of(arguments, Console())
         where = [f"--namespace={arguments.namespace}"] if "namespace" in arguments else []
         try:
+            kubectl = Kubectl.of(arguments, Console())
             printed = kubectl.run(*words, *where, timeout_s=_TIMEOUT_S)
         except CommandFailed:
             return  # a completion has no place for an error
         yield from ((line, "") for line in printed.splitlines())
-
-
-def _find_commands(parser: argparse.ArgumentParser) -> dict[str, CommandParser]:
-    found: dict[str, CommandParser] = {}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            found |= action.choices
-    return found

@@ -10,13 +10,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from pelops.cli.errors import CommandFailed, ExitCode
-from pelops.cli.tables import Cell, Column, Style, Styled, Text, make_printable, render_table
+from pelops.cli.tables import (
+    Cell,
+    Column,
+    Style,
+    Styled,
+    Text,
+    display_width,
+    make_printable,
+    render_table,
+    wrap_line,
+)
 
 COLOR_MODES: Final = ("auto", "always", "never")
 _RESET: Final = "\x1b[0m"
 _REDRAW: Final = "\x1b[H"  # cursor to the top; each line clears its rest, so nothing flickers
 _CLEAR_LINE: Final = "\x1b[K"
 _CLEAR_BELOW: Final = "\x1b[J"
+_NARROWEST: Final = 20  # columns for text that is wrapped
 
 
 class Console:
@@ -61,14 +72,38 @@ class Console:
         """Print data as it is, on standard output: JSON, YAML, a line for redis-cli."""
         print(text, file=sys.stdout)
 
-    def line(self, *parts: Text) -> None:
-        """Print one line on standard output."""
-        print(self.render(parts, sys.stdout), file=sys.stdout)
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal, None if standard output is none: then nothing is wrapped."""
+        try:
+            return (
+                os.get_terminal_size(sys.stdout.fileno()).columns if self.is_interactive else None
+            )
+        except OSError:
+            return None
+
+    def line(self, *parts: Text, indent: int | None = None) -> None:
+        """Print one line on standard output.
+
+        With `indent`, a line that is longer than the terminal is wrapped between words, and
+        continues below this column.
+        """
+        width, lines = self.width, [parts]
+        if indent is not None and width is not None and indent + _NARROWEST <= width:
+            lines = list(wrap_line(parts, width, indent))
+        for one in lines:
+            print(self.render(one, sys.stdout), file=sys.stdout)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-        """Print a table on standard output, with all columns for `-o wide`."""
+        """Print a table on standard output, with all columns for `-o wide`.
+
+        The last column is wrapped.
+        """
+        indent: int | None = None
         for line in render_table(columns, rows, wide=self.is_wide):
-            self.line(*line)
+            if indent is None:  # the header, whose last word begins where the last column does
+                indent = display_width("".join(map(str, line)).rpartition("  ")[0]) + 2
+            self.line(*line, indent=indent)
 
     def document(self, value: Mapping[str, Any]) -> None:
         """Print a document in the format that `-o json` or `-o yaml` asks for."""

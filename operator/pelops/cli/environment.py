@@ -17,7 +17,7 @@ def render_environment(text: str) -> str:
     try:
         documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
     except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February, for example
-        raise InvalidSpec(f"the file is not valid YAML: {error}") from error
+        raise InvalidSpec(f"the file is not valid YAML: {_explain(error)}") from error
     found = next((d for d in documents if d.get("kind") == "StreamConsumerGroup"), None)
     if found is None:
         raise InvalidSpec("the file does not contain a StreamConsumerGroup")
@@ -31,3 +31,10 @@ def render_environment(text: str) -> str:
         url_secret=own if spec.redis.url is None else None,
     )
     return yaml.safe_dump({"env": build_environment(resource, keys, access)}, sort_keys=False)
+
+
+def _explain(error: Exception) -> str:
+    """The problem and its line; the parser itself writes several lines with a part of the text."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())

@@ -10,7 +10,7 @@ from pelops.errors import PelopsError
 class ExitCode(IntEnum):
     """What the exit code of a command means."""
 
-    WELL = 0
+    SUCCESS = 0
     PROBLEM = 1  # something is wrong: a group is not Ready, a check failed, input is invalid
     USAGE = 2
     NOT_FOUND = 3  # the object does not exist, or the user has no right to it

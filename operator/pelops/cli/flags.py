@@ -12,10 +12,11 @@ OUTPUTS: Final = ("text", "wide", "json", "yaml", "name")
 COMMON: Final = ("namespace", "all_namespaces", "context", "kubeconfig", "color", "verbose")
 
 
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
+def add_common_flags(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the flags that may stand anywhere in the line of a command that asks the cluster.
 
-    A flag that is not given sets nothing, so that its value before the command remains.
+    Returns their group. A flag that is not given sets nothing, so that its value before the command
+    remains.
     """
     group = parser.add_argument_group("flags of every command that asks the cluster")
     add = group.add_argument
@@ -37,6 +38,16 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=unset,
         help="print each call of kubectl on standard error",
+    )
+    return group
+
+
+def add_operator_namespace_flag(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag that says where the operator runs."""
+    parser.add_argument(
+        "--operator-namespace",
+        metavar="NAMESPACE",
+        help="namespace of the operator; default: all namespaces are searched",
     )
 
 

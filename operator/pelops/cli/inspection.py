@@ -5,7 +5,7 @@
     --service-account SA  the operator's HTTP endpoint behind the API server's proxy, as the user of
                           a token that is created for it; needs serviceaccounts/token and
                           services/proxy
-    --redis-url URL       Redis, read by this process; no pod is asked about
+    --redis-url URL       Redis, read by this process; pods are not looked up
     --in-pod              the socket of the replica in this pod: what `kubectl exec` runs
 
 The answer is the same JSON object in every way.
@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.flags import add_operator_namespace_flag
 from pelops.cli.kubectl import GROUPS, Kubectl, KubectlFailed
 
 Answer = dict[str, Any]
@@ -43,7 +44,7 @@ def add_way_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose a way."""
     group = parser.add_argument_group("ways to ask; default: kubectl exec into the operator")
     way = group.add_mutually_exclusive_group()
-    way.add_argument("--redis-url", metavar="URL", help="read this Redis; no pod is asked about")
+    way.add_argument("--redis-url", metavar="URL", help="read Redis directly; do not look up pods")
     way.add_argument(
         "--service-account",
         metavar="NAME",
@@ -51,12 +52,18 @@ def add_way_flags(parser: argparse.ArgumentParser) -> None:
         "must run with --inspection token",
     )
     way.add_argument(
-        "--in-pod", action="store_true", help="ask the operator of this pod through its socket"
+        "--in-pod",
+        action="store_true",
+        help=argparse.SUPPRESS,  # for `kubectl exec`: the socket
     )
     add = group.add_argument
-    add("--operator-namespace", metavar="NAME", help="namespace of the operator")
-    add("--stream", help="with --redis-url: the stream, if there is no StreamConsumerGroup")
-    add("--group", help="with --redis-url: the consumer group on --stream")
+    add_operator_namespace_flag(group)
+    add(
+        "--stream",
+        metavar="KEY",
+        help="with --redis-url: the stream, if there is no StreamConsumerGroup",
+    )
+    add("--group", metavar="NAME", help="with --redis-url: the consumer group on --stream")
 
 
 def ask(

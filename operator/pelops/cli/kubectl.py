@@ -13,10 +13,12 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.domain.site import page_url
 
 Object = dict[str, Any]
 
@@ -87,10 +89,16 @@ class Kubectl:
     def of(cls, arguments: Namespace, console: Console) -> Kubectl:
         """Return the kubectl that the common flags of a command line ask for."""
         verbose = getattr(arguments, "verbose", None)
+        kubeconfig = getattr(arguments, "kubeconfig", None)
+        if kubeconfig and not Path(kubeconfig).exists():
+            # kubectl reports this as a missing context where it only reads the kubeconfig.
+            raise CommandFailed(
+                f"--kubeconfig {kubeconfig}: there is no such file", code=ExitCode.USAGE
+            )
         return cls(
             namespace=getattr(arguments, "namespace", None),
             context=getattr(arguments, "context", None),
-            kubeconfig=getattr(arguments, "kubeconfig", None),
+            kubeconfig=kubeconfig,
             on_call=console.note if verbose else None,
             on_warning=console.note,
         )
@@ -287,7 +295,14 @@ _UNREACHABLE: Final = re.compile(
 )
 _SLOW: Final = re.compile(r"Client\.Timeout|context deadline exceeded|request timed out|Timeout:")
 _NO_LOGIN: Final = re.compile(r"You must be logged in|Unauthorized|provide credentials")
-_SETTINGS: Final = re.compile(r"context .* does not exist|error loading config|kubeconfig|: stat ")
+_SETTINGS: Final = re.compile(
+    r"context .* does not exist|Error in configuration|cannot locate context|error loading config"
+    r"|kubeconfig|: stat "
+)
+# Without a current context, kubectl asks this address, where nothing listens.
+_NO_CONTEXT: Final = re.compile(
+    r"current-context must exist|The connection to the server localhost:8080 was refused"
+)
 _REFUSED: Final = frozenset({"NotFound", "Forbidden", "Unauthorized"})
 
 
@@ -312,13 +327,19 @@ _EXPLANATIONS: Final = (
         "NoSuchKind",
         ExitCode.NOT_FOUND,
         "{text}. If it is a kind of Pelops, install the CustomResourceDefinitions: "
-        "docs/get-started/install.md",
+        + page_url("get-started/install"),
     ),
     (
         _NO_LOGIN,
         "Unauthorized",
         ExitCode.NOT_FOUND,
         "the cluster does not accept your credentials: {text}",
+    ),
+    (
+        _NO_CONTEXT,
+        "Failed",
+        ExitCode.USAGE,
+        "kubectl has no current context: choose one with --context, or set KUBECONFIG",
     ),
     (_SLOW, "Unreachable", ExitCode.TIMEOUT, "the API server did not answer in time: {text}"),
     (_UNREACHABLE, "Unreachable", ExitCode.PROBLEM, "the API server cannot be reached: {text}"),
@@ -328,4 +349,8 @@ _EXPLANATIONS: Final = (
 
 def _clean(text: str) -> str:
     answered = _SERVER_ERROR.search(text)
-    return (answered[2] if answered else text.removeprefix("error: ")).strip().rstrip(".")
+    message = answered[2] if answered else _PREFIX.sub("", text)
+    return message.strip().rstrip(".")
+
+
+_PREFIX: Final = re.compile(r"^(error: |Error in configuration: )")

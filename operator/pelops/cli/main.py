@@ -2,7 +2,7 @@
 
 Each command is a module of `pelops.cli.commands` with two functions:
 
-    add_arguments(parser: CommandParser) -> None
+    add_arguments(parser: argparse.ArgumentParser) -> None
     run(arguments: Namespace, console: Console) -> int      # an ExitCode
 
 A module is imported when its command runs, so that `pelops --help` and completion stay fast.
@@ -13,15 +13,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Final
 
+from pelops.cli.command_parser import CommandParser
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import COMMON, add_common_flags
+from pelops.domain.site import page_url
 from pelops.errors import PelopsError
 
 COMPLETE: Final = "__complete"  # what completion scripts of shells call
@@ -35,7 +38,6 @@ class Command:
     help: str
     section: str  # of `pelops --help`
     asks_cluster: bool = False  # has the common flags: -n, -A, --context, ...
-    extra: str | None = None  # of pelops-operator: the packages that the command needs
 
     @property
     def module(self) -> str:
@@ -65,21 +67,18 @@ COMMANDS: Final = (
         help="show where one entry is and what happened to it",
         section=OBSERVE,
         asks_cluster=True,
-        extra="operator",
     ),
     Command(
         name="pending",
         help="show who has which entries pending, and why they are not recovered now",
         section=OBSERVE,
         asks_cluster=True,
-        extra="operator",
     ),
     Command(
         name="dlq",
         help="list, show and export dead letters; redrive, discard and restore them",
         section=CHANGE,
         asks_cluster=True,
-        extra="operator",
     ),
     Command(
         name="pause",
@@ -96,7 +95,7 @@ COMMANDS: Final = (
     ),
     Command(
         name="doctor",
-        help="check Redis, the cluster and a group for what keeps Pelops from working",
+        help="check the installation, a group and its Redis for problems",
         section=SET_UP,
         asks_cluster=True,
     ),
@@ -116,51 +115,20 @@ COMMANDS: Final = (
         name="env",
         help="print the environment variables that workers of a resource require",
         section=OFFLINE,
-        extra="cli",
+    ),
+    Command(
+        name="version",
+        help="print the version of this program and of the operator",
+        section=SET_UP,
+        asks_cluster=True,
     ),
     Command(
         name="completion",
         help="print a script that completes command lines in a shell",
         section=OFFLINE,
     ),
-    Command(name="audit", help="read the archive of an audit", section=OFFLINE, extra="spark"),
+    Command(name="audit", help="read the archive of an audit", section=OFFLINE),
 )
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser whose module is imported when a command line reaches it."""
-
-    def __init__(self, *args: Any, command: Command | None = None, **options: Any) -> None:
-        """`command` is None for the whole command line, and for commands within a command."""
-        super().__init__(*args, **{"allow_abbrev": False, **options})
-        self._command = command
-
-    def load(self) -> None:
-        """Add the arguments of the command. A second call does nothing."""
-        command, self._command = self._command, None
-        if command is None:
-            return
-        try:
-            module = import_module(command.module)
-        except ModuleNotFoundError as error:
-            raise _explain_missing(command, error) from error
-        module.add_arguments(self)
-        self.set_defaults(run=module.run, command=command)
-        if command.asks_cluster:
-            for parser in self.walk():
-                add_common_flags(parser)
-
-    def walk(self) -> Iterator[CommandParser]:
-        """Yield this parser and those of the commands within it."""
-        yield self
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in action.choices.values():
-                    yield from parser.walk()
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self.load()
-        return super().parse_known_args(args, namespace)
 
 
 class _ShowVersion(argparse.Action):
@@ -204,8 +172,12 @@ def run(words: list[str], program: str = "pelops") -> int:
         # Python flushes standard output once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.PIPE_CLOSED
-    except (PelopsError, OSError) as error:
+    except PelopsError as error:
         console.error(str(error))
+        return ExitCode.PROBLEM
+    except OSError as error:
+        why = error.strerror or str(error)
+        console.error(f"{error.filename}: {why}" if error.filename else why)
         return ExitCode.PROBLEM
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -236,12 +208,7 @@ def parse(words: Sequence[str], program: str = "pelops") -> argparse.Namespace:
 
 def build_parser(program: str = "pelops") -> CommandParser:
     """Return the parser of the whole command line. No module of a command is imported."""
-    parser = CommandParser(
-        prog=program,
-        usage=f"{program} COMMAND [flags]",
-        description=_describe_commands(program),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(prog=program, description=_describe_commands())
     parser.add_argument(
         "--version", action=_ShowVersion, nargs=0, help="print the version and the commit"
     )
@@ -253,31 +220,46 @@ def build_parser(program: str = "pelops") -> CommandParser:
         commands.add_parser(
             command.name,
             description=f"{command.help[0].upper()}{command.help[1:]}.",
-            command=command,
+            load=partial(_load_command, command),
         )
+    parser.epilog = f"`{program} COMMAND --help` shows examples and the flags of a command."
     return parser
 
 
-def _describe_commands(program: str) -> str:
-    lines = ["Operate Redis Streams consumer groups that Pelops manages.", ""]
+def _load_command(command: Command, parser: CommandParser) -> None:
+    try:
+        module = import_module(command.module)
+    except ModuleNotFoundError as error:
+        raise _explain_missing(command, error) from error
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run, command=command)
+    if command.asks_cluster:
+        for one in parser.walk():
+            one.shortened = add_common_flags(one)
+
+
+def _describe_commands() -> str:
+    lines = ["Operate Redis Streams consumer groups that Pelops manages."]
     width = max(len(command.name) for command in COMMANDS)
     for section in dict.fromkeys(command.section for command in COMMANDS):
-        lines.append(f"{section}:")
+        lines += ["", f"{section}:"]
         lines += [
             f"  {command.name:<{width}}  {command.help}"
             for command in COMMANDS
             if command.section == section
         ]
-        lines.append("")
-    return "\n".join([*lines, f"`{program} COMMAND --help` shows the flags of a command."])
+    return "\n".join(lines)
+
+
+# The extra of pelops-operator with a package; the extra `cli` has all that is not listed.
+_EXTRAS: Final = {"pyarrow": "spark", "pyspark": "spark"}
 
 
 def _explain_missing(command: Command, error: ModuleNotFoundError) -> CommandFailed:
     missing = (error.name or "").partition(".")[0]
     if missing == "pelops":
         raise error
-    extra = f"[{command.extra}]" if command.extra else ""
     return CommandFailed(
-        f"`pelops {command.name}`: the package {missing} is not installed. Run "
-        f"`pip install 'pelops-operator{extra}'`"
+        f"`pelops {command.name}`: the package {missing} is not installed. Install Pelops with "
+        f"the extra [{_EXTRAS.get(missing, 'cli')}]: {page_url('guides/command-line')}"
     )

@@ -21,6 +21,7 @@ class OperatorPod:
     name: str
     ready: bool
     port: int  # of its HTTP server: metrics and probes
+    image: str  # of its container; empty if no container has the usual name
 
 
 def list_operators(kubectl: Kubectl, *, namespace: str | None = None) -> list[OperatorPod]:
@@ -64,9 +65,10 @@ def run_in_operator(
 
 def _read_pod(pod: Object) -> OperatorPod:
     metadata, conditions = pod["metadata"], pod.get("status", {}).get("conditions") or ()
+    containers = pod.get("spec", {}).get("containers") or ()
     ports = [
         port["containerPort"]
-        for container in pod.get("spec", {}).get("containers") or ()
+        for container in containers
         for port in container.get("ports") or ()
         if port.get("name") == PORT_NAME
     ]
@@ -75,4 +77,5 @@ def _read_pod(pod: Object) -> OperatorPod:
         name=metadata["name"],
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions),
         port=ports[0] if ports else 8080,
+        image=next((one["image"] for one in containers if one["name"] == CONTAINER), ""),
     )

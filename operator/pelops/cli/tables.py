@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -65,6 +66,31 @@ def render_table(
             _pad(cell, widths[at], right=columns[shown[at]].right) for at, cell in enumerate(row)
         ]
         yield tuple(_join(cells))
+
+
+def wrap_line(parts: Sequence[Text], width: int, indent: int) -> Iterator[Line]:
+    """Yield the lines of a text that has at most `width` columns, split between words.
+
+    The lines after the first begin with `indent` spaces. Nothing is split before that column, and a
+    longer word remains whole.
+
+    >>> list(wrap_line(("Redis   cannot be reached",), 18, 8))
+    [('Redis   cannot be',), ('        reached',)]
+    """
+    line: list[Text] = [""]
+    used = 0
+    for part in parts:
+        for word in re.findall(r"\s*\S+|\s+", _plain(part)):
+            if used > indent and word[0].isspace() and used + display_width(word) > width:
+                yield tuple(line)
+                line, used, word = [" " * indent], indent, word.lstrip()  # noqa: PLW2901
+            used += display_width(word)
+            last = line[-1]
+            if isinstance(part, str) and isinstance(last, str):
+                line[-1] = last + word
+            else:
+                line.append(word if isinstance(part, str) else Styled(word, part.style))
+    yield tuple(line)
 
 
 def display_width(text: str) -> int:

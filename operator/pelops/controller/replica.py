@@ -47,7 +47,7 @@ from pelops.controller.runtime.settings import ReplicaSettings, parse_settings
 from pelops.errors import Forbidden, KubernetesError, NotFound, PelopsError
 from pelops.kube.client import NAMESPACE, Address, Kind, KubeApi
 from pelops.logs import configure_logging
-from pelops.metrics import BUILD_INFO
+from pelops.metrics import BUILD_INFO, measure_script
 from pelops.redis_core.pool import ServerPool
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Replica:
         self._settings = settings
         self._stop = stop
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._pool = ServerPool()
+        self._pool = ServerPool(measure_script)
         self._runner: web.AppRunner | None = None
         self._apis: list[KubeApi] = []
         self._members: Members | None = None

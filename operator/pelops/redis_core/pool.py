@@ -16,7 +16,7 @@ from pelops.errors import InvalidSpec, RedisUnavailable
 from pelops.redis_core.cluster import ASK_SLOTS, ClusterRouter, Router, SingleRouter
 from pelops.redis_core.errors import translate_reply
 from pelops.redis_core.sentinel import MasterFinder
-from pelops.redis_core.server import Flavour, Server, ServerKind, Topology
+from pelops.redis_core.server import Flavour, OnScript, Server, ServerKind, Topology
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Command, Locate, Login, NodeChannel, Reply
 
@@ -24,7 +24,7 @@ CONNECT_BUDGET_S: Final = 10.0  # to connect and find out what kind of server it
 _INFO: Final = Command(parts=("INFO",))
 
 
-async def connect_server(endpoint: RedisEndpoint) -> Server:
+async def connect_server(endpoint: RedisEndpoint, on_script: OnScript | None = None) -> Server:
     """A server that answered, with its topology, flavour and version.
 
     An endpoint whose CLUSTER commands are absent or forbidden is used as it is: a proxy knows the
@@ -39,9 +39,9 @@ async def connect_server(endpoint: RedisEndpoint) -> Server:
         await channel.close()
         raise
     if kind.topology != Topology.CLUSTER:
-        return Server(endpoint, kind, SingleRouter(channel))
+        return Server(endpoint, kind, SingleRouter(channel), on_script)
     await channel.close()
-    return Server(endpoint, kind, _cluster_router(endpoint.node, login))
+    return Server(endpoint, kind, _cluster_router(endpoint.node, login), on_script)
 
 
 def _locator(endpoint: RedisEndpoint, login: Login) -> Locate:
@@ -106,7 +106,9 @@ class ServerPool:
     A failed attempt is told to all who waited for it and is not remembered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_script: OnScript | None = None) -> None:
+        """`on_script` gets each call of a script on any of the servers."""
+        self._on_script = on_script
         self._servers: dict[RedisEndpoint, Server] = {}
         self._used_at: dict[RedisEndpoint, float] = {}
         self._connecting: dict[RedisEndpoint, asyncio.Task[Server]] = {}
@@ -149,7 +151,7 @@ class ServerPool:
     async def _connect(self, endpoint: RedisEndpoint) -> Server:
         try:
             async with asyncio.timeout(CONNECT_BUDGET_S):
-                server = await connect_server(endpoint)
+                server = await connect_server(endpoint, self._on_script)
             await self._forget(endpoint)
             self._servers[endpoint] = server
             return server

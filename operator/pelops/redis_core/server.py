@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -13,7 +13,6 @@ from redis import exceptions
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import OutcomeUnknown, PelopsError, PermissionDenied, RedisUnavailable
-from pelops.metrics import SCRIPT_OUTCOMES, SERVER_SECONDS
 from pelops.redis_core.cluster import Router
 from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import permission_denied, translate_reply
@@ -21,6 +20,9 @@ from pelops.redis_core.scripts import ScriptCall, find_denied
 from pelops.redis_core.transport import Command, Reply
 
 _COMMANDS_PER_EXCHANGE: Final = 100
+# Gets each call of a script: its name, its outcome (ok, refused, unavailable or unknown), and the
+# seconds that it took.
+OnScript = Callable[[str, str, float], None]
 
 
 class Topology(StrEnum):
@@ -59,9 +61,16 @@ class Server:
     Nothing is repeated on its own, save what a node refused with NOSCRIPT, MOVED or ASK.
     """
 
-    def __init__(self, endpoint: RedisEndpoint, kind: ServerKind, router: Router) -> None:
+    def __init__(
+        self,
+        endpoint: RedisEndpoint,
+        kind: ServerKind,
+        router: Router,
+        on_script: OnScript | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.kind = kind
+        self._on_script = on_script
         self.is_misjudged = False  # it is another topology by now and must be detected anew
         self._router = router
 
@@ -104,7 +113,10 @@ class Server:
             chunk = calls[start : start + _COMMANDS_PER_EXCHANGE]
             began = time.monotonic()
             replies = await self._run_chunk(chunk)
-            _measure(chunk, replies, time.monotonic() - began)
+            if self._on_script is not None:
+                seconds = (time.monotonic() - began) / len(chunk)
+                for call, reply in zip(chunk, replies, strict=True):
+                    self._on_script(call.script.name, _name_outcome(reply), seconds)
             answers += replies
         return answers
 
@@ -185,19 +197,12 @@ class DryServer(Server):
         await self._server.close()
 
 
-def _measure(
-    calls: Sequence[ScriptCall], answers: Sequence[Reply | PelopsError], seconds: float
-) -> None:
-    for call, answer in zip(calls, answers, strict=True):
-        outcome = "ok"
-        if isinstance(answer, OutcomeUnknown):
-            outcome = "unknown"
-        elif isinstance(answer, RedisUnavailable):
-            outcome = "unavailable"
-        elif isinstance(answer, PelopsError):
-            outcome = "refused"
-        SCRIPT_OUTCOMES.labels(call.script.name, outcome).inc()
-        SERVER_SECONDS.labels(call.script.name).inc(seconds / len(calls))
+def _name_outcome(answer: Reply | PelopsError) -> str:
+    if isinstance(answer, OutcomeUnknown):
+        return "unknown"
+    if isinstance(answer, RedisUnavailable):
+        return "unavailable"
+    return "refused" if isinstance(answer, PelopsError) else "ok"
 
 
 def _translate(reply: Reply, name: str, command: Command) -> Reply | PelopsError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import ExitCode
 from pelops.domain.naming import derive_keys
@@ -15,12 +16,23 @@ from pelops.redis_streams.access import Access, Feature, Role, combined_rules
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     add = parser.add_argument
-    add("--stream", required=True)
-    add("--group", help="required for every role except producer")
-    add("--role", choices=[role.value for role in Role], default="operator")
+    add("--stream", required=True, metavar="KEY", help="key of the stream")
+    add("--group", metavar="NAME", help="name of the group; every role except producer requires it")
+    add(
+        "--role",
+        choices=[role.value for role in Role],
+        default="operator",
+        help="who connects as the user",
+    )
     features = [feature.value for feature in Feature]
-    add("--feature", action="append", choices=features, default=[])
-    add("--user", default="pelops")
+    add(
+        "--feature",
+        action="append",
+        choices=features,
+        default=[],
+        help="also grant the rights for this feature; may be repeated",
+    )
+    add("--user", metavar="NAME", default="pelops", help="name of the Redis user")
     add(
         "--also",
         nargs="+",
@@ -30,13 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ROLE STREAM [GROUP]: also grant the rights for another stream or group, as a "
         "selector",
     )
+    add_examples(
+        parser,
+        "# the operator",
+        "pelops acl --stream orders:events --group processing --feature recovery --feature scaling",
+        "",
+        "# a worker with the SDK, which also adds entries to another stream",
+        "pelops acl --stream orders --group g --role sdk-worker --also producer invoices",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Print one line for redis-cli."""
     rules = " ".join(map(_quote, _rules(arguments)))
     console.write(f"ACL SETUSER {_quote(arguments.user)} on >PASSWORD {rules}")
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _rules(arguments: argparse.Namespace) -> Sequence[str]:

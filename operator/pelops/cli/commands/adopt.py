@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.kubectl import GROUPS, Kubectl, KubectlFailed, Object
 from pelops.cli.tables import Style, Styled
 from pelops.cli.workload_facts import RedisReference, WorkloadFacts, read_workload
 from pelops.cli.yaml_text import render_yaml
+from pelops.domain.site import page_url
 
 _KINDS: Final = {
     "deploy": "deployments.apps",
@@ -28,10 +30,34 @@ _KEY_NAMES: Final = 'go-template={{range $key, $value := .data}}{{$key}}{{"\\n"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     add = parser.add_argument
-    add("workload", help="workers that run, such as deploy/order-workers or sts/order-workers")
-    add("--stream", help="stream that they read; default: a variable of the pods such as STREAM")
-    add("--group", help="consumer group; default: a variable of the pods such as GROUP")
-    add("--name", help="name of the StreamConsumerGroup; default: that of the workload")
+    add(
+        "workload",
+        metavar="KIND/NAME",
+        help="workers that run, such as deploy/order-workers or sts/order-workers",
+    )
+    add(
+        "--stream",
+        metavar="KEY",
+        help="stream that they read; default: a variable of the pods such as STREAM",
+    )
+    add(
+        "--group",
+        metavar="NAME",
+        help="consumer group; default: a variable of the pods such as GROUP",
+    )
+    add(
+        "--name",
+        metavar="NAME",
+        help="name of the StreamConsumerGroup; default: that of the workload",
+    )
+    add_examples(
+        parser,
+        "# read what is printed, then apply it: it only reports what Pelops would do",
+        "pelops adopt deploy/order-workers -n shop > orders.yaml",
+        "",
+        "# if no variable of the pods names the stream and the group",
+        "pelops adopt sts/order-workers -n shop --stream orders:events --group processing",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -69,7 +95,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     for comment in comments:
         console.line(f"# {comment}")
     console.write(render_yaml(resource).removesuffix("\n"))
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _choose(flag: str, given: str | None, variables: Sequence[tuple[str, str]]) -> tuple[str, str]:
@@ -176,14 +202,14 @@ def _find_others(facts: WorkloadFacts, kubectl: Kubectl) -> Iterator[str]:
                 yield (
                     f"{title} {scaler['metadata']['name']} scales it: the resource has no "
                     "spec.scaling. To let Pelops scale, delete it first and then set "
-                    "spec.scaling (docs/guides/migrate-from-keda.md)"
+                    f"spec.scaling: {page_url('guides/migrate-from-keda')}"
                 )
     for group in _list(kubectl, GROUPS, facts.namespace):
         target = (group.get("spec") or {}).get("targetRef") or {}
         if (target.get("kind", "Deployment"), target.get("name")) == (facts.kind, facts.name):
             yield (
                 f"StreamConsumerGroup {group['metadata']['name']} has the same workers: only one "
-                "of them can decide their number (docs/guides/several-streams.md)"
+                f"of them can decide their number: {page_url('guides/several-streams')}"
             )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import ExitCode
 from pelops.errors import InvalidSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the commands within the command."""
+    """Add the command within the command."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     lookup = commands.add_parser(
         "lookup",
@@ -30,9 +31,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="value of the business key, or of any field if payloads are archived in full",
     )
-    add("--stream", help="stream; default: every stream of the archive")
-    add("--group", help="group; default: every group")
+    add("--stream", metavar="KEY", help="stream; default: every stream of the archive")
+    add("--group", metavar="NAME", help="group; default: every group")
     add("--json", action="store_true", help="print JSON")
+    add_examples(
+        lookup,
+        "# by the ID of the entry, of a copy or of its dead letter",
+        "pelops audit lookup --archive s3a://audits/shop --id 1760000000000-0",
+        "",
+        "# by the value of a field",
+        "pelops audit lookup --archive /archive --field order_id=4711 --stream orders:events",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -58,7 +67,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         histories = [render_history(one) for one in found]
         console.write(json.dumps(histories, indent=2, ensure_ascii=False))
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     if not found:
         what = arguments.id or arguments.root or arguments.field
         raise InvalidSpec(
@@ -66,4 +75,4 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             "removed before the first one, or its window was removed by retention"
         )
     console.write(render_histories(found))
-    return ExitCode.WELL
+    return ExitCode.SUCCESS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import ExitCode
 
@@ -60,9 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="shell to load the script in; for kubectl: a program kubectl_complete-pelops to put "
         "on the PATH",
     )
+    add_examples(
+        parser,
+        "# complete in this shell",
+        "pelops completion bash",
+        "",
+        "# complete `kubectl pelops`: a program on the PATH",
+        "pelops completion kubectl > kubectl_complete-pelops",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Print the script."""
     console.write(_SCRIPTS[arguments.shell].removesuffix("\n"))
-    return ExitCode.WELL
+    return ExitCode.SUCCESS

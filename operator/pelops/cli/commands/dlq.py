@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any, Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.commands.why import print_coverage, print_fields
 from pelops.cli.console import Console
 from pelops.cli.durations import parse_duration
@@ -21,15 +22,41 @@ from pelops.cli.tables import Cell, Column, Style, Styled
 
 REQUESTED_BY: Final = "pelops.dev/requested-by"
 _ACTIONS: Final = {"redrive": "Redrive", "discard": "Discard", "restore": "Restore"}
+REASONS: Final = (
+    *("MaxRetriesExceeded", "HandlerFailed", "Undecodable", "Rejected"),
+    *("PayloadGone", "StreamExhausted"),
+)
 _HELP: Final = {
+    "list": "group dead letters by cause",
+    "show": "show one dead letter",
+    "export": "print dead letters as JSON lines, the oldest first",
     "redrive": "move dead letters back to the stream, to be processed again",
-    "discard": "move dead letters to the discarded ones, kept until their retention ends",
+    "discard": "move dead letters to the discarded ones, which are kept until their retention ends",
     "restore": "move discarded dead letters back to the dead-letter stream",
+}
+_EXAMPLES: Final = {
+    "list": ("pelops dlq list orders -n shop",),
+    "show": (
+        "# with the fields of the entry and their values",
+        "pelops dlq show orders 1760000000000-0 -n shop --payload",
+    ),
+    "export": ("pelops dlq export orders -n shop --payload > dead-letters.jsonl",),
+    "redrive": (
+        "# what would be moved",
+        "pelops dlq redrive orders -n shop --cluster 3f2a --dry-run --wait",
+        "",
+        "# first 10, then the rest after a minute; stop if 5 % of the entries fail again",
+        "pelops dlq redrive orders --trial 10 --trial-wait 1m --stop-on-failed-again 5",
+    ),
+    "discard": (
+        "pelops dlq discard orders -n shop --reason InvalidEntry --before 2026-11-22T08:00:00Z",
+    ),
+    "restore": ("pelops dlq restore orders -n shop --id 1760000000000-0",),
 }
 _COLUMNS: Final = (
     Column(name="REASON"),
     Column(name="ERROR (GROUPED)"),
-    Column(name="LETTERS", right=True),
+    Column(name="DLQ", right=True),
     Column(name="RETURNED", right=True),
     Column(name="OLDEST"),
     Column(name="NEWEST", wide=True),
@@ -42,35 +69,39 @@ _LONGEST_ERROR: Final = 60
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the commands within the command."""
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    listed = commands.add_parser("list", help="group the dead letters by what they failed of")
-    _add_name(listed)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parsers = {
+        name: commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        for name, text in _HELP.items()
+    }
+    for one in parsers.values():
+        one.add_argument("name", metavar="NAME", help="StreamConsumerGroup")
+    for name, lines in _EXAMPLES.items():
+        add_examples(parsers[name], *lines)
+
+    listed = parsers["list"]
     listed.add_argument("--deep", action="store_true", help="look at more dead letters")
     add_way_flags(listed)
     add_output_flag(listed, ("text", "wide", "json", "yaml"))
     listed.set_defaults(act=_list)
 
-    shown = commands.add_parser("show", help="show one dead letter")
-    _add_name(shown)
+    shown = parsers["show"]
     shown.add_argument("id", metavar="ID", help="ID of the dead letter")
     _add_payload(shown)
     add_way_flags(shown)
     add_output_flag(shown, ("text", "json", "yaml"))
     shown.set_defaults(act=_show)
 
-    exported = commands.add_parser(
-        "export", help="print dead letters as JSON lines, the oldest first"
-    )
-    _add_name(exported)
+    exported = parsers["export"]
     _add_payload(exported)
     exported.add_argument("--after", metavar="ID", help="begin after this dead letter")
-    exported.add_argument("--max", type=int, metavar="N", help="stop after so many dead letters")
+    exported.add_argument("--max", type=int, metavar="N", help="stop after N dead letters")
     add_way_flags(exported)
     add_output_flag(exported, ("json",), default="json")
     exported.set_defaults(act=_export)
 
     for name, action in _ACTIONS.items():
-        _add_move(commands.add_parser(name, help=_HELP[name]), action)
+        _add_move(parsers[name], action)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -78,12 +109,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return int(arguments.act(arguments, console))
 
 
-def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="StreamConsumerGroup")
-
-
 def _add_payload(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--discarded", action="store_true", help="of the discarded dead letters")
+    parser.add_argument("--discarded", action="store_true", help="look at discarded dead letters")
     parser.add_argument(
         "--payload", action="store_true", help="with the fields of the entry and their values"
     )
@@ -102,14 +129,14 @@ def _list(arguments: argparse.Namespace, console: Console) -> int:
     answer = ask(arguments, console, asked, words)
     if not console.is_text:
         console.document(answer)
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     if not answer["groups"]:
         console.note(f"group {answer['group']} has no dead letter")
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     console.table(_COLUMNS, [_row(one, wide=console.is_wide) for one in answer["groups"]])
     print_coverage(answer, console)
     _suggest(answer, arguments, console)
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _row(group: Answer, *, wide: bool) -> list[Cell]:
@@ -148,7 +175,7 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
     answer = ask(arguments, console, *_with_flags(arguments, asked, words))
     if not console.is_text:
         console.document(answer)
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     (letter,) = answer["letters"]
     console.line(Styled(letter["id"], Style.STRONG), f"  in {letter['stream']}")
     parts = (
@@ -166,7 +193,7 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
         if value not in (None, ""):
             console.line(f"  {what:<16}{value}")
     print_fields(letter, console)
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _export(arguments: argparse.Namespace, console: Console) -> int:
@@ -179,7 +206,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
         answer = ask(arguments, console, *_with_flags(arguments, asked, words, after=after))
         if arguments.in_pod:
             console.document(answer)  # one page: the other end asks for the next one
-            return ExitCode.WELL
+            return ExitCode.SUCCESS
         letters = answer["letters"][:left]
         for letter in letters:
             console.write(json.dumps(letter))
@@ -187,7 +214,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> int:
         after = answer["next"]
         if not after:
             break
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _with_flags(
@@ -204,51 +231,74 @@ def _with_flags(
 
 
 def _add_move(parser: argparse.ArgumentParser, action: str) -> None:
-    _add_name(parser)
     parser.set_defaults(act=_move, action=action)
     chosen = parser.add_argument_group(
         "which dead letters: all of these must hold; without any, all are taken"
     )
     add = chosen.add_argument
     add("--id", action="append", metavar="ID", help="this dead letter; may be repeated")
-    add("--reason", action="append", metavar="WORD", help="with this reason; may be repeated")
-    add("--cluster", action="append", metavar="ID", help="of this cluster of `dlq list`")
+    add(
+        "--reason",
+        action="append",
+        metavar="WORD",
+        help="with this reason, such as MaxRetriesExceeded; may be repeated",
+    )
+    add(
+        "--cluster",
+        action="append",
+        metavar="ID",
+        help="of this cluster of `dlq list`; may be repeated",
+    )
     add("--error", metavar="TEXT", help="whose error contains this text")
     add("--error-matches", metavar="REGEX", help="whose error matches this expression (RE2)")
-    add("--field", action="append", metavar="NAME=VALUE", help="with this field")
+    add("--field", action="append", metavar="NAME=VALUE", help="with this field; may be repeated")
     add("--after", metavar="TIME", help="dead-lettered at this time or later, RFC 3339")
     add("--before", metavar="TIME", help="dead-lettered before this time, RFC 3339")
-    add("--max-returned", type=int, metavar="N", help="redriven at most so often before")
-    add("--plan", metavar="CONFIGMAP/KEY", help="of a redrive plan in a ConfigMap")
+    add("--max-returned", type=int, metavar="N", help="redriven at most N times before")
+    add("--plan", metavar="CONFIGMAP/KEY", help="selected by a redrive plan in a ConfigMap")
     how = parser.add_argument_group("how they are moved")
-    how.add_argument("--max", type=int, metavar="N", help="at most so many dead letters")
-    how.add_argument("--rate", type=int, metavar="N", help="dead letters per second")
+    how.add_argument("--max", type=int, metavar="N", help="move at most N dead letters")
+    how.add_argument("--rate", type=int, metavar="N", help="move at most N dead letters per second")
     if action == "Redrive":
         how.add_argument(
-            "--to", choices=("Stream", "RetryStream"), help="where the copies are added"
-        )
-        how.add_argument("--max-backlog", type=int, metavar="N", help="wait above this backlog")
-        how.add_argument("--trial", type=int, metavar="N", help="dead letters to move first")
-        how.add_argument(
-            "--trial-wait", type=parse_duration, metavar="TIME", help="wait after the trial"
+            "--to", choices=("Stream", "RetryStream"), help="stream that gets the entries"
         )
         how.add_argument(
-            "--stop-on-failed-again", type=int, metavar="PERCENT", help="stop above this share"
+            "--max-backlog", type=int, metavar="N", help="wait while the backlog is above N"
+        )
+        how.add_argument("--trial", type=int, metavar="N", help="move N dead letters first")
+        how.add_argument(
+            "--trial-wait",
+            type=parse_duration,
+            metavar="DURATION",
+            help="how long to wait after the trial",
+        )
+        how.add_argument(
+            "--stop-on-failed-again",
+            type=int,
+            metavar="PERCENT",
+            help="stop if a larger share of the moved entries fails again",
         )
     how.add_argument(
         "--approval", action="store_true", help="wait until someone sets spec.approved"
     )
-    how.add_argument("--redrive-name", metavar="NAME", help="name of the StreamRedrive")
+    how.add_argument(
+        "--redrive-name", metavar="NAME", help="name of the StreamRedrive; default: generated"
+    )
     how.add_argument(
         "--dry-run",
         action="store_true",
         help="create it with mode DryRun: it counts dead letters and moves none",
     )
-    how.add_argument("--wait", action="store_true", help="wait until it is complete")
+    how.add_argument("--wait", action="store_true", help="wait until the redrive is complete")
     how.add_argument(
-        "--timeout", type=parse_duration, default=300.0, metavar="TIME", help="of --wait"
+        "--timeout",
+        type=parse_duration,
+        default="5m",
+        metavar="DURATION",
+        help="how long --wait waits; then the exit code is 124",
     )
-    how.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    how.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
     parser.add_argument(
         "--output",
         "-o",
@@ -261,9 +311,12 @@ def _add_move(parser: argparse.ArgumentParser, action: str) -> None:
 def _move(arguments: argparse.Namespace, console: Console) -> int:
     kubectl = Kubectl.of(arguments, console)
     manifest = build_redrive(arguments, kubectl.namespace)
+    for reason in arguments.reason or ():
+        if meant := find_meant_reason(reason):
+            console.note(f"--reason {reason}: reasons are compared in full; did you mean {meant}?")
     if console.output in {"json", "yaml"}:
         console.document(manifest)
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     kubectl.get(GROUPS, arguments.name)  # a wrong name fails now
     is_dry = arguments.dry_run
     what = f"{arguments.action} {_describe(manifest)} of {kubectl.namespace}/{arguments.name}?"
@@ -282,7 +335,21 @@ def _move(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.wait:
         return _await(kubectl, name, arguments.timeout, console)
     console.note(f"follow it with: kubectl get srd {name} -n {kubectl.namespace} -w")
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
+
+
+def find_meant_reason(reason: str) -> str | None:
+    """Return the reason of Pelops that is similar to this one, None if it is one or none is.
+
+    Handlers reject entries with reasons of their own, which are not known here.
+
+    >>> find_meant_reason("MaxRetries"), find_meant_reason("OutOfStock")
+    ('MaxRetriesExceeded', None)
+    """
+    import difflib
+
+    similar = difflib.get_close_matches(reason, REASONS, n=1)
+    return None if reason in REASONS or not similar else similar[0]
 
 
 def build_redrive(arguments: argparse.Namespace, namespace: str) -> Object:
@@ -408,7 +475,7 @@ def _await(kubectl: Kubectl, name: str, timeout_s: float, console: Console) -> i
             )
             if status.get("samples"):
                 console.line(f"first: {', '.join(status['samples'])}")
-            return ExitCode.WELL
+            return ExitCode.SUCCESS
         if conditions.get("Failed", {}).get("status") == "True":
             console.note(conditions["Failed"].get("message") or "the redrive failed")
             return ExitCode.PROBLEM

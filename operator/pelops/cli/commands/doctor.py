@@ -7,10 +7,12 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.doctor.cluster import ApiCluster, Cluster, KubectlCluster, Object
 from pelops.cli.doctor.report import parse_document, print_text, render_document
 from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.flags import add_operator_namespace_flag
 from pelops.cli.kubectl import Kubectl
 from pelops.errors import Forbidden, NotFound, PelopsError
 from pelops.policy.doctor.check import CheckResult, Fact, Result, Unanswered
@@ -27,7 +29,12 @@ _OPERATOR: Final = "the operator"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     add = parser.add_argument
-    add("name", nargs="?", help="StreamConsumerGroup; default: the installation alone")
+    add(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="StreamConsumerGroup; default: the installation alone",
+    )
     add("--pre", action="store_true", help="check what an installation needs, before it")
     add(
         "--redis-url",
@@ -37,17 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--stream", help="with --redis-url and without NAME: stream to check")
     add("--group", help="with --redis-url and without NAME: group of the stream")
-    add(
-        "--operator-namespace",
-        metavar="NAMESPACE",
-        help="namespace of the operator; default: search all namespaces",
-    )
+    add_operator_namespace_flag(parser)
     add("--output", "-o", choices=["text", "short", "json"], default="text",
-        help="format; short: only what is not well")  # fmt: skip
+        help="format; short: problems only")  # fmt: skip
     add(
         "--in-operator",
         action="store_true",
-        help="run only the checks that need Redis, as the operator: `kubectl exec` calls this",
+        help=argparse.SUPPRESS,  # for `kubectl exec`: only the checks that need Redis
+    )
+    add_examples(
+        parser,
+        "# before an installation: Kubernetes, and your rights to install",
+        "pelops doctor --pre",
+        "",
+        "# one group with its Redis and its workers; problems only",
+        "pelops doctor orders -n shop -o short",
+        "",
+        "# without a cluster: a Redis, and a group on it",
+        "pelops doctor --redis-url redis://localhost:6379 --stream orders --group billing",
     )
 
 
@@ -81,7 +95,7 @@ def _print(results: list[CheckResult], arguments: argparse.Namespace, console: C
         console.document(render_document(results))
     else:
         print_text(results, console, is_short=arguments.output == "short")
-    return ExitCode.PROBLEM if worst_of(results) is Result.ERROR else ExitCode.WELL
+    return ExitCode.PROBLEM if worst_of(results) is Result.ERROR else ExitCode.SUCCESS
 
 
 async def _examine(arguments: argparse.Namespace, console: Console) -> list[CheckResult]:

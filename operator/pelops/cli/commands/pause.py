@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import ExitCode
 from pelops.cli.group_facts import PAUSE_REASON, PAUSED_AT, PAUSED_BY, read_group
@@ -13,8 +14,14 @@ from pelops.cli.kubectl import GROUPS, Kubectl, KubectlFailed, Object
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
-    parser.add_argument("name", help="StreamConsumerGroup")
-    parser.add_argument("--reason", help="why, for the people who find the group paused")
+    parser.add_argument("name", metavar="NAME", help="StreamConsumerGroup")
+    parser.add_argument(
+        "--reason", metavar="TEXT", help="why, for the people who find the group paused"
+    )
+    add_examples(
+        parser,
+        'pelops pause orders -n shop --reason "schema migration"',
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -42,7 +49,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             "workers keep running)"
         )
     console.next("resume", group.name, "-n", group.namespace)
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def suspend(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.commands.why import print_coverage
 from pelops.cli.console import Console
 from pelops.cli.durations import render_age
@@ -27,7 +28,10 @@ _COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument(
-        "name", nargs="?", help="StreamConsumerGroup; default: the only one of the namespace"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="StreamConsumerGroup; default: the only one of the namespace",
     )
     parser.add_argument(
         "--by",
@@ -37,6 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_way_flags(parser)
     add_output_flag(parser, ("text", "wide", "json", "yaml"))
+    add_examples(
+        parser,
+        "# a line for each consumer",
+        "pelops pending orders -n shop",
+        "",
+        "# the pending entries with the lowest IDs",
+        "pelops pending orders -n shop --by age",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -48,13 +60,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     answer = ask(arguments, console, asked, words)
     if not console.is_text:
         console.document(answer)
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     if not answer["lines"]:
         console.note(f"group {answer['group']} has no pending entry")
     else:
         console.table(_COLUMNS, [_row(line) for line in answer["lines"]])
     print_coverage(answer, console)
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _row(line: Answer) -> list[Cell]:

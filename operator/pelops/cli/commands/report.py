@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from pelops.cli import main as command_line
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.durations import parse_duration
 from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.flags import add_operator_namespace_flag
 from pelops.cli.kubectl import AUDITS, GROUPS, REDRIVES, Kubectl, Object
 from pelops.cli.operator_pods import CONTAINER, SELECTOR, OperatorPod, list_operators
 from pelops.cli.redaction import redact_object, redact_text
@@ -42,7 +44,9 @@ _NAMESPACED: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     add = parser.add_argument
-    add("name", nargs="?", help="StreamConsumerGroup; default: all of the namespace")
+    add(
+        "name", nargs="?", metavar="NAME", help="StreamConsumerGroup; default: all of the namespace"
+    )
     add(
         "--file",
         "-f",
@@ -52,14 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--since",
         type=parse_duration,
-        default=3600.0,
+        default="1h",
         metavar="DURATION",
         help="how far back the log of the operator goes",
     )
-    add(
-        "--operator-namespace",
-        metavar="NAMESPACE",
-        help="namespace of the operator; default: it is searched in all namespaces",
+    add_operator_namespace_flag(parser)
+    add_examples(
+        parser,
+        "# one group, with the log of the operator of the last hour",
+        "pelops report orders -n shop -f report.zip",
+        "",
+        "# all groups of a namespace, and a longer log",
+        "pelops report -n shop --since 6h",
     )
 
 
@@ -82,7 +90,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         f"{path}: {bundle.count} files, {size:,} KB. Secrets, payloads of entries, values of "
         "environment variables and passwords in URLs are left out; read it before you send it"
     )
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _read_groups(arguments: argparse.Namespace, kubectl: Kubectl) -> list[Object]:

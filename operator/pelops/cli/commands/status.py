@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.durations import parse_duration, render_age_of
 from pelops.cli.errors import CommandFailed, ExitCode
@@ -42,8 +43,8 @@ _COLUMNS: Final = (
     Column(name="PENDING", right=True),
     Column(name="STUCK", right=True),
     Column(name="OLDEST", right=True),
-    Column(name="DEAD", right=True),
-    Column(name="WORKERS", right=True),
+    Column(name="DLQ", right=True),
+    Column(name="REPLICAS", right=True),
     Column(name="AGE", right=True),
     Column(name="STREAM", wide=True),
     Column(name="GROUP", wide=True),
@@ -62,7 +63,10 @@ _POD_COLUMNS: Final = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument(
-        "name", nargs="?", help="StreamConsumerGroup; default: all of the namespace"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="StreamConsumerGroup; default: all of the namespace",
     )
     parser.add_argument(
         "--wait", action="store_true", help="wait until every group that is shown is Ready"
@@ -70,11 +74,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=parse_duration,
-        default=300.0,
+        default="5m",
         metavar="DURATION",
         help="how long --wait waits, such as 90s or 5m; then the exit code is 124",
     )
     add_output_flag(parser)
+    add_examples(
+        parser,
+        "# the groups of a namespace, or of all namespaces",
+        "pelops status -n shop",
+        "pelops status -A",
+        "",
+        "# one group in detail",
+        "pelops status orders -n shop",
+        "",
+        "# in a pipeline: wait until the group is Ready",
+        "pelops status orders -n shop --wait --timeout 2m",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -91,7 +107,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     _show(groups, source, console, now=datetime.now(UTC))
     if not in_time:
         return ExitCode.TIMEOUT
-    return ExitCode.WELL if all(group.is_ready for group in groups) else ExitCode.PROBLEM
+    return ExitCode.SUCCESS if all(group.is_ready for group in groups) else ExitCode.PROBLEM
 
 
 class _Source:
@@ -197,7 +213,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
         Styled(f"{mark} {group.state}", group.style),
     )
     if group.ready.message and not group.is_ready:
-        console.line(f"  {group.ready.message}")
+        console.line(f"  {group.ready.message}", indent=2)
     pods, events, gauges = run_together(
         partial(_read_pods, group, kubectl),
         partial(_read_events, group, kubectl),
@@ -206,7 +222,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
     # Service teams have no right to the operator's metrics: their status has no rates.
     seen = {} if isinstance(gauges, CommandFailed) else gauges
     for label, *parts in _describe(group, seen.get((group.namespace, group.name)), now):
-        console.line(Styled(f"{label:<{_LABEL}}", Style.FAINT), *parts)
+        console.line(Styled(f"{label:<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
     _show_conditions(group, console, now)
     if isinstance(pods, CommandFailed):
         console.note(f"pods are not shown: {pods}")
@@ -259,7 +275,8 @@ def _describe(
     if letters is not None:
         key = group.part("deadLetter").get("stream", "")
         style = Style.WARNING if letters else Style.GOOD
-        yield "Dead", Styled(f"{letters:,} letters", style), f" in {key}"
+        what = "dead letter" if letters == 1 else "dead letters"
+        yield "DLQ", Styled(f"{letters:,} {what}", style), f" in {key}"
 
 
 def _describe_pause(group: GroupFacts, now: datetime) -> Iterator[Text]:
@@ -351,12 +368,12 @@ def _show_conditions(group: GroupFacts, console: Console, now: datetime) -> None
     for one in group.other_conditions:
         parts += [" · " if parts else "", f"{one.type} ", Styled(one.status, _style_of(one))]
     if parts:
-        console.line(Styled(f"{'Status':<{_LABEL}}", Style.FAINT), *parts)
+        console.line(Styled(f"{'Status':<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
     for one in group.other_conditions:
         if one.type == "ScalingActive":
             continue  # its message is beside the workers
         if not one.is_good and one.message not in group.ready.message:
-            console.line(" " * _LABEL, f"{one.type}: {one.message}")
+            console.line(" " * _LABEL, f"{one.type}: {one.message}", indent=_LABEL)
 
 
 def _style_of(condition: ConditionFacts) -> Style:
@@ -419,7 +436,12 @@ def _show_events(events: Sequence[Object], console: Console, now: datetime) -> N
     if not newest:
         return
     console.line()
-    columns = (Column(name="LAST SEEN"), Column(name="TYPE"), Column(name="EVENT"), Column(name=""))
+    columns = (
+        Column(name="LAST SEEN"),
+        Column(name="TYPE"),
+        Column(name="EVENT"),
+        Column(name="MESSAGE"),
+    )
     console.table(columns, list(_render_events(newest, now)))
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.durations import parse_duration, render_age
 from pelops.cli.errors import CommandFailed, ExitCode
@@ -34,8 +35,8 @@ _COLUMNS: Final = (
     Column(name="IN/S", right=True),
     Column(name="DONE/S", right=True),
     Column(name="EMPTY IN", right=True),
-    Column(name="WORKERS", right=True),
-    Column(name="DEAD", right=True),
+    Column(name="REPLICAS", right=True),
+    Column(name="DLQ", right=True),
 )
 
 
@@ -46,7 +47,7 @@ _SORTS: Final[Mapping[str, tuple[str, Callable[[Row], float | None]]]] = {
     "d": ("dead letters", lambda row: row.dead_letters),
     "r": ("rate", lambda row: row.arrival_rate),
 }
-_NAMES: Final = {"lag": "l", "pending": "p", "age": "a", "dead": "d", "rate": "r"}
+_NAMES: Final = {"lag": "l", "pending": "p", "age": "a", "dlq": "d", "rate": "r"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--interval",
         type=parse_duration,
-        default=1.0,
+        default="1s",
         metavar="DURATION",
         help="time between two tables",
     )
@@ -70,6 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "for each replica; default: of all replicas, through the API server",
     )
     add_output_flag(parser, ("text", "json", "yaml"))
+    add_examples(
+        parser,
+        "# the groups of a namespace, every second",
+        "pelops top -n shop",
+        "",
+        "# all groups once, those with the oldest pending entries first",
+        "pelops top -A --once --sort age",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -83,7 +92,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         else:
             found = [_render_numbers(row) for row in rows]
             console.document({"apiVersion": API_VERSION, "kind": "TopReport", "groups": found})
-        return ExitCode.WELL
+        return ExitCode.SUCCESS
     return _watch(source, console, key, max(0.2, arguments.interval))
 
 
@@ -197,7 +206,7 @@ def _watch(source: _Source, console: Console, key: str, interval_s: float) -> in
                 pressed_key = pressed(left)
                 key = pressed_key if pressed_key in _SORTS else key
             if pressed_key == "q":
-                return ExitCode.WELL
+                return ExitCode.SUCCESS
 
 
 def _render_frame(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_output_flag
@@ -19,16 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the command."""
     add = parser.add_argument
     add(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="StreamConsumerGroup; default: the only one of the namespace",
+    )
+    add(
         "entry",
         metavar="ID|FIELD=VALUE",
         help="ID of an entry, of a copy or of a dead letter; or a field and its value: the newest "
         "entry that has it is shown",
-    )
-    add(
-        "--name",
-        "-s",
-        metavar="NAME",
-        help="StreamConsumerGroup; default: the only one of the namespace",
     )
     add("--letter", action="store_true", help="the ID is that of a dead letter")
     add("--deep", action="store_true", help="search more entries and more of the ledger")
@@ -40,6 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_way_flags(parser)
     add_output_flag(parser, ("text", "json", "yaml"))
+    add_examples(
+        parser,
+        "# an entry, by its ID",
+        "pelops why orders 1760000000000-0 -n shop",
+        "",
+        "# the newest entry with this value of a field",
+        "pelops why orders order_id=4711 -n shop",
+        "",
+        "# with your own connection to Redis",
+        "pelops why 1760000000000-0 --redis-url redis://localhost --stream orders --group billing",
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -53,7 +65,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         _print(answer, console, arguments, name)
     else:
         console.document(answer)
-    return ExitCode.WELL
+    return ExitCode.SUCCESS
 
 
 def _question(arguments: argparse.Namespace, name: str) -> tuple[Asked, list[str]]:
@@ -61,7 +73,7 @@ def _question(arguments: argparse.Namespace, name: str) -> tuple[Asked, list[str
     asked: Asked = {"command": "why", "name": name}
     field, equals, value = entry.partition("=")
     asked |= {"field": field, "value": value} if equals else {"id": entry}
-    words = ["why", entry, "--name", name]
+    words = ["why", *([name] if name else []), entry]
     for flag in ("letter", "deep", "payload"):
         if getattr(arguments, flag):
             asked[flag] = True
@@ -88,7 +100,7 @@ def _print(answer: Answer, console: Console, arguments: argparse.Namespace, name
     style = Style.GOOD if state in _GOOD else Style.BAD if state in _BAD else Style.WARNING
     doubt = "" if answer["certain"] else " (inferred)"
     console.line(Styled(answer["rootId"], Style.STRONG), "  ", Styled(_words(state), style), doubt)
-    console.line(f"  {answer['message']}")
+    console.line(f"  {answer['message']}", indent=2)
     console.line(f"  stream {answer['stream']}, group {answer['group']}")
     _print_copies(answer, console)
     for event in answer["events"]:

@@ -60,13 +60,9 @@ class KubectlCluster:
     ) -> list[AccessRight]:
         """See Cluster. All rights are reviewed by one call."""
         reviews = [build_review(right, namespace, subject) for right in rights]
-        text = await self._run(
-            "create",
-            "--filename=-",
-            "-o",
-            "json",
-            stdin="\n---\n".join(json.dumps(one) for one in reviews),
-        )
+        # One document: kubectl before 1.33 does not read several JSON documents from one stream.
+        together = {"apiVersion": "v1", "kind": "List", "items": reviews}
+        text = await self._run("create", "--filename=-", "-o", "json", stdin=json.dumps(together))
         return find_refused(rights, read_documents(text))
 
     async def _run(self, *words: str, stdin: str | None = None) -> str:

@@ -129,6 +129,14 @@ def merge_results(first: Iterable[CheckResult], second: Iterable[CheckResult]) -
 
 
 def worst_of(results: Collection[CheckResult]) -> Result:
-    """Return `error` or `warning` if there is one, else `ok`: what is unknown is no fault."""
+    """Return the verdict of a report: its worst result, and `error` if no check was made.
+
+    `ok` means that every check was made and passed.
+    """
     found = {one.result for one in results}
-    return next((one for one in (Result.ERROR, Result.WARNING) if one in found), Result.OK)
+    if found <= {Result.UNKNOWN}:
+        return Result.ERROR
+    return next(one for one in _WORST_FIRST if one in found)
+
+
+_WORST_FIRST: Final = (Result.ERROR, Result.WARNING, Result.UNKNOWN, Result.OK)

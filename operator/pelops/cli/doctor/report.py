@@ -11,9 +11,9 @@ from pelops.cli.console import Console
 from pelops.cli.doctor.examination import worst_of
 from pelops.cli.errors import CommandFailed
 from pelops.cli.tables import Style, Styled
+from pelops.domain.site import page_url
 from pelops.policy.doctor.check import Category, CheckResult, Result, count
 
-PAGE: Final = "docs/runbook/doctor.md"
 API_VERSION: Final = "cli.pelops.dev/v1alpha1"
 KIND: Final = "DoctorReport"
 MOST_CHECKS: Final = 200  # that a report of another process may have
@@ -27,8 +27,8 @@ _MARKS: Final = {
 
 
 def page_of(check: str) -> str:
-    """Return the page with the section of a check."""
-    return f"{PAGE}#{check}"
+    """Return the address of the section about a check."""
+    return page_url("runbook/doctor", section=check)
 
 
 def render_document(results: Sequence[CheckResult]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _parse_check(one: Mapping[str, Any]) -> CheckResult:
 
 
 def print_text(results: Sequence[CheckResult], console: Console, *, is_short: bool) -> None:
-    """Print each check under its category; with `is_short` only those that are not well."""
+    """Print each check under its category; with `is_short` only those that did not pass."""
     shown = [one for one in results if not (is_short and one.result is Result.OK)]
     for category, checks in groupby(shown, key=lambda one: one.category):
         console.line(Styled(category.value, Style.STRONG))
@@ -83,9 +83,9 @@ def print_text(results: Sequence[CheckResult], console: Console, *, is_short: bo
 
 
 def _print_check(one: CheckResult, console: Console) -> None:
-    console.line(_MARKS[one.result], " ", one.message)
+    console.line(_MARKS[one.result], " ", one.message, indent=2)
     if one.hint:
-        console.line("    ", one.hint)
+        console.line("    ", one.hint, indent=4)
     if one.result in {Result.WARNING, Result.ERROR}:
         console.line("    ", Styled(page_of(one.id), Style.FAINT))
 
@@ -126,13 +126,16 @@ def _explain(one: CheckResult) -> CheckResult:
 
 
 def _summarize(results: Sequence[CheckResult]) -> tuple[str | Styled, ...]:
+    mark = _MARKS[worst_of(results)]
     counts = {result: sum(one.result is result for one in results) for result in Result}
+    if counts[Result.UNKNOWN] == len(results):
+        unanswered = count(len(results), "check has", "checks have")
+        return mark, f" nothing could be checked: {unanswered} no answer"
     words = [
         count(counts[Result.ERROR], "error"),
         count(counts[Result.WARNING], "warning"),
-        f"{counts[Result.OK]} well",
+        f"{counts[Result.OK]} passed",
     ]
     if counts[Result.UNKNOWN]:
         words.append(f"{counts[Result.UNKNOWN]} not checked")
-    mark = _MARKS[worst_of(results)]
     return mark, " ", ", ".join(words)

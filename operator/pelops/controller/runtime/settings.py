@@ -126,14 +126,24 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     only = "namespaces to watch; default: all"
     add("--namespace", nargs="*", action="extend", metavar="NAME", help=only)
-    add("--member-namespace", default=variable("MEMBER_NAMESPACE", "pelops-system"))
+    add(
+        "--member-namespace",
+        default=variable("MEMBER_NAMESPACE", "pelops-system"),
+        metavar="NAME",
+        help="namespace of the Leases of the replicas",
+    )
     identity = variable("IDENTITY", f"{socket.gethostname()}-{os.getpid()}".lower())
     add(
         "--identity",
         default=identity,
         help="name of this replica, which must be unique; default: host name and process ID",
     )
-    add("--http-host", default=variable("HTTP_HOST", "127.0.0.1"))
+    add(
+        "--http-host",
+        default=variable("HTTP_HOST", "127.0.0.1"),
+        metavar="ADDRESS",
+        help="address that the HTTP server listens on; the manifests set 0.0.0.0",
+    )
     add(
         "--http-port",
         type=int,
@@ -155,13 +165,28 @@ def build_parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "user in the directory for temporary files"
     )
     add("--inspection-socket", default=variable("INSPECTION_SOCKET", ""), metavar="PATH", help=path)
-    add("--log-format", choices=LOG_FORMATS, default=variable("LOG_FORMAT", "json"))
-    add("--log-level", type=str.upper, choices=LOG_LEVELS, default=variable("LOG_LEVEL", "INFO"))
-    add("--observe-interval", type=float, default=variable("OBSERVE_INTERVAL", "5"), metavar="S")
-    add("--status-interval", type=float, default=variable("STATUS_INTERVAL", "10"), metavar="S")
-    add("--resync-interval", type=float, default=variable("RESYNC_INTERVAL", "450"), metavar="S")
-    skew = "largest difference, in seconds, between the clocks of a node and of Redis; default: 2"
-    add("--clock-skew", type=float, default=variable("CLOCK_SKEW", "2"), metavar="S", help=skew)
+    add(
+        "--log-format",
+        choices=LOG_FORMATS,
+        default=variable("LOG_FORMAT", "json"),
+        help="format of the log",
+    )
+    add(
+        "--log-level",
+        type=str.upper,
+        choices=LOG_LEVELS,
+        default=variable("LOG_LEVEL", "INFO"),
+        help="least severe messages of the log",
+    )
+    durations = {
+        "observe-interval": ("5", "time between two observations of a group that is unchanged"),
+        "status-interval": ("10", "least time between two updates of the numbers in a status"),
+        "resync-interval": ("450", "time between two comparisons of the cache with a full LIST"),
+        "clock-skew": ("2", "largest difference between the clocks of a node and of Redis"),
+    }
+    for name, (seconds, text) in durations.items():
+        default = variable(name.replace("-", "_").upper(), seconds)
+        add(f"--{name}", type=float, default=default, metavar="SECONDS", help=text)
     image = variable("AUDIT_IMAGE", f"registry.pelops.dev/pelops-pipeline:{version()}")
     add("--audit-image", default=image, help="image of StreamAudits without spec.image")
     networks = (

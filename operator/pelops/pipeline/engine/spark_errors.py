@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from pelops.domain.site import page_url
 from pelops.errors import PelopsError
 from pelops.pipeline.errors import ArchiveUnusable, StageFailed
 from pyspark_redis_streams.errors import RedisStreamsError
@@ -31,8 +32,8 @@ _OF_STORES: Final = (
     ),
     (
         r"S3AFileSystem not found|NoClassDefFoundError: software/amazon",
-        "the classes that s3a needs are not among Spark's jars "
-        "(docs/audits/pipeline.md, Object stores)",
+        "the classes that s3a needs are not among Spark's jars: "
+        + page_url("audits/pipeline", section="object-stores"),
     ),
     (
         r"NoAuthWithAWSException|Unable to load credentials|No AWS Credentials",

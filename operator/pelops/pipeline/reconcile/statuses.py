@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.naming import derive_keys
+from pelops.domain.site import page_url
 from pelops.pipeline.archive.footers import list_files
 from pelops.pipeline.archive.layout import STATUSES, statuses_path
 from pelops.pipeline.archive.local_files import plain_path
@@ -65,7 +66,7 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "ms": ("bigint", "First part of the entry ID"),
     "seq": ("bigint", "Second part of the entry ID"),
     "root": ("string", "ID of the entry that this one is a copy of; null when it is not a copy"),
-    "status": ("string", "Status: see docs/audits/pipeline.md"),
+    "status": ("string", f"Status: see {page_url('audits/pipeline')}"),
     "why": ("string", "Rule that decided the status"),
     "evidence": ("string", "Evidence: append-only-file, ledger, snapshot, inferred or none"),
     "added_at": ("timestamp", "Time of the entry ID; null where the ID holds no time"),

@@ -184,10 +184,10 @@ def _rights(facts: InstallationFacts) -> Verdict:
         )
     if refused:
         return ok(
-            f"{facts.subject} has every right that it cannot do without in {facts.scope} "
-            f"(not: {_list_rights(refused)})"
+            f"{facts.subject} has all required rights in {facts.scope} "
+            f"(without optional ones: {_list_rights(refused)})"
         )
-    return ok(f"{facts.subject} has every right in {facts.scope}")
+    return ok(f"{facts.subject} has all rights in {facts.scope}")
 
 
 def _list_rights(rights: Iterable[AccessRight]) -> str:

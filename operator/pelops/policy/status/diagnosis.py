@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pelops.domain.condition import Finding, capitalize, shorten
+from pelops.domain.site import page_url
 from pelops.errors import (
     AddressNotAllowed,
     AuthenticationFailed,
@@ -77,7 +78,7 @@ _DIAGNOSES: Final = (
         NewerFormat,
         Reason.NEWER_FORMAT,
         "{error}. Nothing is written to the group. Upgrade the operator to that version; to go "
-        "back to this version, see docs/runbook/newer-format.md",
+        f"back to this version, see {page_url('runbook/newer-format')}",
     ),
     _Diagnosis(
         DeadLetterStreamInUse,
