@@ -1,58 +1,37 @@
-"""`pelops why`, `pending` and `dlq` on a cluster: through exec, the socket, and Redis itself.
-
-Without a kubelet nothing can be executed in a pod, so `kubectl exec` is taken over by a program
-that runs the command beside the operator, as the container would; every other call is kubectl's.
-"""
+"""`pelops why`, `pending` and `dlq` on a cluster: through exec, the socket, and Redis itself."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from pelops.controller.inspection.inspection_server import default_socket
 from tests.e2e.command_line import CommandLine, Ended
 from tests.e2e.declaring import NAME, WAIT_S, a_letter
 from tests.e2e.recovering import Group
-from tests.operators import Operators, Resources
+from tests.operators import ROOT, Operators, Resources, sleeping_template
 
 # Nothing is recovered within the test's time, so that the state stays as it is.
 NOTHING_MOVES = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
-_KUBECTL = """#!{python}
-import os, sys
-words = sys.argv[1:]
-if words[:1] == ["exec"]:
-    assert "--container=operator" in words, words
-    command = words[words.index("--") + 1:]
-    assert command[0] == "pelops", command
-    os.environ["PELOPS_INSPECTION_SOCKET"] = {socket!r}
-    code = os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-m", "pelops.cli", *command[1:]])
-    if code:
-        print(f"command terminated with exit code {{code}}", file=sys.stderr)
-    sys.exit(code)
-os.execv({kubectl!r}, [{kubectl!r}, *words])
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Laptop:
-    """`pelops` for a user whose exec runs beside an operator."""
+    """`pelops` for a user who may execute commands in the pods of the operator."""
 
     cli: CommandLine
-    programs: Path  # the directory with that kubectl
 
     def __call__(self, *words: str, **environment: str) -> Ended:
-        path = f"{self.programs}{os.pathsep}{self.cli.environment['PATH']}"
         done = subprocess.run(
             [sys.executable, "-m", "pelops.cli", *words, "-n", self.cli.namespace],
-            env={**self.cli.environment, "PATH": path, **environment},
+            env={**self.cli.environment, **environment},
             capture_output=True,
             text=True,
             timeout=120,
@@ -66,35 +45,33 @@ class Laptop:
 
 
 @pytest.fixture
-def laptop(resources: Resources, operator: Operators, tmp_path: Path) -> Laptop:
-    """The pod of an operator, whose replica is a process, and the way to run commands beside it."""
+def laptop(resources: Resources, operator: Operators, node: Node) -> Laptop:
+    """The operator's replicas are processes: a pod that has the socket of one stands for it."""
     plane, namespace = resources.plane, resources.namespace
     labels = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "operator"}
-    container = {"name": "operator", "image": "local/operator"}
+    socket = str(default_socket(operator.ports[0]))
+    container = {
+        **sleeping_template()["spec"]["containers"][0],
+        "name": "operator",
+        "env": [
+            {"name": "PELOPS_INSPECTION_SOCKET", "value": socket},
+            {"name": "PYTHONPATH", "value": str(ROOT / "operator")},
+        ],
+    }
     resources.apply_raw(
         {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "operator-0", "labels": labels},
-            "spec": {"schedulerName": "nobody", "containers": [container]},
+            "spec": {"containers": [container], "nodeName": node.name},
         }
     )
     plane.kubectl(
-        *("patch", "pod", "operator-0", "-n", namespace, "--subresource=status"),
-        *("--type=merge", "--patch", '{"status": {"phase": "Running"}}'),
+        *("wait", "pod/operator-0", "-n", namespace, "--for=condition=Ready", "--timeout=60s")
     )
-    program = tmp_path / "kubectl"
-    text = _KUBECTL.format(
-        python=sys.executable,
-        socket=str(default_socket(operator.ports[0])),
-        kubectl=str(plane.kubectl_path),
-    )
-    program.write_text(text, encoding="utf-8")
-    program.chmod(0o755)
-    return Laptop(CommandLine(plane, namespace, plane.kubeconfig), tmp_path)
+    return Laptop(CommandLine(plane, namespace, plane.kubeconfig))
 
 
-@pytest.mark.usefixtures("node")
 def test_why_and_pending_tell_live_workers_from_dead_ones_by_the_operators_evidence(
     group: Group, laptop: Laptop
 ) -> None:
