@@ -20,6 +20,8 @@ from tests.e2e.auditing import AUDIT, an_audit, apply_audit, await_reason, recor
 from tests.e2e.declaring import NAME, a_spec, await_object
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources
 
+pytestmark = pytest.mark.full
+
 SETTLED_S = 10.0
 WATCHED_S = 15.0  # ten looks at an audit
 

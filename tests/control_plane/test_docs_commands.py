@@ -27,6 +27,8 @@ from local_cluster.redis_servers import StandaloneServers
 from tests.api_objects import create_namespace
 from tests.docs_pages import ROOT, Block, list_blocks
 
+pytestmark = pytest.mark.full
+
 TIMEOUT_S: Final = 120.0
 # Pages whose blocks other tests run and that do not say so, or whose blocks do not run, by their
 # file names. A page that runs must leave this list.

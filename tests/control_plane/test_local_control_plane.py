@@ -19,6 +19,8 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process, start_process, wait_until
 from local_cluster.records import Records
 
+pytestmark = pytest.mark.full
+
 REPOSITORY = Path(__file__).parents[2]
 # The node monitor's grace period is 16 s; the rest is a slow machine's.
 NOT_READY_TIMEOUT_S = 90.0

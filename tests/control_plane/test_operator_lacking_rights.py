@@ -33,6 +33,8 @@ from tests.e2e.declaring import await_object
 from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources, metrics
 
+pytestmark = pytest.mark.full
+
 WAIT_S = 60.0
 UNTOUCHED = {"observedGeneration": -1}  # a status as the API server makes it
 

@@ -136,6 +136,7 @@ def end_run(resources: Resources, name: str, state: str) -> None:
     write_status(resources, RUN, name, status)
 
 
+@pytest.mark.full
 def test_kubeflow_is_given_the_schedule_and_reports_its_runs(resources: Resources) -> None:
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
     scheduled = await_object(resources, SCHEDULED, JOB)

@@ -41,6 +41,8 @@ from tests.control_plane.third_kind import (
 )
 from tests.operators import Resources
 
+pytestmark = pytest.mark.full
+
 GREETING = build_kind()
 LATE = build_kind("belatedgreetings")
 HELD = "example.com/held"

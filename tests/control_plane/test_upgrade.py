@@ -21,6 +21,8 @@ from tests.e2e.recovering import Group, measured
 from tests.operators import ROOT, Operators, Resources
 from tests.versions import NoFormerVersion, apply_version, build_newer, extract_former
 
+pytestmark = pytest.mark.full
+
 # An entry without a lock is stuck a second after its delivery, and one with a lock never.
 RECOVERY = {"locks": {"keyTemplate": "lock:{$tag}:$id", "graceSeconds": 1}}
 PASSES = 5  # so many looks at a resource by each replica

@@ -18,6 +18,8 @@ from local_cluster.binaries import cache_directory
 from local_cluster.processes import wait_until
 from local_cluster.state_directory import StateDirectory
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 FEW = "400"  # files; enough to be at work for a moment
 

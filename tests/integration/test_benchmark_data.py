@@ -22,6 +22,8 @@ from pelops.domain.naming import derive_keys
 from pelops.redis_core.scripts import load_script
 from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
+pytestmark = pytest.mark.full
+
 KEYS = derive_keys("orders:data", "g")
 ENDS = (("XRANGE", ("-", "+")), ("XREVRANGE", ("+", "-")))
 

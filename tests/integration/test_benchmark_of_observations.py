@@ -24,6 +24,8 @@ from local_cluster.redis_servers import start_standalone
 from pelops.redis_streams.group.group_observation import observe_group
 from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
+pytestmark = pytest.mark.full
+
 LENGTH = SHORTEST
 
 

@@ -31,6 +31,8 @@ from tests.integration.download_site import (
 )
 from tools.supply_chain.lock import read_official_checksums
 
+pytestmark = pytest.mark.full
+
 RELEASE = make_release()
 CONTROL_PLANE = [official_name(part) for part in PARTS]
 KUBECTL = official_name("kubectl")

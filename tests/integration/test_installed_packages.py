@@ -34,6 +34,8 @@ from tests.operators import Resources
 from tools.supply_chain.components import OURS, list_packages, needed_by_extra, read_pins
 from tools.supply_chain.dist import build_archives
 
+pytestmark = pytest.mark.full
+
 ROOT: Final = Path(__file__).parents[2]
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 BUILD: Final = f"{version()} (revision {COMMIT})"

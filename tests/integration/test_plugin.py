@@ -22,6 +22,8 @@ from pelops.cli.main import COMMANDS
 from tools.supply_chain.dist import build_archives
 from tools.supply_chain.plugin import build_plugin
 
+pytestmark = pytest.mark.full
+
 ROOT: Final = Path(__file__).parents[2]
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 EPOCH: Final = 1_700_000_000

@@ -9,6 +9,8 @@ from benchmarks.raw_redis import RawRedis
 from benchmarks.scaling_sim.group import StreamGroup
 from local_cluster.redis_servers import StandaloneServers
 
+pytestmark = pytest.mark.full
+
 HISTORIES = 200
 MOVES = 20
 

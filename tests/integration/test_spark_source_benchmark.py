@@ -13,6 +13,8 @@ from benchmarks.spark_source_others import PAGE, GroupReader, RowsReader
 from benchmarks.spark_source_scene import STREAM, fill
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 
+pytestmark = pytest.mark.full
+
 ENTRIES = 5000
 
 

@@ -26,6 +26,8 @@ from benchmarks.worker_run import (
 )
 from local_cluster.redis_servers import StandaloneServers
 
+pytestmark = pytest.mark.full
+
 OWN = [name for name, one in CONTESTANTS.items() if not one.is_peer]
 PEERS = [name for name, one in CONTESTANTS.items() if one.is_peer]
 FEW = 500

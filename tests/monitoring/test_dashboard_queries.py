@@ -25,6 +25,8 @@ from tools.dashboards import DASHBOARDS
 from tools.dashboards.fleet import FLEET
 from tools.dashboards.model import NOTHING_HAPPENED, Dashboard, Kind, Panel, Query
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:

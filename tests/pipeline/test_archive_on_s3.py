@@ -23,7 +23,7 @@ from tests.pipeline.s3_parts import provide_jars, provide_server
 from tests.pipeline.s3_store import BUCKET, S3Store
 
 # The server and Spark's classes are made when they are first asked for.
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 ENTRIES = 300
 RUN_S = 240.0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from pelops.domain.audit import AuditVerdict, EvidenceKind
 from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import ArchivedPayload, UserTable
@@ -125,6 +127,7 @@ def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited:
         assert audited.json("audit.json", number)["audited_from"] == 0
 
 
+@pytest.mark.full
 def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
     audited: Audited, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.lookup import LookupQuestion, look_up
 from tests.pipeline.audited import Audited
 
+pytestmark = pytest.mark.full
+
 STREAM = "shop:orders"
 ROWS = 3
 PARTS = ("entries", "group=a/exceptions", "group=b/exceptions")

@@ -28,6 +28,8 @@ from pelops.pipeline.stages import WindowWork
 from pelops.pipeline.window import audit_window
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
+pytestmark = pytest.mark.full
+
 SEEDS: Final = range(int(os.environ.get("PELOPS_ENGINES_SEEDS", "1")))
 OTHER: Final = "other"
 _NULLABLE: Final = ("nullable", "containsNull", "valueContainsNull")

@@ -19,6 +19,8 @@ from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.lookup import EntryHistory, LookupQuestion, look_up, render_histories
 from tests.pipeline.audited import GROUP, Audited
 
+pytestmark = pytest.mark.full
+
 Damage = Callable[[Audited], Path]
 
 

@@ -34,6 +34,8 @@ from pelops.pipeline.window import audit_window
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.test_engines import columns, copy_looks, rows, rows_of, tables
 
+pytestmark = pytest.mark.full
+
 LATE: Final = "late"  # a group that was made when the stream had entries already
 LAST_TIME: Final = 253_370_764_799_999  # ms of the last ID that holds a time
 OF_PASSED: Final = "passed-*.parquet"

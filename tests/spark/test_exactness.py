@@ -33,7 +33,7 @@ def assert_whole(frame: DataFrame, number: int) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["batch", "stream"])
+@pytest.mark.parametrize("kind", ["batch", pytest.param("stream", marks=pytest.mark.full)])
 def test_a_task_that_dies_is_repeated_exactly(
     spark: SparkSession, streams: Streams, tmp_path: Path, kind: str
 ) -> None:
@@ -121,6 +121,7 @@ def test_a_streaming_query_that_is_killed_copies_each_entry_once(
     assert_whole(spark.read.parquet(str(target)), entries)
 
 
+@pytest.mark.full
 @kills(few=(2,), many=(1, 2, 3))
 def test_a_batch_read_that_is_killed_copies_each_entry_once(
     spark: SparkSession,

@@ -34,6 +34,8 @@ from pyspark_redis_streams.sink import (
 from tests.redis_fixtures import RunRedis
 from tests.spark.streams import Streams
 
+pytestmark = pytest.mark.full
+
 ROWS = 1000
 SCHEMA = StructType().add("number", LongType())
 ODD = "\U0001f600 new\nline %41 : {} / .. \\ * ? [a], ' \" é}"

@@ -17,6 +17,8 @@ from tests.spark.interrupting import interrupted_source
 from tests.spark.query import Query
 from tests.spark.streams import FIRST_MS, Streams
 
+pytestmark = pytest.mark.full
+
 PATIENT = {"numRetries": "40", "retryIntervalMs": "100"}
 ODD = "\U0001f600 new\nline %41 : {} / .. \\ * ? [a], ' \" é}"
 LONG = "é%" * 100  # 300 bytes

@@ -12,6 +12,7 @@ from tests.spark.streams import Streams
 from tests.spark.test_versions import RUN_S, not_activated
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.usefixtures("java"),
     pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not in a virtual environment"),
 ]

@@ -18,6 +18,8 @@ from benchmarks.scan_load import Load
 from benchmarks.scanning_replica import worker_names
 from benchmarks.server_time import Call, longest_of, total_ms
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize(
     ("values", "percent", "found"),

@@ -4,6 +4,8 @@ import pytest
 
 from benchmarks.observing import Outcome, long_to_short, main
 
+pytestmark = pytest.mark.full
+
 
 def test_the_longest_stream_is_compared_with_the_shortest_in_the_median() -> None:
     assert long_to_short({10: [1, 2, 90], 1000: [50, 50, 50], 100_000: [3, 3, 1]}) == 1.5

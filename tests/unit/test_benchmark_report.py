@@ -19,6 +19,8 @@ from benchmarks.report import (
 from benchmarks.usage import observe_cpu, observe_memory
 from local_cluster.redis_servers import VERSIONS
 
+pytestmark = pytest.mark.full
+
 
 def a_report(*targets: Target, **figures: object) -> Report:
     return Report(benchmark="sweep", server="redis 8.6.3", targets=targets, figures=figures)

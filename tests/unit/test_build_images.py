@@ -19,6 +19,8 @@ import pytest
 from pelops import build
 from pelops.controller.runtime.settings import parse_settings
 
+pytestmark = pytest.mark.full
+
 ROOT: Final = Path(__file__).parents[2]
 NEEDED: Final = ("bash", "dirname", "env", "git", "head", "make", "sed")
 VERSION: Final = build.version()

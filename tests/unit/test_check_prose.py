@@ -10,6 +10,8 @@ from tools import check_prose
 from tools.prose.rules import GLOSSARY, MAXIMUM_WORDS, PROSE
 from tools.prose.texts import find_texts
 
+pytestmark = pytest.mark.full
+
 
 def _words(file: str, source: str) -> list[str]:
     return [found.word for found in check_prose.check_source(file, source)]

@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROOT: Final = Path(__file__).parents[2]
 TESTS: Final = ROOT / "tests"
 QUICK: Final = ("unit", "properties", "contract")

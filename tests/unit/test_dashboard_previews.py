@@ -6,6 +6,8 @@ import math
 import re
 from xml.etree import ElementTree
 
+import pytest
+
 from tools.dashboards.model import (
     GREEN,
     RED,
@@ -21,6 +23,8 @@ from tools.dashboards.model import (
     time_series,
 )
 from tools.dashboards.preview import Series, TimeRange, draw_dashboard
+
+pytestmark = pytest.mark.full
 
 SHOWN = TimeRange(start=1000, end=1100, step=10)
 TIMES = range(1000, 1101, 10)

@@ -22,6 +22,8 @@ from demo.summary import render_audits
 from pelops.api.audit.stream_audit import StreamAudit
 from tests.audits import a_summary
 
+pytestmark = pytest.mark.full
+
 SUMMARY = a_summary(requeued=3, redriven=2)
 REPORTED: dict[str, Any] = {
     "produced": SUMMARY.produced,

@@ -8,6 +8,8 @@ import pytest
 from demo.checks import Outcome, check_all, is_ready, is_settled, render_checks
 from demo.counting import FileCounts, count_source
 
+pytestmark = pytest.mark.full
+
 A, B = count_source(b"def f(): ...\n"), count_source(b"class C: ...\n")
 BROKEN = FileCounts(lines=1, digest="d", error="SyntaxError: no")
 STATUS: dict[str, Any] = {

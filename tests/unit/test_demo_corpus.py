@@ -20,6 +20,8 @@ from demo.corpus import (
 )
 from demo.counting import try_to_count
 
+pytestmark = pytest.mark.full
+
 
 def test_files_are_found_in_order_and_other_peoples_packages_are_left_out(tmp_path: Path) -> None:
     for name in ("b.py", "a/c.py", "a/notes.txt", "site-packages/x.py"):

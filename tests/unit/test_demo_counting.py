@@ -16,6 +16,8 @@ from demo.counting import (
     try_to_count,
 )
 
+pytestmark = pytest.mark.full
+
 SOURCE = b"""
 import os, sys
 from a import (b, c)

@@ -16,6 +16,8 @@ from demo.watching import split_table, without_ages
 from pelops.api.group.scaling import ScalingMode
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 
+pytestmark = pytest.mark.full
+
 TABLE = """\
 NAME       READY   OLDEST   DLQ   AGE
 indexers   True             0     7s

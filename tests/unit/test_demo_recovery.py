@@ -26,6 +26,8 @@ from demo.workers import History, parse_ms, read_history
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
 
+pytestmark = pytest.mark.full
+
 POD, UID = "indexers-x", "u-1"
 CONSUMER = f"{POD}:{UID}"
 OLD, NEW = "process://7-100", "process://8-200"

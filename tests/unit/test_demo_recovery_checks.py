@@ -11,6 +11,8 @@ from demo.recovery import Held, Letter, Move, Rescue, Traces, Victim
 from demo.recovery_checks import RecoveryOutcome, check_recovery
 from demo.workers import End
 
+pytestmark = pytest.mark.full
+
 MOVE = Move(
     kind="requeued",
     entry_id="1-2",

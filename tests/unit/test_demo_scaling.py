@@ -18,6 +18,8 @@ from demo.scaling_checks import LATEST_WAKE_MS, ScalingOutcome, check_scaling
 from demo.workers import End, History
 from local_cluster.processes import wait_until
 
+pytestmark = pytest.mark.full
+
 FIRST = 1_000_000
 NAME = "indexers-workers"
 CONSUMER = "indexers-x:u-1"

@@ -9,6 +9,8 @@ from demo import introduction
 from demo.introduction import list_missing, render_introduction
 from demo.steps import CLUSTER, INSTALL, STEPS, STOP, Steps, read_durations, write_durations
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

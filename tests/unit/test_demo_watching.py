@@ -10,6 +10,8 @@ from demo import watching
 from demo.notices import Notices
 from demo.watching import Stalled, Watch
 
+pytestmark = pytest.mark.full
+
 TABLE = "NAME    READY   AGE\nplain   {ready}   {age}s\n"
 
 

@@ -8,6 +8,8 @@ import pytest
 from demo.counting import FileCounts, count_source, render_counts
 from demo.effects import Effect, find_repeated, results_of
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "workers" / "python" / "worker.py"
 PLAIN = ROOT / "demo" / "plain_worker.py"

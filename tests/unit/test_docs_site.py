@@ -17,6 +17,8 @@ from tools.docs_site.recording import LONGEST_PAUSE_S, Line, render_picture
 from tools.docs_site.recording import main as record
 from tools.docs_site.versions import add_version
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -13,6 +13,8 @@ from tests.faults.history import Act, Event, Produced
 from tests.faults.notes import Known, RestartNote
 from tests.unit.small_histories import FIRST, OTHER, at, event, move, place
 
+pytestmark = pytest.mark.full
+
 LANE = MIXED[0]
 STREAM = LANE.stream
 KEPT = Kept(

@@ -16,6 +16,8 @@ from tests.faults.schedule import Injection, plan_schedule
 from tests.history.variants import EVERY_S
 from tests.operators import ROOT
 
+pytestmark = pytest.mark.full
+
 RENDER = """
 import sys
 from tests.unit.test_fault_schedule import plan

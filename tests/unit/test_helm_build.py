@@ -9,6 +9,8 @@ import pytest
 from local_cluster import helm
 from local_cluster.errors import LocalClusterError
 
+pytestmark = pytest.mark.full
+
 # It stands for `go build`: it fails as often as a file says, and notes each call.
 GO = """#!/bin/sh
 if [ "$1" = env ]; then echo go1.26.0; exit 0; fi

@@ -27,6 +27,8 @@ from tests.unit.small_histories import (
     subjects,
 )
 
+pytestmark = pytest.mark.full
+
 # --- lost
 
 

@@ -10,6 +10,8 @@ from tests.faults.faults import FAULTS
 from tests.faults.mutations import OPERATOR, build_mutant
 from tests.history.mutations import MUTATIONS
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_changes_what_it_says_and_leaves_programs(name: str, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.faults.history import Act, Event, Hindrance, History
 from tests.faults.owning import (
     find_acknowledged_without_effect,
@@ -13,6 +15,8 @@ from tests.faults.owning import (
     find_unexpected_ends,
 )
 from tests.unit.small_histories import FIRST, OTHER, at, event, history, place
+
+pytestmark = pytest.mark.full
 
 LIVING = frozenset({FIRST, OTHER})
 

@@ -15,6 +15,8 @@ from tests.faults.history import Act, Copy, Disturbance, History, Move, Place, P
 from tests.faults.repeating import find_recovered_twice, find_unexplained_duplicates
 from tests.unit.small_histories import OTHER, at, event, history, letter, move, place, subjects
 
+pytestmark = pytest.mark.full
+
 LETTER = place(1, Source.DEAD_LETTER)
 COPY = place(1001)
 UNDONE = Disturbance(kind="redis", at_ns=at(4), repeated=frozenset({"a"}))

@@ -21,6 +21,8 @@ from tests.unit.small_histories import (
     subjects,
 )
 
+pytestmark = pytest.mark.full
+
 # --- recovered twice
 
 

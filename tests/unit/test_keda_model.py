@@ -20,6 +20,8 @@ from benchmarks.scaling_sim.play import play
 from benchmarks.scaling_sim.traces import TRACES, Trace
 from benchmarks.scaling_sim.world import World
 
+pytestmark = pytest.mark.full
+
 PHASES = 6
 WITHIN = 0.15  # of what was measured
 ONE_PHASE_WITHIN = 0.20  # live, three phases were run

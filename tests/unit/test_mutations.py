@@ -19,6 +19,8 @@ from tests.faults.mutations import (
 )
 from tests.faults.phases import plan_phases
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_changes_what_it_says_and_leaves_programs(name: str, tmp_path: Path) -> None:

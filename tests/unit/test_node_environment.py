@@ -17,6 +17,8 @@ from local_cluster.node.environment import (
 from local_cluster.node.fields import parse_quantity
 from local_cluster.node.mounts import Mount, build_mounts, rewrite, rewrite_argument
 
+pytestmark = pytest.mark.full
+
 POD = {
     "metadata": {
         "name": "orders-1",

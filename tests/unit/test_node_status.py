@@ -23,6 +23,8 @@ from local_cluster.node.container_state import (
 )
 from local_cluster.node.pod_status import PodState, build_status, decide_phase, is_reported
 
+pytestmark = pytest.mark.full
+
 AT = datetime(2026, 3, 1, 12, 0, 0, 900_000, tzinfo=UTC)
 POD: dict[str, Any] = {"metadata": {"name": "p", "generation": 2}, "spec": {}}
 WAITING = Waiting(reason="ContainerCreating")

@@ -20,6 +20,8 @@ from local_cluster.node.volumes import (
     write_volume,
 )
 
+pytestmark = pytest.mark.full
+
 POD = {"metadata": {"name": "p", "namespace": "shop", "uid": "u"}, "spec": {"containers": []}}
 FACTS = PodFacts(pod=POD, addresses={}, allocatable={})
 SECRET = {"data": {"a": base64.b64encode(b"A").decode(), "b": base64.b64encode(b"B").decode()}}

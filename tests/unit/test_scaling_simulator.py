@@ -17,6 +17,8 @@ from benchmarks.scaling_sim.workers import WorkerKind
 from benchmarks.scaling_sim.world import World
 from benchmarks.scaling_sim.wrong import wrong_decisions
 
+pytestmark = pytest.mark.full
+
 TUNED = "keda-tuned"
 
 

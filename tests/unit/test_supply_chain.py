@@ -28,6 +28,8 @@ from tools.supply_chain.documents import render_bill_of_materials, render_notice
 from tools.supply_chain.lock import parse_uris
 from tools.supply_chain.plugin import MANIFEST
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 EPOCH = 1_700_000_000
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

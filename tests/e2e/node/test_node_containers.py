@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.node.pods import PATIENT, WAIT_S, Manifest, PodNamespace, build_pod, build_secret
 
+pytestmark = pytest.mark.full
+
 
 def test_pods_get_the_environment_and_volumes_they_ask_for(pods: PodNamespace) -> None:
     env = [

@@ -4,6 +4,8 @@ import pytest
 
 from tests.e2e.node.pods import PATIENT, PodNamespace, build_pod
 
+pytestmark = pytest.mark.full
+
 ECHO = "import os, sys; print(os.environ['WHO'], sys.stdin.read()); print('no', file=sys.stderr)"
 
 

@@ -5,6 +5,8 @@ import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.node.pods import (
     PATIENT,
     STUBBORN,
@@ -15,6 +17,8 @@ from tests.e2e.node.pods import (
     is_alive,
     pid_of,
 )
+
+pytestmark = pytest.mark.full
 
 
 def test_a_deleted_pod_ends_in_its_own_time_and_is_gone_afterwards(pods: PodNamespace) -> None:

@@ -20,6 +20,8 @@ from tests.e2e.node.pods import (
     pid_of,
 )
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.full
 def test_a_failed_node_keeps_its_processes_and_recovers(
