@@ -13,7 +13,9 @@ PLANE = "tests/e2e/test_scaling.py"
 OTHER = "tests/unit/test_pacing.py"
 
 
-@pytest.mark.parametrize(("process", "file"), [(0, SPARK), (1, PLANE), (2, OTHER), (3, SPARK)])
+@pytest.mark.parametrize(
+    ("process", "file"), [(0, SPARK), (1, PLANE), (2, OTHER), (3, PLANE), (4, SPARK)]
+)
 def test_a_process_keeps_to_what_needs_the_same(process: int, file: str) -> None:
     assert choose_file({SPARK: 5, PLANE: 5, OTHER: 5}, process) == file
 
