@@ -93,9 +93,16 @@ def test_what_looks_like_a_link_in_code_stays() -> None:
             '<script src="https://example.com/x.js"></script>',
             "index.html: loads https://example.com/x.js from another host",
         ),
+        ("<ol><li>one<ul><li>a</li></ul></li><li>two</li></ol>", None),
+        ("<ul><li>a</li></ul>", None),
+        (
+            # What "1. one:", a block that is indented by 3 spaces, and "2. two" become.
+            "<ol><li>one:</li></ol><pre>make</pre><ol><li>two</li><li>three</li></ol>",
+            "index.html: a list with the number 1 alone; indent blocks by 4 spaces: one:",
+        ),
     ],
 )
-def test_what_leads_nowhere_is_found(tmp_path: Path, body: str, problem: str | None) -> None:
+def test_problems_of_a_page_are_found(tmp_path: Path, body: str, problem: str | None) -> None:
     write(tmp_path, {"index.html": body, "b/index.html": '<h2 id="there">B</h2>'})
     assert list(find_problems(tmp_path)) == ([problem] if problem else [])
 

@@ -1,8 +1,8 @@
 """Build the documentation site: `python -m tools.docs_site build|version`.
 
 build    build/docs-pages from docs/, then build/site with Zensical in strict mode. Exits 1 when a
-         link, an anchor or an entry of the navigation leads nowhere, or a page loads something
-         from another host.
+         link, an anchor or an entry of the navigation leads nowhere, a page loads something
+         from another host, or an ordered list has only one item.
 version  Add build/site to a directory of versions, each in a directory of its own, with the
          versions.json that the selector in the header of each page reads.
 """
