@@ -30,6 +30,10 @@ NO_METRICS: Final = {
     ("supply-chain.md", "pelops_operator"),
     ("supply-chain.md", "pelops_worker"),
 }
+RUNBOOK: Final = ROOT / "docs" / "runbook"
+SYMPTOMS: Final = sorted(
+    {page.name for page in RUNBOOK.glob("*.md")} - {"index.md", "alerts.md", "doctor.md"}
+)
 PART: Final = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -194,18 +198,25 @@ def test_each_metric_that_a_page_names_exists() -> None:
 
 
 def test_each_page_of_the_runbook_is_in_its_index_and_has_its_three_parts() -> None:
-    folder = ROOT / "docs" / "runbook"
-    index = (folder / "index.md").read_text("utf-8")
-    for page in sorted(folder.glob("*.md")):
+    index = (RUNBOOK / "index.md").read_text("utf-8")
+    for page in sorted(RUNBOOK.glob("*.md")):
         if page.name != "index.md":
             assert f"]({page.name})" in index, page.name
-        if page.name not in {"index.md", "alerts.md", "doctor.md"}:
+        if page.name in SYMPTOMS:
             headings = re.findall(r"^## (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
             assert headings == ["Look", "Understand", "Act"], page.name
 
 
+@pytest.mark.parametrize("page", SYMPTOMS)
+def test_each_symptom_is_looked_at_with_pelops_first(page: str) -> None:
+    blocks = [block.code for block in list_blocks("sh") if block.page == f"docs/runbook/{page}"]
+    used = " ".join(blocks)
+    assert "pelops status " in blocks[0], blocks[0]
+    assert "redis-cli" not in used or used.index("pelops status ") < used.index("redis-cli")
+
+
 def test_each_alarm_of_a_group_has_an_alert_or_a_line_in_the_runbook() -> None:
-    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "runbook").glob("*.md"))
+    text = "".join(page.read_text("utf-8") for page in RUNBOOK.glob("*.md"))
     for alarm in ALARMS:
         if alarm != "DeadLetterStreamInUse":  # nothing is lost by it
             assert alarm in text
