@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from prometheus_client import REGISTRY
 from pelops.api import KINDS
 from pelops.api.schema.base import KindDefinition
 from pelops.controller.runtime.settings import build_parser, parse_settings
+from pelops.domain.naming import derive_keys
 from pelops.policy.status.reasons import ALARMS
 from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
 from pelops.worker.metrics import build_metrics
@@ -205,6 +207,27 @@ def test_each_page_of_the_runbook_is_in_its_index_and_has_its_three_parts() -> N
         if page.name in SYMPTOMS:
             headings = re.findall(r"^## (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
             assert headings == ["Look", "Understand", "Act"], page.name
+
+
+def test_commands_and_quotas_that_name_several_kinds_name_all_of_them() -> None:
+    short, plural = {kind.short_names[0] for kind in KINDS}, {kind.plural for kind in KINDS}
+    for page in list_pages():
+        text = page.read_text("utf-8")
+        for kinds in re.findall(r"\bscg((?:,[a-z]+)+) ", text):
+            assert {"scg", *kinds[1:].split(",")} == short, page.name
+        for crds in re.findall(r"kubectl delete crd (.*pelops\.dev.*)", text):
+            assert set(crds.split()) == {kind.definition_name for kind in KINDS}, page.name
+    for block in list_blocks("yaml"):
+        if "count/" in block.code:
+            assert set(re.findall(r"count/(\w+)\.pelops\.dev", block.code)) == plural, block
+
+
+def test_the_removal_of_keys_names_each_key_of_pelops() -> None:
+    page = (ROOT / "docs" / "guides" / "uninstall.md").read_text("utf-8")
+    keys = asdict(derive_keys("orders:events", "order-processing"))
+    named = {str(key) for name, key in keys.items() if name != "prefix"}
+    of_pelops = {key for key in named if key.startswith(keys["prefix"] + ":")}
+    assert [key for key in sorted(of_pelops) if f"'{key}'" not in page] == []
 
 
 @pytest.mark.parametrize("page", SYMPTOMS)
