@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 from local_cluster.binaries import find_binaries
 from local_cluster.kubectl import run_kubectl
 from local_cluster.operators import ROOT
+from pelops.domain.recovery import Trigger
 from tests.monitoring.dashboards import ask, fill
 from tests.monitoring.prometheus import (
     NoPrometheus,
@@ -46,6 +48,11 @@ def prometheus(
     directory = tmp_path_factory.mktemp("prometheus")
     with serve_recording(recording, directory) as server:
         yield server
+
+
+def test_the_recorded_triggers_are_those_of_the_operator(recording: Recording) -> None:
+    recorded = re.findall(r'trigger="([^"]*)"', " ".join(recording.series))
+    assert set(recorded) == set(Trigger)
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,9 @@ RUN: Final = {"sh", "python"}  # run by a test, or marked
 NEVER_RUN: Final = {"console"}  # commands between what they print: marked
 CHECKED: Final = {"yaml", "json", "toml", "promql", "lua", "sql", "ini"}
 SHOWN: Final = {"text", "mermaid", "go", "java", "js", "html", "svg", "diff"}
+FENCE: Final = re.compile(r" *(```+)")
+ITEM: Final = re.compile(r"(\d+\.|-) ")
+INDENTED: Final = re.compile(r" {1,3}\S")
 # Pages with blocks that name no language or no reason, by their last folder and name. A page whose
 # blocks are all well must leave this list.
 TO_MEND: Final[frozenset[str]] = frozenset()
@@ -69,6 +74,50 @@ def test_each_block_names_its_language_and_the_reason_why_no_test_runs_it(page: 
         assert faults != [], f"take {shorten(page)} off the list"
     else:
         assert faults == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_list_item_holds_is_a_part_of_it_on_the_site(page: str) -> None:
+    assert list(find_lost_items(page, (ROOT / page).read_text("utf-8"))) == []
+
+
+def find_lost_items(page: str, text: str) -> Iterator[str]:
+    """Yield what the site does not take for a part of its list, or for the next item.
+
+    That is a block or paragraph that 1 to 3 spaces indent, and an item without an empty line after
+    an indented block or paragraph.
+    """
+    fence: str | None = None
+    first = before = ""  # of the lines since the last empty one
+    for number, line in enumerate(text.splitlines(), 1):
+        found = FENCE.match(line)
+        if fence is None and (found or not before) and INDENTED.match(line):
+            yield f"{page}:{number}: indent it by 4 spaces"
+        if fence is None and first.startswith("    ") and ITEM.match(line):
+            yield f"{page}:{number}: put an empty line before it"
+        if found and fence in (None, found[1]):
+            fence = found[1] if fence is None else None
+        before = line.strip()
+        first = (first or line) if before else ""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("1. A:\n\n   ```sh\n   b\n   ```\n", [3]),
+        ("1. A:\n   ```sh\n   b\n   ```\n", [2]),
+        ("- A:\n\n  more\n", [3]),
+        ("1. A:\n\n    more\n2. B\n", [4]),
+        ("1. A:\n\n    ```sh\n    b\n    ```\n- B\n", [6]),
+        ("1. A:\n\n    more\n\n2. B\n3. C\n", []),
+        ("1. A,\n   the same paragraph\n", []),
+        ("1. A:\n\n    ```sh\n      b\n    ```\n\n    more\n", []),
+        ("```text\n\n  b\n```\n", []),
+    ],
+)
+def test_what_is_not_a_part_of_its_list_is_found(text: str, lines: list[int]) -> None:
+    found = [int(one.split(":")[1]) for one in find_lost_items("a.md", text)]
+    assert found == lines
 
 
 def test_the_list_of_exceptions_names_pages_that_exist() -> None:

@@ -49,13 +49,27 @@ def test_a_page_without_an_entry_and_an_entry_without_a_page_are_found(tmp_path:
 def test_a_directory_in_the_navigation_stands_for_its_pages(tmp_path: Path) -> None:
     nav = "x: 1\nnav:\n  - Home: index.md\n  - First: a/one.md\n  - All: a/\n  - None: b/\n"
     files = {"docs/index.md": "", "docs/a/index.md": "# A\n", "docs/a/one.md": "# One\n"}
-    others = {"docs/a/b.md": "# Z: last\n", "docs/a/z.md": "# Before\n"}
+    others = {"docs/a/b.md": "# Z: `last`\n", "docs/a/z.md": "# Before\n"}
     write(tmp_path, {"mkdocs.yml": nav, **files, **others})
     assert render_settings(tmp_path) == (
         "x: 1\nnav:\n  - Home: index.md\n  - First: a/one.md\n  - All:\n    - a/index.md\n"
         '    - "Before": a/z.md\n    - "Z: last": a/b.md\n\n'
     )
     assert list(find_navigation_problems(tmp_path)) == []
+
+
+def test_only_a_site_with_versions_asks_for_their_list() -> None:
+    assert "version:" not in render_settings(ROOT)
+    assert "\nextra:\n  version: {provider: mike, default: latest}\n" in render_settings(
+        ROOT, default_version="latest"
+    )
+
+
+def test_the_address_of_the_site_is_that_of_the_links_in_alerts() -> None:
+    (address,) = re.findall(r"^site_url: (.+)$", render_settings(ROOT), re.MULTILINE)
+    rules = (ROOT / "manifests/monitoring/rules.yaml").read_text("utf-8")
+    linked = re.findall(r"runbook_url: (\S+)", rules)
+    assert linked and all(link.startswith(f"{address}runbook/alerts/#") for link in linked)
 
 
 def test_a_link_out_of_docs_leads_to_a_page_that_shows_the_file(tmp_path: Path) -> None:
@@ -95,9 +109,16 @@ def test_what_looks_like_a_link_in_code_stays() -> None:
             '<script src="https://example.com/x.js"></script>',
             "index.html: loads https://example.com/x.js from another host",
         ),
+        ("<ol><li>one<ul><li>a</li></ul></li><li>two</li></ol>", None),
+        ("<ul><li>a</li></ul>", None),
+        (
+            # What "1. one:", a block that is indented by 3 spaces, and "2. two" become.
+            "<ol><li>one:</li></ol><pre>make</pre><ol><li>two</li><li>three</li></ol>",
+            "index.html: a list with the number 1 alone; indent blocks by 4 spaces: one:",
+        ),
     ],
 )
-def test_what_leads_nowhere_is_found(tmp_path: Path, body: str, problem: str | None) -> None:
+def test_problems_of_a_page_are_found(tmp_path: Path, body: str, problem: str | None) -> None:
     write(tmp_path, {"index.html": body, "b/index.html": '<h2 id="there">B</h2>'})
     assert list(find_problems(tmp_path)) == ([problem] if problem else [])
 

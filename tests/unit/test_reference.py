@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from prometheus_client import REGISTRY
 from pelops.api import KINDS
 from pelops.api.schema.base import KindDefinition
 from pelops.controller.runtime.settings import build_parser, parse_settings
+from pelops.domain.naming import derive_keys
 from pelops.policy.status.reasons import ALARMS
 from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
 from pelops.worker.metrics import build_metrics
@@ -30,6 +32,10 @@ NO_METRICS: Final = {
     ("supply-chain.md", "pelops_operator"),
     ("supply-chain.md", "pelops_worker"),
 }
+RUNBOOK: Final = ROOT / "docs" / "runbook"
+SYMPTOMS: Final = sorted(
+    {page.name for page in RUNBOOK.glob("*.md")} - {"index.md", "alerts.md", "doctor.md"}
+)
 PART: Final = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -194,18 +200,46 @@ def test_each_metric_that_a_page_names_exists() -> None:
 
 
 def test_each_page_of_the_runbook_is_in_its_index_and_has_its_three_parts() -> None:
-    folder = ROOT / "docs" / "runbook"
-    index = (folder / "index.md").read_text("utf-8")
-    for page in sorted(folder.glob("*.md")):
+    index = (RUNBOOK / "index.md").read_text("utf-8")
+    for page in sorted(RUNBOOK.glob("*.md")):
         if page.name != "index.md":
             assert f"]({page.name})" in index, page.name
-        if page.name not in {"index.md", "alerts.md", "doctor.md"}:
+        if page.name in SYMPTOMS:
             headings = re.findall(r"^## (.+)$", page.read_text("utf-8"), flags=re.MULTILINE)
             assert headings == ["Look", "Understand", "Act"], page.name
 
 
+def test_commands_and_quotas_that_name_several_kinds_name_all_of_them() -> None:
+    short, plural = {kind.short_names[0] for kind in KINDS}, {kind.plural for kind in KINDS}
+    for page in list_pages():
+        text = page.read_text("utf-8")
+        for kinds in re.findall(r"\bscg((?:,[a-z]+)+) ", text):
+            assert {"scg", *kinds[1:].split(",")} == short, page.name
+        for crds in re.findall(r"kubectl delete crd (.*pelops\.dev.*)", text):
+            assert set(crds.split()) == {kind.definition_name for kind in KINDS}, page.name
+    for block in list_blocks("yaml"):
+        if "count/" in block.code:
+            assert set(re.findall(r"count/(\w+)\.pelops\.dev", block.code)) == plural, block
+
+
+def test_the_removal_of_keys_names_each_key_of_pelops() -> None:
+    page = (ROOT / "docs" / "guides" / "uninstall.md").read_text("utf-8")
+    keys = asdict(derive_keys("orders:events", "order-processing"))
+    named = {str(key) for name, key in keys.items() if name != "prefix"}
+    of_pelops = {key for key in named if key.startswith(keys["prefix"] + ":")}
+    assert [key for key in sorted(of_pelops) if f"'{key}'" not in page] == []
+
+
+@pytest.mark.parametrize("page", SYMPTOMS)
+def test_each_symptom_is_looked_at_with_pelops_first(page: str) -> None:
+    blocks = [block.code for block in list_blocks("sh") if block.page == f"docs/runbook/{page}"]
+    used = " ".join(blocks)
+    assert "pelops status " in blocks[0], blocks[0]
+    assert "redis-cli" not in used or used.index("pelops status ") < used.index("redis-cli")
+
+
 def test_each_alarm_of_a_group_has_an_alert_or_a_line_in_the_runbook() -> None:
-    text = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "runbook").glob("*.md"))
+    text = "".join(page.read_text("utf-8") for page in RUNBOOK.glob("*.md"))
     for alarm in ALARMS:
         if alarm != "DeadLetterStreamInUse":  # nothing is lost by it
             assert alarm in text

@@ -1,10 +1,11 @@
 """Build the documentation site: `python -m tools.docs_site build|version`.
 
 build    build/docs-pages from docs/, then build/site with Zensical in strict mode. Exits 1 when a
-         link, an anchor or an entry of the navigation leads nowhere, or a page loads something
-         from another host.
-version  Add build/site to a directory of versions, each in a directory of its own, with the
-         versions.json that the selector in the header of each page reads.
+         link, an anchor or an entry of the navigation leads nowhere, a page loads something
+         from another host, or an ordered list has only one item.
+version  Build the site with a selector of versions in the header of each page, and add it to a
+         directory of versions, each in a directory of its own, with the versions.json that the
+         selector reads.
 """
 
 from __future__ import annotations
@@ -34,22 +35,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build")
-    build.add_argument("--zensical", default="zensical", help="the program (default: on the PATH)")
-    version = commands.add_parser("version")
+    build, version = commands.add_parser("build"), commands.add_parser("version")
+    for one in (build, version):
+        one.add_argument(
+            "--zensical", default="zensical", help="the program (default: on the PATH)"
+        )
     version.add_argument("name", help="for example 0.1")
     version.add_argument("--into", type=Path, required=True, help="directory of all versions")
     version.add_argument("--alias", default="latest", help="second name (default: latest)")
     given = parser.parse_args(argv)
-    if given.command == "version":
+    if given.command == "build":
+        return _build(given.zensical, None)
+    code = _build(given.zensical, given.alias)
+    if code == 0:
         add_version(SITE, given.into, given.name, given.alias)
-        return 0
-    return _build(given.zensical)
+    return code
 
 
-def _build(zensical: str) -> int:
+def _build(zensical: str, default_version: str | None) -> int:
     write_pages(ROOT, PAGES)
-    SETTINGS.write_text(render_settings(ROOT), encoding="utf-8")
+    settings = render_settings(ROOT, default_version=default_version)
+    SETTINGS.write_text(settings, encoding="utf-8")
     command = [zensical, "build", "--strict", "--clean", "--config-file", str(SETTINGS)]
     built = subprocess.run(command, cwd=ROOT, check=False)
     if built.returncode:

@@ -17,10 +17,11 @@ _UNLISTED = "architecture/decisions/"
 _DIRECTORY = re.compile(r"^( *)- (\S.*): (\S+/)$", re.MULTILINE)
 
 
-def render_settings(root: Path) -> str:
+def render_settings(root: Path, *, default_version: str | None = None) -> str:
     """Return mkdocs.yml with the pages of each listed directory that are not listed themselves.
 
-    The directory's index comes first, then the other pages by title.
+    The directory's index comes first, then the other pages by title. With `default_version` each
+    page has a selector of versions, and asks for `versions.json` beside the directory of the site.
     """
     text = (root / "mkdocs.yml").read_text("utf-8")
     head, start, navigation = text.partition("\nnav:\n")
@@ -39,6 +40,9 @@ def render_settings(root: Path) -> str:
                 lines.append(f"{indent}  - {json.dumps(heading)}: {directory}{page.name}")
         return "\n".join(lines) if len(lines) > 1 else ""
 
+    if default_version is not None:
+        selector = f"version: {{provider: mike, default: {default_version}}}"
+        head = head.replace("\nextra:\n", f"\nextra:\n  {selector}\n")
     return head + start + _DIRECTORY.sub(expand, navigation)
 
 
@@ -56,7 +60,8 @@ def find_navigation_problems(root: Path) -> Iterator[str]:
 
 def _read_title(page: Path) -> str:
     found = re.search(r"^# (.+)$", page.read_text("utf-8"), re.MULTILINE)
-    return found[1] if found else page.stem
+    # The navigation is plain text: marks of code would be shown.
+    return found[1].replace("`", "") if found else page.stem
 
 
 def _read_navigation(text: str) -> Iterator[str]:
