@@ -162,8 +162,9 @@ def _example_runs() -> frozenset[tuple[str, ...]]:
 
 
 def _runs(text: str) -> frozenset[tuple[str, ...]]:
-    """Return each run of successive words; names and numbers do not count."""
-    stripped = (word.strip("(),.;:") for word in text.lower().split())
+    """Return each run of successive words; names, numbers and quoted values do not count."""
+    unquoted = re.sub(r'"[^"]*"', "", text.lower())
+    stripped = (word.strip("(),.;:") for word in unquoted.split())
     words = [word for word in stripped if word.isalpha()]
     return frozenset(
         tuple(words[at : at + SHARED_WORDS]) for at in range(len(words) - SHARED_WORDS + 1)
