@@ -41,7 +41,7 @@ def faults(code: str) -> list[str]:
         "NAME   READY   STATUS   RESTARTS   AGE\nw-1    0/1     Error    3          2m",
         "$ pelops status\nNAME  READY  REASON  LAG  PENDING  DEAD  WORKERS  AGE",
         "XACK orders:events order-processing 1760000000000-0",
-        'kind requeued  reason "pod w-1 was deleted after its containers had ended"  trigger pod-death',
+        'kind requeued  reason "pod w-1 was deleted after its containers had ended"  trigger scan',
     ],
 )
 def test_what_pelops_prints_now_passes(code: str) -> None:
