@@ -141,8 +141,8 @@ CONDITIONS = ConditionMetric()
 
 BUILD_INFO = Gauge(
     "pelops_build_info",
-    "Always 1. Labels: version of Pelops, commit (unknown if it was not built from a release), and "
-    "version of Python.",
+    "Always 1, with these labels: version of Pelops, commit (unknown if it was not built from a "
+    "release), and version of Python.",
     ["version", "revision", "python"],
 )
 KUBERNETES_REQUESTS = Counter(
