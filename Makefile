@@ -61,6 +61,7 @@ check: $(VENV) ## Lint; check types, layers, prose and generated files
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.spark_options --check
 	$(BIN)/python -m tools.messages --check
+	$(BIN)/python -m tools.pasted_outputs
 	$(BIN)/python -m tools.chart --check
 	$(BIN)/python -m tools.dashboards --check
 

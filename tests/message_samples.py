@@ -16,6 +16,7 @@ from redis import exceptions
 
 from pelops import errors
 from pelops.api.group.group_status_model import DryRunAction
+from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.api.redis import RedisSpec
 from pelops.api.redrive.stream_redrive import StreamRedrive
 from pelops.controller.audit.audit_observer import backend_missing, name_taken, secret_missing
@@ -31,12 +32,13 @@ from pelops.controller.group.workload_actions import report_budget_conflict, rep
 from pelops.controller.recovery.dry_runs import report_dry_run
 from pelops.controller.recovery.findings import Findings, OwnerTally
 from pelops.controller.recovery.lock_expiry import UNSEEN
+from pelops.controller.recovery.scan import explain_idle
 from pelops.controller.redrive.redrive_status import report_progress
 from pelops.controller.runtime.connections import explain_unreachable
 from pelops.controller.runtime.events import list_transitions
 from pelops.controller.runtime.gate import report_timeout, report_unexpected
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.controller.scaling.scale_writes import report_scaled
+from pelops.controller.scaling.scale_writes import Move, report_scaled
 from pelops.controller.workload.targets import scale_forbidden
 from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Finding, render_conditions
@@ -80,12 +82,14 @@ from pelops.policy.redrive.redrive_conditions import (
 )
 from pelops.policy.redrive.redrive_facts import Origin, Phase, RedriveFacts
 from pelops.policy.scaling.decision import (
+    OtherGroups,
     ScalingDecision,
     decide_fixed,
     decide_replicas,
     report_fight,
 )
-from pelops.policy.scaling.sharing import Claim, decide_part
+from pelops.policy.scaling.demand import Demand
+from pelops.policy.scaling.sharing import Claim, Contribution, decide_part
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
@@ -116,6 +120,7 @@ from tests.builders import (
     stream,
     workload,
 )
+from tests.pod_states import finished
 from tests.redrive_facts import STARTED, a_redrive, some_counts
 from tests.scaling_cases import SECOND, auto, knowing, owing, wanting
 
@@ -328,20 +333,39 @@ def _scalings() -> Iterator[Facts]:
 def _decisions() -> Iterator[ScalingDecision]:
     """Decisions of automatic scaling, with at most 10 workers."""
 
-    def decide(backlog: Any, current: int, memory: Any = None, **seen: Any) -> ScalingDecision:
-        shown = workload(wished=current, current=current, ready=current, **seen)
-        return decide_replicas(auto(), shown, backlog, memory or wanting(0), now=SECOND)[0]
-
-    yield decide(owing(undelivered=300, held=20), 4, wanting(4))
-    yield decide(owing(undelivered=1_000, held=240), 10, wanting(10))
-    yield decide(owing(), 0)
-    yield decide(None, 4)
-    yield decide(owing(undelivered=700, is_exact=False), 8)
+    yield _decide(owing(undelivered=300, held=20), 4, wanting(4))
+    yield _decide(owing(undelivered=1_000, held=240), 10, wanting(10))
+    measured = wanting(10, meter=knowing(arrivals=0, per_replica=2))
+    yield _decide(
+        owing(undelivered=1_000, held=240), 10, measured, spec=auto(drainWithinSeconds=62)
+    )
+    yield _decide(owing(), 0)
+    yield _decide(None, 4)
+    yield _decide(owing(undelivered=700, is_exact=False), 8)
     flooded = replace(knowing(arrivals=0, per_replica=1), finished=40.0, dead_lettered=30.0)
-    yield decide(owing(undelivered=900), 2, wanting(2, meter=flooded))
+    yield _decide(owing(undelivered=900), 2, wanting(2, meter=flooded))
+    demand = Demand(by_backlog=2.8)
+    mails = Contribution(name="mails", backlog=owing(undelivered=280), demand=demand)
+    sharing = OtherGroups(name="orders", others=(mails,))
+    most = auto(combine="Max")
+    yield _decide(owing(undelivered=300), 3, wanting(3), spec=most, sharing=sharing)
     yield ScalingDecision(
         replicas=None, reason=Reason.SCALED_BY_OTHERS, message=report_fight(TARGET)
     )
+
+
+def _decide(
+    backlog: Any,
+    current: int,
+    memory: Any = None,
+    *,
+    spec: StreamConsumerGroupSpec | None = None,
+    **shared: Any,
+) -> ScalingDecision:
+    """A decision of automatic scaling; every worker is ready."""
+    shown = workload(wished=current, current=current, ready=current)
+    known = memory or wanting(0)
+    return decide_replicas(spec or auto(), shown, backlog, known, now=SECOND, **shared)[0]
 
 
 def _recoveries() -> Iterator[Facts]:
@@ -364,6 +388,7 @@ def _alarms() -> Iterator[Facts]:
     first = EntryId(int(NOW.timestamp() * 1000) - 40_000)
     for state in (
         GroupState(loss=Loss(at_least=3, at_most=5, position=EntryId(1700000000000), seen=NOW)),
+        GroupState(loss=Loss(at_least=3, at_most=None, position=EntryId(1700000000000), seen=NOW)),
         GroupState(
             back=WentBack(
                 since=NOW,
@@ -506,12 +531,23 @@ def _scans() -> Iterator[EventContent]:
         are_all_nodes_ready=True,
     )
     evidence = PodEvidence(consumer="w-1", live=None, formers=(former,))
-    cutoff = decide_cutoff(evidence, server_time=NOW, skew=timedelta(seconds=2))
-    tally = OwnerTally(requeued=36, why=cutoff.message, first=EntryId(1700000000000), at=NOW)
+    ended = finished(phase="Failed")
+    why = [
+        decide_cutoff(one, server_time=NOW, skew=timedelta(seconds=2)).message
+        for one in (
+            evidence,
+            replace(evidence, formers=(replace(former, last=ended),)),
+            replace(evidence, live=ended, formers=()),
+        )
+    ]
+    for each in (*why, explain_idle(timedelta(minutes=5))):
+        tally = OwnerTally(requeued=36, why=each, first=EntryId(1700000000000), at=NOW)
+        requeued = Findings(trigger=Trigger.POD_DEATH, at=NOW, by_owner={"w-1": tally})
+        yield from requeued.happenings()
     moved = Findings(
         trigger=Trigger.POD_DEATH,
         at=NOW,
-        by_owner={"w-1": tally, "w-2": OwnerTally(dead=1), "w-3": OwnerTally(gone=2)},
+        by_owner={"w-2": OwnerTally(dead=1), "w-3": OwnerTally(gone=2)},
         offered=4,
         removed=["w-1"],
         dangling=2,
@@ -519,10 +555,11 @@ def _scans() -> Iterator[EventContent]:
     )
     yield from moved.happenings()
     outcomes = [
-        (DryRunAction.REQUEUE, "PodGone", 970),
+        (DryRunAction.REQUEUE, "PodGone", 2_970),
         (DryRunAction.DEAD_LETTER, "MaxRetriesExceeded", 30),
     ]
-    yield report_dry_run(decide_dry_run(outcomes, {}, waiting=0, report=ScanReport()))
+    for some in (outcomes, outcomes[:1]):
+        yield report_dry_run(decide_dry_run(some, {}, waiting=0, report=ScanReport()))
 
 
 def _lives() -> Iterator[EventContent]:
@@ -543,12 +580,11 @@ def _lives() -> Iterator[EventContent]:
     possible = PossibleLoss(after=EntryId(7), before=EntryId(19), at_most=11)
     yield warn_of_possible_loss(keys(), possible)
     yield report_expired(keys(), 12, 1_209_600, occurrence="")
-    for before, after, why in (
-        (1, 4, "backlog 320: 320 undelivered + 0 pending with live workers; 4 wanted by backlog"),
-        (4, 0, "no backlog"),
-    ):
-        step = f"Scaled {TARGET} from {before} to {after} replicas"
-        yield report_scaled(step, why, is_up=after > before, occurrence="")
+    for backlog, before in ((owing(undelivered=320), 1), (owing(), 4)):
+        scaled = _decide(backlog, before)
+        assert scaled.replicas is not None
+        move = Move(before=before, after=scaled.replicas)
+        yield report_scaled(TARGET, move, scaled, occurrence="")
 
 
 def _budgets() -> Iterable[EventContent]:

@@ -7,6 +7,7 @@ What is checked, all by one set of rules (`tools/prose/rules.py`):
 - descriptions in the CustomResourceDefinitions, and the help of metrics
 - messages in the command line, the worker SDK, the pipeline, the data source, the demo and the
   dashboards; public docstrings of the worker SDK; pages made from templates; `make help`
+- comments of manifests, of the Helm chart and of examples; headers of Lua scripts
 - words that the glossary replaces: also in comments, docstrings and identifiers of all sources
 
 Prints file, line, the word and what to write instead, and exits with 1 when it found any.
@@ -35,9 +36,15 @@ from tools.prose.rules import (
 from tools.prose.texts import Kind, find_texts
 
 EXCEPTIONS: Final = Path(__file__).parent / "prose/exceptions.txt"
-_CHECKED: Final = ("*.py", "*.lua", "*.md", "*.html", "crds/*.yaml", "Makefile")
-# They name what is replaced.
-_SKIPPED: Final = ("docs/glossary.md", "tools/prose/", "tests/unit/test_check_prose.py")
+_CHECKED: Final = (
+    *("*.py", "*.lua", "*.md", "*.html", "Makefile"),
+    *("crds/*.yaml", "manifests/*.yaml", "chart/*.yaml", "examples/*.yaml"),
+)
+_SKIPPED: Final = (
+    # They name what is replaced.
+    *("docs/glossary.md", "tools/prose/", "tests/unit/test_check_prose.py"),
+    "chart/pelops-operator/files/",  # copies of the manifests
+)
 # The log of what was, and what others wrote.
 _GLOSSARY_NOT_CHECKED: Final = ("CHANGELOG.md",)
 

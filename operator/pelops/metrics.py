@@ -141,8 +141,8 @@ CONDITIONS = ConditionMetric()
 
 BUILD_INFO = Gauge(
     "pelops_build_info",
-    "1 for the version of Pelops, the commit that it was built from (unknown outside of images "
-    "and wheels), and the version of Python that run.",
+    "Always 1, with these labels: version of Pelops, commit (unknown if it was not built from a "
+    "release), and version of Python.",
     ["version", "revision", "python"],
 )
 KUBERNETES_REQUESTS = Counter(
@@ -357,7 +357,7 @@ SCALING_FACTS = {
 }
 BACKLOG = Gauge(
     "pelops_backlog_entries",
-    "Number of entries of the backlog, by part: undelivered, held (pending with workers that may "
+    "Number of entries of the backlog, by part: undelivered, pending (with workers that may "
     "be alive) or waiting (pending until recovery).",
     ["namespace", "name", "part"],
 )

@@ -251,7 +251,7 @@ def _only(ports: list[int]) -> list[int]:
 
 def _scaled_by(port: int, namespace: str) -> list[str]:
     """The groups of a namespace that a replica scales."""
-    part = f'namespace="{namespace}",part="held"'
+    part = f'namespace="{namespace}",part="pending"'
     lines = [line for line in _backlog(port).splitlines() if part in line]
     return [line.partition('name="')[2].partition('"')[0] for line in lines]
 

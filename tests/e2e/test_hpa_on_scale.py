@@ -43,7 +43,7 @@ def metrics(plane: ControlPlane) -> Iterator[ExternalMetrics]:
 @pytest.fixture
 def owed(resources: Resources) -> Metric:
     """The metric of the documentation, for the resource of this test."""
-    return (resources.namespace, "pelops_owed_entries", f"name={NAME}")
+    return (resources.namespace, "pelops_lag_and_pending_entries", f"name={NAME}")
 
 
 def test_the_autoscaler_of_the_documentation_scales_the_workers_through_the_resource(

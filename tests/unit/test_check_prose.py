@@ -164,6 +164,47 @@ def test_descriptions_of_fields_are_read_with_their_lines() -> None:
     assert _lines("crds/a.yaml", source) == [2, 2]
 
 
+def test_comments_of_manifests_are_read_whole_and_values_are_not() -> None:
+    source = "\n".join(
+        [
+            "# The group",
+            "# owes entries.",
+            "a: just#owed   # removes an owed entry",
+            'b: "please"',
+            "  {{- if .Values.just }} # please",
+        ]
+    )
+    file = "manifests/a.yaml"
+    found = zip(_lines(file, source), _words(file, source), strict=True)
+    assert sorted(found) == [(2, "owes"), (3, "owed"), (5, "please")]
+    assert check_prose.find_files() != []
+    assert not [
+        one for one in check_prose.find_files() if one.startswith("chart/pelops-operator/f")
+    ]
+
+
+def test_the_header_of_a_script_is_read_without_what_it_declares() -> None:
+    source = "\n".join(
+        [
+            "-- include: told",
+            "-- Forget what somebody",
+            "-- told the script.",
+            "--",
+            "-- KEYS     told",
+            "-- RETURNS  told",
+            "--          | told",
+            "-- Costs  little, and",
+            "--        nobody waits.",
+            "-- Repeats safely: it tells nothing.",
+            "",
+            "local a = 1 -- told",
+        ]
+    )
+    file = "operator/pelops/a.lua"
+    found = zip(_lines(file, source), _words(file, source), strict=True)
+    assert sorted(found) == [(2, "somebody"), (3, "told"), (9, "nobody"), (10, "tells")]
+
+
 def test_the_help_of_a_metric_begins_with_what_is_counted() -> None:
     good = 'import prometheus_client\nC = Counter("a_total", "Number of scans.", ["x"])'
     assert _words("operator/pelops/a.py", good) == []
@@ -263,5 +304,7 @@ def test_what_users_read_is_found_where_it_is() -> None:
         "operator/pelops/cli/main.py",
         "operator/pelops/pipeline/report/templates/page.html",
         "Makefile",
+        "manifests/base/cluster_role.yaml",
+        "operator/pelops/redis_streams/lua/offer_entries.lua",
     ):
         assert len(list(find_texts(file, (root / file).read_text(encoding="utf-8")))) > 5, file

@@ -24,6 +24,7 @@ _BEGINNINGS: Final = (
     "Duration of ",
     "Ratio ",
     "1 ",
+    "Always 1",
 )
 # A description is no answer to a question.
 _QUESTION: Final = re.compile(r"(The|A|An|When|Whether|How|What|Who|Where|Which|By)\b")

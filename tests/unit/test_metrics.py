@@ -65,7 +65,7 @@ def report(name: str) -> None:
 def report_scaling(name: str) -> None:
     for gauge in SCALING_FACTS.values():
         gauge.labels("metrics-test", name).set(1)
-    for part in ("undelivered", "held"):
+    for part in ("undelivered", "pending"):
         BACKLOG.labels("metrics-test", name, part).set(1)
 
 

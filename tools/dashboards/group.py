@@ -208,7 +208,7 @@ _WORKERS: Final = (
                 color=BLUE,
             ),
             Query(
-                expression=_fact("pelops_backlog_entries", "part", ',part="held"'),
+                expression=_fact("pelops_backlog_entries", "part", ',part="pending"'),
                 legend="{{part}}",
                 color=GREEN,
             ),

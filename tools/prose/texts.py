@@ -56,8 +56,11 @@ def find_texts(file: str, source: str) -> Iterator[Text]:
         yield from find_python_texts(file, source)
     elif file.endswith(".lua"):
         yield from _find_lua_comments(source)
-    elif file.endswith(".yaml"):
+        yield from _find_lua_headers(source)
+    elif file.endswith(".yaml") and file.startswith("crds/"):
         yield from find_field_descriptions(source)
+    elif file.endswith(".yaml"):
+        yield from _find_yaml_comments(source)
     elif file.endswith(".html"):
         yield from _find_template_texts(source)
     elif file.endswith("Makefile"):
@@ -235,6 +238,49 @@ def _find_lua_comments(source: str) -> Iterator[Text]:
         _, sign, comment = line.partition("--")
         if sign and not re.match(r"\s*(include:|KEYS|ARGV|READS|WRITES|RETURNS)", comment):
             yield Text(number, mask_code(comment), Kind.SOURCE)
+
+
+_LUA_HEADER: Final = re.compile(r"(?:--.*\n)+")
+# How a script is declared, and what its keys and answers are: names in columns.
+_LUA_DECLARED: Final = re.compile(r"include:|[A-Z]{4,}\b")
+
+
+def _find_lua_headers(source: str) -> Iterator[Text]:
+    """Yield the paragraphs at the head of a script; `docs/reference/scripts.md` shows the first."""
+    header = _LUA_HEADER.match(source)
+    words: list[str] = []
+    start, has_cost = 1, False
+    for number, line in enumerate([*(header.group().splitlines() if header else ()), ""], 1):
+        comment = line.removeprefix("--").removeprefix(" ")
+        is_column = comment.startswith(" ") and not has_cost
+        begins = comment.startswith(("Costs", "Repeats", "Invariant"))
+        if words and (begins or not comment or is_column or _LUA_DECLARED.match(comment)):
+            yield Text(start, mask_code("\n".join(words)))
+            words = []
+        has_cost = comment.startswith("Costs") or (has_cost and comment.startswith(" "))
+        if comment and not is_column and not _LUA_DECLARED.match(comment):
+            start = start if words else number
+            words.append(comment)
+
+
+_YAML_COMMENT: Final = re.compile(r"(?P<code>.*?)(?:^|(?<=\s))#+ (?:-- )?(?P<words>.*)$")
+
+
+def _find_yaml_comments(source: str) -> Iterator[Text]:
+    """Yield comments; those on successive lines of their own are one text."""
+    words: list[str] = []
+    start = 1
+    for number, line in enumerate([*source.split("\n"), ""], 1):
+        found = _YAML_COMMENT.match(line)
+        is_whole_line = found is not None and not found["code"].strip()
+        if words and not is_whole_line:
+            yield Text(start, mask_code("\n".join(words)))
+            words = []
+        if found is not None and is_whole_line:
+            start = start if words else number
+            words.append(found["words"])
+        elif found is not None:
+            yield Text(number, mask_code(found["words"]))
 
 
 def find_field_descriptions(source: str) -> Iterator[Text]:

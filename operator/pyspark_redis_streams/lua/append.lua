@@ -5,9 +5,9 @@
 --       trimming, threshold, then for each entry: n, n names and values
 --       trimming is MAXLEN, MINID or empty.
 -- Returns  appended | repeated | changed | forgotten
--- Repeats safely: the token says that it has been done, and the digest that it was the same.
--- forgotten: the call before this one was answered and is not there any more, as after a failover
--- to a replica that lacked it; its entries went with its token, and nothing is appended after them.
+-- Repeats safely: the token proves that the call was made, and the digest that it was the same.
+-- The answer is `forgotten` if the call before this one was answered, but its token no longer exists, as
+-- after a failover to a replica that had not received it. Its entries are lost with it, and nothing is appended after them.
 
 local token, digest, before, ttl_s, trimming, threshold = unpack(ARGV, 1, 6)
 

@@ -93,7 +93,7 @@ def report_windows(before: Status, after: Status) -> EventContent | None:
         "Normal" if verdict == ReportedVerdict.BALANCED else "Warning"
     )
     numbers = ", ".join(
-        f"{summary[name]} {word}"
+        f"{summary[name]:,} {word}"
         for name, word in (
             ("produced", "produced"),
             ("lost", "lost"),

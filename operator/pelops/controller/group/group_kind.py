@@ -55,6 +55,7 @@ from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
+from pelops.domain.quantities import render_count
 from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
@@ -266,9 +267,10 @@ def describe_destroyed(keys: GroupKeys, copies: int) -> str:
     if not copies:
         return note
     return (
-        f"{note}. Its retry stream {keys.retry} was deleted with at least {copies} copies of stuck "
-        "entries that were not acknowledged. While the stream contains the originals, a new group "
-        "with startFrom: Beginning delivers them again"
+        f"{note}. Its retry stream {keys.retry} was deleted with at least "
+        f"{render_count(copies, 'copy', 'copies')} of stuck entries that were not acknowledged. "
+        "While the stream contains the originals, a new group with startFrom: Beginning "
+        "delivers them again"
     )
 
 

@@ -20,6 +20,7 @@ from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
+from pelops.domain.quantities import render_count, render_seconds
 from pelops.domain.state import PossibleLoss, StickyCondition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, KubeApi, Manifest
@@ -142,7 +143,7 @@ class UpkeepActions:
             memory.return_after = now + RETURN_AGAIN if returned.stayed or not moved else None
             if not moved:
                 return None
-            copies = "1 copy" if moved == 1 else f"{moved} copies"
+            copies = render_count(moved, "copy", "copies")
             note = f"Moved {copies} from {keys.retry} back to {keys.stream}: {reason}"
             return EventContent(
                 type="Normal",
@@ -369,14 +370,13 @@ def warn_of_possible_loss(keys: GroupKeys, loss: PossibleLoss) -> EventContent:
 
 def report_expired(keys: GroupKeys, count: int, seconds: int, *, occurrence: str) -> EventContent:
     """The Event for `count` dead letters that were kept for `seconds`."""
-    letters = "1 dead letter" if count == 1 else f"{count} dead letters"
     return EventContent(
         type="Normal",
         reason=Reason.DEAD_LETTERS_EXPIRED,
         action="Expire",
         note=(
-            f"Deleted {letters} from {keys.dead_letter}: older than "
-            f"spec.deadLetter.retentionSeconds ({seconds} s)"
+            f"Deleted {render_count(count, 'dead letter')} from {keys.dead_letter}: older than "
+            f"spec.deadLetter.retentionSeconds ({render_seconds(seconds)})"
         ),
         occurrence=occurrence,
     )

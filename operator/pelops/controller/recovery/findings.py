@@ -10,6 +10,7 @@ from typing import Literal
 
 from pelops.api.group.group_status_model import DryRunAction
 from pelops.domain.entry_id import EntryId
+from pelops.domain.quantities import render_count
 from pelops.domain.recovery import Cutoff, EntryVerdict, LetterReason, Offers, Trigger
 from pelops.domain.state import ScanReport
 from pelops.kube.event_recorder import EventContent
@@ -258,7 +259,7 @@ class Findings:
             note = (
                 f"Removed consumers without pending entries, because their pods have ended: {shown}"
             )
-            note += f" and {more} more" if more > 0 else ""
+            note += f" and {more:,} more" if more > 0 else ""
             yield _report("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
     def _count_stays(self, stays: tuple[tuple[EntryId, EntryVerdict], ...]) -> None:
@@ -290,9 +291,9 @@ def _report_owner(owner: str, tally: OwnerTally) -> Iterator[EventContent]:
 def _report_many(reported: list[tuple[str, OwnerTally]]) -> EventContent:
     tallies = [tally for _, tally in reported]
     note = (
-        f"Of {len(reported)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
-        f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, acknowledged "
-        f"{sum(t.gone for t in tallies)} whose body had been trimmed or deleted while pending"
+        f"Of {len(reported):,} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
+        f"moved {sum(t.dead for t in tallies):,} to the dead-letter stream, acknowledged "
+        f"{sum(t.gone for t in tallies):,} whose body had been trimmed or deleted while pending"
     )
     is_bad = any(tally.dead or tally.gone for tally in tallies)
     reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED
@@ -307,4 +308,4 @@ def _report(
 
 
 def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count} entries"
+    return render_count(count, "entry", "entries")

@@ -27,6 +27,7 @@ from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
+from pelops.domain.quantities import render_count, render_seconds
 from pelops.domain.recovery import (
     Action,
     Cutoff,
@@ -297,8 +298,7 @@ class StreamScan:
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
         self._ground.findings.skipped += len(entries) - len(stuck)
         death = decide_idle_death(cutoff)
-        reason = f"idle for more than {limit.total_seconds():g} s (processing timeout)"
-        order = self._order(owner, reason if owner else "held by no consumer", death)
+        order = self._order(owner, explain_idle(limit) if owner else "held by no consumer", death)
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
         # lock or the like keeps it, or this is a dry run.
@@ -428,17 +428,22 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
     return replace(owner, settlements=dead), replace(owner, settlements=rest, co_failed=None)
 
 
+def explain_idle(limit: timedelta) -> str:
+    """Why entries are recovered whose consumer is not known to have ended."""
+    return f"idle for more than {render_seconds(limit.total_seconds())} (processing timeout)"
+
+
 def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     locks = _locks(ground, [one.entry_id for one in owner.settlements])
     attempts = max((one.attempts for one in owner.settlements), default=0)
     error = (
-        f"the worker failed {attempts} times while it processed the entry, the last time in "
-        "isolation"
+        f"the worker failed {render_count(attempts, 'time')} while it processed the entry, the "
+        "last time in isolation"
     )
     if owner.is_idle:
         error = (
-            f"not acknowledged within the processing timeout after {attempts} deliveries, the "
-            "last time in isolation"
+            "not acknowledged within the processing timeout after "
+            f"{render_count(attempts, 'delivery', 'deliveries')}, the last time in isolation"
         )
     return Reasons(
         reason=LetterReason.MAX_RETRIES,

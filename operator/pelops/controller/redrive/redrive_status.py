@@ -99,11 +99,11 @@ def report_progress(before: Status, after: Status) -> Iterator[EventContent]:
     tenth = _tenth(after)
     if not 0 < tenth < _TENTHS or tenth <= _tenth(before):
         return
-    parts = [f"{after.get('moved', 0)} of {after['selected']} dead letters are moved"]
+    parts = [f"{after.get('moved', 0):,} of {after['selected']:,} dead letters are moved"]
     if after.get("skipped"):
-        parts.append(f"{after['skipped']} skipped")
+        parts.append(f"{after['skipped']:,} skipped")
     if after.get("failedAgain"):
-        parts.append(f"{after['failedAgain']} failed again")
+        parts.append(f"{after['failedAgain']:,} failed again")
     yield EventContent(
         type="Normal",
         reason=Reason.REDRIVE_PROGRESS,

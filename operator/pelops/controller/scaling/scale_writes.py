@@ -31,7 +31,7 @@ from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.backoff import backoff_s
 from pelops.domain.naming import GroupKeys
-from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.domain.workload import PodObservation, Target, WorkloadObservation
 from pelops.errors import Conflict, InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.client import POD, Address, KubeApi, Manifest
 from pelops.kube.event_recorder import EventContent
@@ -425,25 +425,28 @@ class ScaleWrites:
         scaled.memory = remember_write(
             scaled.memory, before=move.before, after=move.after, now=self._clock()
         )
-        is_up = move.direction > 0
-        SCALE_WRITES.labels("up" if is_up else "down").inc()
-        step = f"Scaled {scene.workload.target} from {move.before} to {move.after} replicas"
-        log.info("%s. %s", step, decision.message, extra={"resource": "/".join(scaled.name)})
+        SCALE_WRITES.labels("up" if move.direction > 0 else "down").inc()
+        happening = report_scaled(
+            scene.workload.target, move, decision, occurrence=datetime.now(UTC).isoformat()
+        )
+        log.info("%s", happening.note, extra={"resource": "/".join(scaled.name)})
         if move.direction == scaled.direction:
             return
         scaled.direction = move.direction
-        occurrence = datetime.now(UTC).isoformat()
-        happening = report_scaled(step, decision.message, is_up=is_up, occurrence=occurrence)
         await self._reporter.report(scaled.resource.metadata, happening)
 
 
-def report_scaled(step: str, why: str, *, is_up: bool, occurrence: str) -> EventContent:
+def report_scaled(
+    target: Target, move: Move, decision: ScalingDecision, *, occurrence: str
+) -> EventContent:
     """The Event for a number of replicas that was written."""
     return EventContent(
         type="Normal",
-        reason=Reason.SCALED_UP if is_up else Reason.SCALED_DOWN,
+        reason=Reason.SCALED_UP if move.direction > 0 else Reason.SCALED_DOWN,
         action="Scale",
-        note=f"{step}. {why}",
+        note=(
+            f"Scaled {target} from {move.before:,} to {move.after:,} replicas. {decision.message}"
+        ),
         occurrence=occurrence,
     )
 

@@ -392,7 +392,7 @@ def _measure(scaled: Scaled, demand: float | None) -> None:
     backlog, rates = scaled.backlog, scaled.memory.meter.rates
     parts = {
         "undelivered": backlog.undelivered if backlog else math.nan,
-        "held": backlog.held if backlog else math.nan,
+        "pending": backlog.held if backlog else math.nan,
         "waiting": backlog.waiting if backlog else math.nan,
     }
     for part, value in parts.items():

@@ -299,7 +299,7 @@ def _loss(facts: AuditFacts) -> Finding | None:
     lost = [g for g in facts.groups if g.record is not None and g.record.unacknowledged]
     if not lost:
         return None
-    reported = _list(f"{g.record.unacknowledged if g.record else 0} of {g.stream}" for g in lost)
+    reported = _list(f"{g.record.unacknowledged if g.record else 0:,} of {g.stream}" for g in lost)
     metadata = facts.audit.metadata
     return Finding(
         reason=Reason.LOSS_DETECTED,

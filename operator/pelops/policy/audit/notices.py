@@ -71,7 +71,7 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
     failing = [one for one in reported if one.is_failing]
     conditions = []
     if lost:
-        counts = ", ".join(f"{one.lost} according to StreamAudit {one.audit}" for one in lost)
+        counts = ", ".join(f"{one.lost:,} according to StreamAudit {one.audit}" for one in lost)
         message = f"Entries of this group are lost: {counts}; {_see(lost[0].audit)}"
         conditions.append(_true(ConditionType.LOSS_DETECTED, Reason.LOSS_DETECTED, message))
     if behind:

@@ -193,7 +193,7 @@ def _report_repeats(repeats: int | None) -> str:
     # What was delivered after the last observation is delivered again too, and nobody counted it.
     if repeats is None:
         return "unknown"
-    return f"at least {repeats}" if repeats else "0 known"
+    return f"at least {repeats:,}" if repeats else "0 known"
 
 
 def _is_past(moment: datetime | None, pause: timedelta, now: datetime) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
+from pelops.domain.quantities import render_seconds
 from pelops.domain.stream_observation import StreamObservation
 
 # Whole nodes of a stream are removed, of 100 entries unless the server is informed otherwise.
@@ -86,7 +87,7 @@ def _was_tried(stream: StreamObservation) -> bool:
 def _too_many(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
     if spec.max_length is None or stream.length < spec.max_length + _NODE:
         return []
-    return [f"{stream.length} entries, more than maxLength ({spec.max_length})"]
+    return [f"{stream.length:,} entries, more than maxLength ({spec.max_length:,})"]
 
 
 def _too_old(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
@@ -95,7 +96,7 @@ def _too_old(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
     now_ms = (stream.server_time - _EPOCH) // timedelta(milliseconds=1)
     if stream.first_id.ms >= now_ms - spec.max_age_seconds * 1000:
         return []
-    return [f"the entry {stream.first_id} is older than {spec.max_age_seconds} s"]
+    return [f"the entry {stream.first_id} is older than {render_seconds(spec.max_age_seconds)}"]
 
 
 def _lowest_needed(stream: StreamObservation) -> EntryId:

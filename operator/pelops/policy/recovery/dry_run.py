@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from pelops.api.group.group_status_model import DryRunAction, RecoveryStatus
+from pelops.domain.quantities import render_count
 from pelops.domain.recovery import EntryVerdict
 from pelops.domain.state import ScanReport
 from pelops.policy.status.reasons import Reason
@@ -65,9 +66,9 @@ class DryRun:
         for action, verb in _VERBS.items():
             some = [(reason, count) for one, reason, count in rows if one is action]
             if some:
-                why = ", ".join(f"{reason} {count}" for reason, count in some)
-                parts.append(f"{verb} {sum(count for _, count in some)} ({why})")
-        entries = "1 stuck entry" if self.stuck == 1 else f"{self.stuck} stuck entries"
+                why = ", ".join(f"{reason} {count:,}" for reason, count in some)
+                parts.append(f"{verb} {sum(count for _, count in some):,} ({why})")
+        entries = render_count(self.stuck, "stuck entry", "stuck entries")
         return f"Dry run: {entries} found; recovery would {', '.join(parts)}. Nothing was written"
 
 

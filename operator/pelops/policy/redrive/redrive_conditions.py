@@ -22,6 +22,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redrive.stream_redrive import RedriveAction, RedriveDestination, StreamRedrive
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.dead_letter import SkipReason
+from pelops.domain.quantities import render_count, render_seconds
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again
 from pelops.policy.redrive.redrive_facts import (
     Origin,
@@ -121,9 +122,9 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
         return f"Dry run: {_count(selected, letters)} {matches} the selection; nothing was moved"
     if not selected:
         return f"No {letters} matched the selection when the redrive started; nothing was moved"
-    parts = [f"{_DONE[action]} {counts.moved} of {_count(selected, letters)}"]
+    parts = [f"{_DONE[action]} {counts.moved:,} of {_count(selected, letters)}"]
     if counts.skips:
-        parts.append(f"skipped {counts.skips} ({_report_skipped(counts.skipped)})")
+        parts.append(f"skipped {counts.skips:,} ({_report_skipped(counts.skipped)})")
     sentence = " and ".join(parts)
     outcomes = counts.outcomes
     if outcomes is None or not counts.moved:
@@ -305,9 +306,9 @@ def _report_phase(facts: RedriveFacts) -> Finding:
         return Finding(
             reason=Reason.TRIAL_RUNNING,
             message=(
-                f"The trial of {spec.trial.entries} entries is moved. The rest follows when none "
-                f"is unprocessed, or after {spec.trial.wait_seconds} s, unless more than "
-                f"{spec.stop_on_failed_again_percent}% failed again"
+                f"The trial of {_count(spec.trial.entries, 'entry')} is moved. The rest follows "
+                f"when none is unprocessed, or after {render_seconds(spec.trial.wait_seconds)}, "
+                f"unless more than {spec.stop_on_failed_again_percent}% failed again"
             ),
         )
     if facts.phase is Phase.BACKLOG:
@@ -315,7 +316,7 @@ def _report_phase(facts: RedriveFacts) -> Finding:
             reason=Reason.BACKLOG_TOO_LARGE,
             message=(
                 f"The backlog of StreamConsumerGroup {group} is greater than spec.maxBacklog "
-                f"({spec.max_backlog}), or unknown: the redrive continues when workers have "
+                f"({spec.max_backlog:,}), or unknown: the redrive continues when workers have "
                 "reduced it"
             ),
         )
@@ -334,7 +335,7 @@ def _report_phase(facts: RedriveFacts) -> Finding:
         reason=Reason.RUNNING,
         message=(
             f"Moving {facts.source} of StreamConsumerGroup {group} {_report_target(facts.redrive)},"
-            f" at most {spec.rate_per_second} per second"
+            f" at most {spec.rate_per_second:,} per second"
         ),
     )
 
@@ -378,34 +379,34 @@ def _report_failing(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Out
     return Finding(
         reason=Reason.FAILS_AGAIN,
         message=(
-            f"Stopped, because {outcomes.failed_again} of {outcomes.known} entries with a known "
-            f"outcome failed again, more than {limit}%. {report_end(redrive, counts)}. Fix the "
-            "cause, which the new dead letters name, then create another StreamRedrive"
+            f"Stopped, because {outcomes.failed_again:,} of {outcomes.known:,} entries with a "
+            f"known outcome failed again, more than {limit}%. {report_end(redrive, counts)}. "
+            "Fix the cause, which the new dead letters name, then create another StreamRedrive"
         ),
         is_terminal=True,
     )
 
 
 def _report_outcomes(outcomes: Outcomes) -> str:
-    acknowledged = f"{outcomes.acknowledged} acknowledged"
+    acknowledged = f"{outcomes.acknowledged:,} acknowledged"
     if outcomes.unknown:
-        acknowledged = f"at most {outcomes.acknowledged + outcomes.unknown} acknowledged"
+        acknowledged = f"at most {outcomes.acknowledged + outcomes.unknown:,} acknowledged"
     elif not outcomes.is_exact:
         acknowledged = f"at least {acknowledged}"
     at_most = "" if outcomes.is_exact else "at most "
     parts = [
         acknowledged,
-        f"{outcomes.failed_again} failed again",
-        f"{at_most}{outcomes.unprocessed} unprocessed",
+        f"{outcomes.failed_again:,} failed again",
+        f"{at_most}{outcomes.unprocessed:,} unprocessed",
     ]
     if outcomes.lost:
-        parts.append(f"{outcomes.lost} lost")
+        parts.append(f"{outcomes.lost:,} lost")
     counted = ", ".join(parts)
     if not outcomes.unknown:
         return counted
     return (
-        f"{counted}. Of the acknowledged ones {outcomes.unknown} can be lost: they were deleted or "
-        "trimmed before Pelops had seen their delivery, or while they were pending"
+        f"{counted}. Of the acknowledged ones {outcomes.unknown:,} can be lost: they were deleted "
+        "or trimmed before Pelops had seen their delivery, or while they were pending"
     )
 
 
@@ -424,10 +425,10 @@ def _report_lost(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Outcom
 
 def _report_skipped(skipped: Mapping[SkipReason, int]) -> str:
     return ", ".join(
-        f"{skipped[reason]} {words}" for reason, words in _SKIPPED.items() if skipped.get(reason)
+        f"{skipped[reason]:,} {words}" for reason, words in _SKIPPED.items() if skipped.get(reason)
     )
 
 
 def _count(number: int, word: str) -> str:
     several = f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
-    return f"1 {word}" if number == 1 else f"{number} {several}"
+    return render_count(number, word, several)

@@ -22,6 +22,7 @@ from pelops.api.group.scaling import (
     ScaleUpRules,
     ScalingPolicy,
 )
+from pelops.domain.quantities import render_seconds
 
 _LONGEST_PERIOD_S: Final = 1800.0  # the API allows no longer one
 
@@ -115,7 +116,8 @@ def apply_behavior(
         return Allowed(replicas=limited, by=f"the policies of behavior.{direction}")
     window = _window(behavior.scale_up if wanted > limited else behavior.scale_down)
     return Allowed(
-        replicas=limited, by=f"the {window:g} s stabilization window of behavior.{direction}"
+        replicas=limited,
+        by=f"the {render_seconds(window)} stabilization window of behavior.{direction}",
     )
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from pelops.api.group.scaling import ScalingMode, ScalingSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding, capitalize
+from pelops.domain.quantities import render_seconds
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.policy.scaling.behavior import (
     Allowed,
@@ -179,7 +180,9 @@ def keep_last(
     is_over = empty_since is not None and inputs.now - empty_since >= cooldown
     if inputs.current == 0 or is_over:
         return course
-    return replace(course, replicas=1, note=f"held at 1 by the cool-down of {cooldown} s")
+    return replace(
+        course, replicas=1, note=f"held at 1 by the cool-down of {render_seconds(cooldown)}"
+    )
 
 
 def clamp(course: Course, inputs: ScalingInputs) -> Course:

@@ -10,6 +10,7 @@ from typing import Final
 
 from pelops.api.group.group_status_model import ConditionStatus
 from pelops.domain.condition import Condition, render_time
+from pelops.domain.quantities import render_bytes, render_seconds
 from pelops.domain.state import Loss, LossCause, PossibleLoss
 from pelops.policy.audit.notices import decide_audit_alarms
 from pelops.policy.recovery.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
@@ -86,8 +87,8 @@ def _vanished(facts: Facts, loss: Loss) -> str:
         return (
             f"The stream {stream} lost its newest entries, because the server restarted with an "
             "older state (a truncated append-only file, a backup, a replica that lagged): at least "
-            f"{loss.undelivered} undelivered and at most {loss.pending} pending entries are lost. "
-            f"{later} why the server lost them (appendfsync, replication)."
+            f"{loss.undelivered:,} undelivered and at most {loss.pending:,} pending entries are "
+            f"lost. {later} why the server lost them (appendfsync, replication)."
         )
     name = stream
     if loss.cause is LossCause.RETRY_STREAM_GONE and facts.keys is not None:
@@ -101,13 +102,13 @@ def _vanished(facts: Facts, loss: Loss) -> str:
 
 def _bounds(loss: Loss) -> str:
     if loss.at_most is None:
-        return f"at least {loss.at_least}"
-    return f"at least {loss.at_least}, at most {loss.at_most}"
+        return f"at least {loss.at_least:,}"
+    return f"at least {loss.at_least:,}, at most {loss.at_most:,}"
 
 
 def report_possible_loss(stream: str, loss: PossibleLoss) -> str:
     """What is so, why, and what to do about entries that were removed while nobody observed."""
-    at_most = "unknown" if loss.at_most is None else f"at most {loss.at_most}"
+    at_most = "unknown" if loss.at_most is None else f"at most {loss.at_most:,}"
     return (
         f"Entries of the stream {stream} after ID {loss.after} and before {loss.before} were "
         "trimmed between two observations of the operator, and the position of the group is after "
@@ -156,13 +157,15 @@ def _dropped(facts: Facts) -> str:
 def report_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
     """What is so, why, and what to do about consumers that were deleted with entries pending."""
     name = printable(consumer, 256)
-    who = f"Consumer {name} was" if consumers == 1 else f"{consumers} consumers ({name}, ...) were"
+    who = (
+        f"Consumer {name} was" if consumers == 1 else f"{consumers:,} consumers ({name}, ...) were"
+    )
     return (
-        f"{who} deleted with up to {at_most} pending entries (last observed at {observed}): XGROUP "
-        "DELCONSUMER drops them, so entries that were not acknowledged before are never delivered "
-        "again. Find them by the results that their processing did not produce, and add them "
-        "again. Do not delete a consumer that has pending entries (XINFO CONSUMERS): Pelops "
-        "recovers its entries, and removes the consumers of pods that are gone"
+        f"{who} deleted with up to {at_most:,} pending entries (last observed at {observed}): "
+        "XGROUP DELCONSUMER drops them, so entries that were not acknowledged before are never "
+        "delivered again. Find them by the results that their processing did not produce, and "
+        "add them again. Do not delete a consumer that has pending entries (XINFO CONSUMERS): "
+        "Pelops recovers its entries, and removes the consumers of pods that are gone"
     )
 
 
@@ -173,10 +176,10 @@ def _unmovable(facts: Facts) -> str:
     example = printable(report.unmovable_example, 41)
     named = f" (for example {example})" if example else ""
     entry = example or "ID"
-    limit = facts.resource.spec.recovery.max_entry_bytes
+    limit = render_bytes(facts.resource.spec.recovery.max_entry_bytes)
     return (
         f"Some stuck entries{named} cannot be recovered and stay pending: they are larger than "
-        f"spec.recovery.maxEntryBytes ({limit} bytes), have more than 3900 field-value pairs, or "
+        f"spec.recovery.maxEntryBytes ({limit}), have more than 3,900 field-value pairs, or "
         "the stream has reached the highest possible ID. Raise maxEntryBytes if the server has the "
         "memory and time for a copy, or process the entry by hand: read it with "
         f"XRANGE {keys.stream} {entry} {entry}, then XACK {keys.stream} {keys.group} {entry}"
@@ -211,10 +214,10 @@ def _not_taken(facts: Facts) -> str:
     keys = facts.keys
     if not facts.offers_fail or keys is None:
         return ""
-    seconds = int(NOT_TAKEN_AFTER.total_seconds())
+    wait = render_seconds(NOT_TAKEN_AFTER.total_seconds())
     return (
         "Stuck entries were offered to workers that claim entries, and no worker has taken one for "
-        f"{seconds} s: they stay pending. Either no worker is free (add workers), or the workers "
+        f"{wait}: they stay pending. Either no worker is free (add workers), or the workers "
         f"do not claim: they must read the offer stream {keys.offer_stream} "
         "(PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim with XREADGROUP "
         "... CLAIM or XAUTOCLAIM. For other workers set spec.recovery.strategy: Requeue"
@@ -236,9 +239,10 @@ def _unmatched(facts: Facts) -> str:
         )
     return (
         f"Consumers with pending entries match no pod: {which}. Pelops recovers their entries only "
-        f"{limit} s after the last delivery or heartbeat, not immediately when a worker dies. Put "
-        "the name of the pod into the consumer name, as in $(POD_NAME):$(POD_UID); for workers "
-        "that are not pods, spec.recovery.unmatchedConsumerTimeoutSeconds shortens the wait"
+        f"{render_seconds(limit)} after the last delivery or heartbeat, not immediately when a "
+        "worker dies. Put the name of the pod into the consumer name, as in "
+        "$(POD_NAME):$(POD_UID); for workers that are not pods, "
+        "spec.recovery.unmatchedConsumerTimeoutSeconds shortens the wait"
     )
 
 

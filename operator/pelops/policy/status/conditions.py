@@ -24,6 +24,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, Finding, Truth
 from pelops.domain.locks import lock_slot_problem
 from pelops.domain.naming import GroupKeys
+from pelops.domain.quantities import render_seconds
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.errors import InvalidSpec
@@ -189,14 +190,14 @@ def _requeues_to_stream(recovery: RecoverySpec) -> bool:
 
 
 def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
-    limit = recovery.processing_timeout_seconds
+    limit = render_seconds(recovery.processing_timeout_seconds)
     freed = (
         "immediately when the pod of their worker has ended; after a restart within the pod if "
-        f"they were delivered some seconds before it; otherwise {limit} s after their last "
+        f"they were delivered some seconds before it; otherwise {limit} after their last "
         "delivery or heartbeat"
     )
     if recovery.locks is not None:
-        freed = f"{freed}, or {recovery.lock_free_seconds} s without their lock"
+        freed = f"{freed}, or {render_seconds(recovery.lock_free_seconds)} without their lock"
     return f"Stuck entries are {_destination(recovery, keys)}: {freed}"
 
 
@@ -211,9 +212,9 @@ def _destination(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
 def _limits(retention: RetentionSpec) -> str:
     limits = []
     if retention.max_length is not None:
-        limits.append(f"when the stream has more than {retention.max_length} entries")
+        limits.append(f"when the stream has more than {retention.max_length:,} entries")
     if retention.max_age_seconds is not None:
-        limits.append(f"after {retention.max_age_seconds} s")
+        limits.append(f"after {render_seconds(retention.max_age_seconds)}")
     return " or ".join(limits)
 
 
@@ -345,7 +346,7 @@ def _workload(facts: Facts) -> Condition:
         type=ConditionType.WORKLOAD_READY,
         status="True",
         reason=Reason.WORKERS_READY,
-        message=f"{workload.ready} of {workload.wished} workers are ready",
+        message=f"{workload.ready:,} of {workload.wished:,} workers are ready",
     )
 
 
@@ -353,7 +354,7 @@ def _workload_problem(facts: Facts) -> Finding | None:
     workload = facts.workload
     if not workload.exists:
         return _absent(facts)
-    count = f"{workload.ready} of {workload.wished} workers are ready"
+    count = f"{workload.ready:,} of {workload.wished:,} workers are ready"
     if workload.failure is not None:
         return Finding(
             reason=Reason.PODS_REFUSED,

@@ -294,7 +294,7 @@ class Reason(StrEnum):
     CRASH_LOOPING = "CrashLooping"
     # A worker waits for a reason that is not a valid identifier.
     CONTAINER_WAITING = "ContainerWaiting"
-    # The image of a worker could not be pulled repeatedly.
+    # Pulling the image of a worker failed several times.
     IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
     # The image of a worker could not be pulled.
     ERR_IMAGE_PULL = "ErrImagePull"
@@ -304,7 +304,7 @@ class Reason(StrEnum):
     CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
     # The container of a worker could not be created.
     CREATE_CONTAINER_ERROR = "CreateContainerError"
-    # The container of a worker could not be started, for example for want of its command.
+    # The container of a worker did not start, for example because its command does not exist.
     RUN_CONTAINER_ERROR = "RunContainerError"
     # A node of the workers is not Ready.
     NODE_NOT_READY = "NodeNotReady"

@@ -3,7 +3,7 @@
 -- include: own_letters
 -- include: body
 -- include: redrive
--- Count the copies that a redrive made and that became dead letters again, from where the last call stopped.
+-- Count the copies of a redrive that became dead letters again, from where the last call stopped.
 --
 -- KEYS     dead_letter, state  (same slot)
 -- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number,
@@ -15,9 +15,9 @@
 --               look_now (what is known of the copies, or ''),
 --               record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
 --          | not-started | not-owner | wrong-type key, type | no-permission command, key
--- Costs  linear in what is looked at: most letters, 256 KiB of them, though always one.
--- Repeats safely: a letter that was looked at is not counted again, by whichever replica. Of two replicas
--- that continue the same look, the first writes.
+-- Costs  linear in the dead letters that are read: `most` of them and 256 KiB at most, though always one.
+-- Repeats safely: no replica counts a dead letter again that was read before. Of two replicas that
+-- continue from the same place, the first writes.
 
 local refusal = find_refusal()
 if refusal then

@@ -1,7 +1,7 @@
 -- include: entry
 -- include: ledger
--- Write down that a group went back, and that what was delivered before is not to be recovered for
--- a while.
+-- Record that the position of a group went back, and delay the recovery of entries that were
+-- delivered before.
 --
 -- KEYS     ledger, state  (same slot)
 -- ARGV     uid, old, new (its positions), seen_ms: number (when it was last seen at the old one; ''
@@ -13,8 +13,8 @@
 --          | known delay_until_ms (another look has told it already, and the hold stays as it is)
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
--- Repeats safely: who last saw the group before the sticky condition was written reports the same
--- event. The ledger comes first: dying after it, the next run tells it once more.
+-- Repeats safely: a caller whose last observation is older than the sticky condition reports the same
+-- event. The ledger is written first: if the script ends after that, the next run records it again.
 
 local refusal = find_refusal()
 if refusal then

@@ -22,9 +22,9 @@
 --        most 500 entries or 500 KB of the retry stream.
 -- Invariant 14: a key that holds what Pelops has not written stays, whatever its name.
 -- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
--- its dead letters stay, with the record of whose they are. Dying before the last line leaves the record, and the next run goes on.
--- That record also names the resource whose group is destroyed: a replica that does not know yet that
--- the resource is deleted finds the group missing, and must not create it again.
+-- its dead letters stay, with the record of whose they are. If the script ends before its last line, the
+-- record stays, and the next run continues. That record also names the resource whose group is destroyed:
+-- a replica may find the group missing before it observes the deletion, and must not create it again.
 
 local refusal = find_missing_right()
 if refusal then

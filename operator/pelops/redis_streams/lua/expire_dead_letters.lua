@@ -5,8 +5,8 @@
 -- include: body
 -- include: trim
 -- include: ledger
--- Drop dead letters of this group that have been kept for long enough, then discarded letters that have,
--- and records of the ledgers that have and that every audit has archived.
+-- Delete dead letters of this group after their retention, then discarded ones, and records of the
+-- ledgers that every audit has archived.
 --
 -- KEYS     dead_letter, ledger, state, audit, dead_letter_owner, worker_ledger, [discarded]
 --          (same slot; the last one if an answer has said that there is one)
@@ -23,10 +23,11 @@
 --               expired_discarded (removed), has_discarded (whether there are any: 1 or false), more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
 --               that are old enough, and no dead letters of this group: they stay)
 --          | not-owner | wrong-type key, type | no-permission command, key
--- Costs  linear in what is looked at: 256 KiB of letters, though always one, and 300 of them at
---        most, and as much of the discarded ones when no dead letter goes; then in the records removed, about 100 nodes of each ledger.
--- Invariant 14: a stream that a consumer group reads, or whose record names another group, is left as
--- it is, and so is an entry that is no dead letter of this group.
+-- Costs  linear in the dead letters that are read: 256 KiB and 300 of them at most, though always one. If
+--        none is deleted, the same for discarded ones. Then linear in the records removed, about 100
+--        nodes of each ledger.
+-- Invariant 14: a stream that a consumer group reads, or whose record names another group, does not
+-- change. Nor does an entry that is not a dead letter of this group.
 -- Repeats safely: the second run finds none that is old enough. The removal comes first and the
 -- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
 -- waits_ms has ended or is broken, and the ledgers wait for it no longer.

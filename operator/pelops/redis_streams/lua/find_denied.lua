@@ -1,4 +1,4 @@
--- Say which of several commands the ACL forbids to this user. Writes nothing and runs none of them.
+-- Return which of several commands the ACL forbids to this user. Writes nothing and runs none of them.
 --
 -- KEYS     none (a forbidden key among them would forbid the script too)
 -- ARGV     words... (for each command: the number of its words, then these)

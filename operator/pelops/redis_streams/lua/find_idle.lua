@@ -1,5 +1,5 @@
 -- include: deliveries
--- Find pending entries that have been idle for so long, whoever owns them. Writes nothing.
+-- Find pending entries of any owner that have been idle for a given time. Writes nothing.
 --
 -- KEYS     stream
 -- ARGV     group, first, last ('': created at least idle_ms ago), idle_ms: number, count: number, how
@@ -11,8 +11,8 @@
 -- how  visit  look at `count` entries one by one: bounded whatever they are
 --      seek   let the server skip those that are not idle: it visits every entry of the range
 -- Costs  linear in count for visit; in the entries of the range for seek.
--- An entry that was created less than idle_ms ago cannot have been idle so long, as long as IDs are
--- times of this clock: where they are not, the caller gives '+'.
+-- An entry that was created less than idle_ms ago cannot have been idle for that long, if IDs are
+-- times of this clock. If they are not, the caller gives '+'.
 -- Repeats safely: it only reads.
 
 local seeks = how == 'seek'

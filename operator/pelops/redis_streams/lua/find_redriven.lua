@@ -2,8 +2,8 @@
 -- include: ids
 -- include: stream
 -- include: body
--- Count copies that a redrive made among a group's undelivered, pending or delivered entries, a page at a time,
--- and look at the stream and the group at the same instant.
+-- Count copies of a redrive among the undelivered, pending or delivered entries of a group, a page at
+-- a time. Observe the stream and the group at the same instant.
 --
 -- KEYS     source  (the stream, or the retry stream)
 -- ARGV     group, prefix, mark (of the redrive's copies), part (undelivered, pending or delivered), start (the

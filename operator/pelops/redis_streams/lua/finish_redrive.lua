@@ -1,7 +1,7 @@
 -- include: entry
 -- include: ids
 -- include: redrive
--- Let another redrive of the group run, and forget what is known of this one if asked to.
+-- End a redrive, so that another one of the group can run, and delete its fields if asked to.
 --
 -- KEYS     state
 -- ARGV     uid, redrive (uid of the StreamRedrive), forgets: flag

@@ -3,8 +3,8 @@
 -- include: stream
 -- include: retry_batch
 -- include: body
--- Write down what a scan found, and forget what need not be remembered any more: attempts of entries
--- that are done, and what was learnt about consumers that are gone.
+-- Store the result of a scan, and remove attempt counters of finished entries and data about deleted
+-- consumers.
 --
 -- KEYS     stream, state, others... (streams of the group to which copies went before; same slot.
 --          The first key is the one to which they go)
@@ -19,10 +19,9 @@
 -- USER     operator for recovery
 -- RETURNS  done tries_cursor (where to go on) | not-owner | wrong-type key, type | no-permission
 --          command, key
--- Costs  linear in the fields given, and in 100 fields of the state and 500 consumers when it scans. Of bodies it
--- reads
---        what look_whether_it_waits does, 256 KiB, though always one.
--- Repeats safely: the same words are written again.
+-- Costs  linear in the fields given, and in 100 fields of the state and 500 consumers when it scans. It
+--        reads the bodies that look_whether_it_waits reads: 256 KiB, though always one.
+-- Repeats safely: the same values are written again.
 
 local MOST_CONSUMERS = 500
 

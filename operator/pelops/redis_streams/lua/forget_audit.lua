@@ -1,5 +1,5 @@
 -- include: entry
--- Forget what an audit recorded about a group: the ledger waits for it no longer.
+-- Delete what an audit recorded about a group, so that the ledger no longer waits for that audit.
 --
 -- KEYS     audit
 -- ARGV     name (of the audit)

@@ -7,7 +7,7 @@
 -- include: ledger
 -- include: redrive
 -- Move dead letters of a group, the oldest first: back to its stream or retry stream, to the discarded
--- letters, or from there back to the dead letters.
+-- dead letters, or from there back to the dead-letter stream.
 --
 -- KEYS     source, target, stream, dead_letter, ledger, state, dead_letter_owner, [retry]
 --          (same slot; the retry stream if the backlog has a bound and there is one)
@@ -29,12 +29,12 @@
 --          | wrong-type key, type | no-permission command, key
 -- Stops: done rate limit backlog exhausted behind, and more: call again
 -- Skips: vanished foreign no-body too-large too-wide damaged refused
--- Costs  linear in the letters, and in the bytes of their bodies, of which it reads max_bytes, though
---        always one letter and now and then some more. XINFO GROUPS is linear in the groups.
+-- Costs  linear in the dead letters, and in the bytes of their bodies, of which it reads max_bytes,
+--        though always one dead letter and sometimes a few more. XINFO GROUPS is linear in the groups.
 -- Invariant 14: only a dead letter that names this group, of a stream that is recorded as this group's
 -- and that no consumer group reads, is moved.
--- Repeats safely: a letter is moved by the script that deletes it, and one up to the cursor is not looked
--- at again. A page is refused unless the cursor has reached it, so no letter before it is passed over. All
+-- Repeats safely: one script copies and deletes a dead letter, and those up to the cursor are not read
+-- again. A page is refused unless the cursor has reached it, so no dead letter before it is skipped. All
 -- refusals come before the first write. Each copy precedes the deletion, and Redis keeps a script's effects
 -- together: dying between two lines leaves none of them, or all.
 

@@ -1,7 +1,7 @@
 -- include: entry
 -- include: stream
 -- include: ahead
--- Note which copy waits first in the retry stream, and where the group stands on the stream meanwhile.
+-- Record which copy waits first in the retry stream, and the position of the group in the stream.
 --
 -- KEYS     stream, retry, state  (same slot)
 -- ARGV     group, uid, notes: flag (else what was noted is forgotten)

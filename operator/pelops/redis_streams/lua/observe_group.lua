@@ -1,7 +1,7 @@
 -- include: entry
 -- include: stream
 -- include: ahead
--- Look at a stream, one of its groups and our keys beside it, all at one instant. Writes nothing.
+-- Observe a stream, one of its groups and the group's own keys at one instant. Writes nothing.
 --
 -- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, further... (streams that have a group
 --          of the same name; same slot. All exist once provisioned, since a slot migration answers TRYAGAIN for a declared
@@ -27,11 +27,10 @@
 --          each or false), letter_groups (consumer groups that read the dead-letter stream), fields (of the state, each or false), further[stream, group] (as the first two),
 --          consumers[name, pending, idle_ms] (or false: not asked for, forbidden, or more than 200),
 --          first_letter (ID of the first dead letter, or false: not asked for, forbidden, or there is none)}
--- Costs  XINFO GROUPS is linear in the stream's groups, HMGET in the fields, counting in at most 80
---        entries or 80 KB, and 500 entries or 500 KB where the reported lag cannot be true or deep
---        is asked for; XPENDING is linear in the group's consumers, of which there are 500 at most
---        where it is called, and XINFO CONSUMERS in 200 at most; all else is constant. Nothing is
---        linear in the stream's length.
+-- Costs  XINFO GROUPS is linear in the stream's groups, and HMGET in the fields. At most 80 entries or
+--        80 KB are counted; 500 entries or 500 KB if the reported lag cannot be true or is_deep is set.
+--        XPENDING is linear in the group's consumers, and is called for 500 at most; XINFO CONSUMERS for
+--        200 at most. All else is constant. Nothing is linear in the stream's length.
 -- Repeats safely: it only reads.
 
 local types = {}

@@ -1,4 +1,4 @@
--- See whether a consumer and the others of its group finish what they are given. Writes nothing.
+-- Observe whether a consumer, and the other consumers of its group, finish entries. Writes nothing.
 --
 -- KEYS     stream
 -- ARGV     group, consumer, limit: number (pending entries of the consumer to look at)

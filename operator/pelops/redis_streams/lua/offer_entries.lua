@@ -16,17 +16,16 @@
 --          | chunk-changed retry_batch | not-owner | wrong-type key, type | no-permission command,
 --          key
 -- Verdicts of entries: not-pending other-owner too-young offered
--- Costs  linear in the items; reads no body. One that is gone the claim leaves alone, and the next
--- scan
---        records it.
--- A server that knows XNACK gives the entries back to the group by it; else an entry of the offers
--- stream names owner, IDs and the cutoff, and whoever reads it claims what that owner still holds
--- since before. Without the cutoff it would take entries from a process that began anew under the
--- owner's name and has read its history meanwhile.
--- What is offered is not recovered before somebody takes it: review_offers counts that, and repeats
--- what nobody took, from what is remembered here of each offer.
--- Repeats safely: of one delivery an entry is offered and counted as failed once, and the ledger
--- tells it once.
+-- Costs  linear in the items; reads no body. The claim skips an entry whose body was deleted, and the
+--        next scan records it.
+-- On a server with XNACK, that command gives the entries back to the group. On another server, an entry
+-- of the offer stream names owner, IDs and the cutoff. The worker that reads it claims those entries which
+-- that owner has held since before the cutoff. Without the cutoff, it would take entries from a process
+-- that started again under the owner's name and has read its history meanwhile.
+-- An offered entry counts as recovered when a worker takes it: review_offers counts that. It repeats
+-- offers that no worker took, from the record that this script writes of each offer.
+-- Repeats safely: an entry is offered, counted as failed and recorded in the ledger once for each
+-- delivery.
 -- Redis keeps a script's effects together: all of them, or none.
 
 local refusal = find_refusal()

@@ -3,7 +3,7 @@
 -- include: stream
 -- include: own_letters
 -- include: large
--- Begin a scan: see whether it is due, say that it is under way, and look at everything it needs.
+-- Begin a scan if one is due: record its start, and observe everything that it needs.
 --
 -- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, [retry]  (same slot)
 -- ARGV     group, uid, due_ms: number (a scan younger than this is enough; 0: scan in any case),

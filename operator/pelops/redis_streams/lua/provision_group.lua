@@ -5,7 +5,7 @@
 -- include: loss
 -- include: ledger
 -- include: watch
--- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
+-- Create everything that a consumer group needs and record which resource acts on it, or do neither.
 --
 -- KEYS     stream, dead_letter, ledger, state, started, dead_letter_owner, worker_state, worker_ledger,
 --          further... (streams that need a group of the same name, which begins at 0-0; same slot)
@@ -31,7 +31,7 @@
 --          | removed (the group was destroyed with the resource, within the last hold_ms)
 --          | stream-in-use key, why (entries, groups or fields), example (a group or a field)
 --          | wrong-type key, type | no-permission command, key
--- why      first       nobody acted on the group, and none is known: it begins at `start`
+-- why      first       no resource acted on the group, and none is known: it begins at `start`
 --          continues   the stream goes on: the group begins where it was last seen, or just before
 --          the
 --                      lowest entry that was pending then
@@ -41,18 +41,16 @@
 --          new-stream  the stream is another one, or nothing is known: it begins at 0-0
 -- repeats  how many of the stream's entries may have been delivered before, or 'many'; what was
 --          delivered after the newest observation is not in it
--- Costs  constant but for counting repeats: 1,001 entries or 256 KiB of them, though always one. Of
--- other
---        bodies it reads three at most.
--- A group that is missing though somebody acted on it was lost. Whatever was not delivered, or was
--- pending, is delivered again; entries repeat and none is skipped. Its count of read entries is
--- left to the server, since a wrong one gives a wrong lag.
--- Repeats safely: an existing group, stream or record is left as it is; a settled group is written
--- to only when a third of its hold is used up. Every refusal comes before the first write, and the
--- record of the owner is the last one: dying between two of them leaves work for the next run. A
--- loss is recorded before the group is made, since nobody could tell afterwards, and once, whoever
--- tells.
--- A group that is adopted is remembered anew: what the state says of it may be months old.
+-- Costs  constant except for counting repeats: 1,001 entries or 256 KiB of them, though always one. It
+--        reads three other bodies at most.
+-- A group that is missing although a resource acted on it was lost. Entries that were not delivered, or
+-- were pending, are delivered again; entries repeat and none is skipped. The server counts the entries
+-- that the group has read, because a wrong number gives a wrong lag.
+-- Repeats safely: an existing group, stream or record does not change; a settled group is written to only
+-- when a third of its hold is used up. Every refusal comes before the first write, and the record of the
+-- owner is the last one: if the script ends between two of them, the next run continues. A loss is
+-- recorded before the group is created, because it cannot be detected afterwards, and is recorded once.
+-- The state of an adopted group is written again, because what it has may be months old.
 
 local refusal = find_refusal()
 if refusal then

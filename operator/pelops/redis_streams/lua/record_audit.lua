@@ -1,6 +1,6 @@
 -- include: entry
--- Record what an audit found about a group: its summary, how much was lost so far, and up to where
--- it has archived the ledger.
+-- Record what an audit found about a group: its summary, the number of lost entries, and up to which
+-- ID it has archived the ledger.
 --
 -- KEYS     audit
 -- ARGV     name (of the audit), at_ms (end of the window, on the server's clock), lost (entries that

@@ -1,7 +1,7 @@
 -- include: entry
 -- include: loss
 -- include: ledger
--- Write down that consumers were deleted that had entries pending, unless the ledger explains it.
+-- Record that consumers with pending entries were deleted, unless the ledger explains it.
 --
 -- KEYS     ledger, state  (same slot)
 -- ARGV     uid, observed_ms (when they were observed last), at_most: number (entries that went at
@@ -15,8 +15,8 @@
 -- Costs  reads up to 50 records of the ledger.
 -- Workers and operator remove a consumer only when nothing is pending with it, and record that in
 -- the same script. Where more was recorded since than is read here, nothing is reported.
--- Repeats safely: who observed the group before it was recorded reports the same act. The ledger
--- comes first: dying after it, the next run tells it once more.
+-- Repeats safely: a caller that observed the group before it was recorded reports the same deletion. The
+-- ledger is written first: if the script ends after that, the next run records it again.
 
 local refusal = find_refusal()
 if refusal then

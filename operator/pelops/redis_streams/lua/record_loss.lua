@@ -1,7 +1,7 @@
 -- include: entry
 -- include: loss
 -- include: watch
--- Write down that entries are gone from Redis before a group had finished them.
+-- Record that entries were removed from Redis before a group had finished them.
 --
 -- KEYS     ledger, state  (same slot)
 -- ARGV     uid, position (last-delivered-id at which it was found, or before the stream was gone),
@@ -16,8 +16,8 @@
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: a gap is known by its position and recorded again only when it has grown. An
--- acknowledged gap keeps its position and its numbers, so it is not told again. Another cause is
--- known by its time: who observed the group before it was recorded reports the same loss.
+-- acknowledged gap keeps its position and its numbers, so it is not reported again. Another cause is
+-- known by its time: a caller that observed the group before it was recorded reports the same loss.
 
 local loss = {
   position = position, at_least = at_least, at_most = at_most, after = after, before = before,

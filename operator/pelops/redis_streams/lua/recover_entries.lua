@@ -35,7 +35,7 @@
 -- Verdicts of entries: not-pending other-owner too-young held locked too-wide too-large waiting
 --           refused next-batch
 -- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
---        though always one entry and now and then three more. One that is larger than max_entry_bytes is
+--        though always one entry and sometimes three more. One that is larger than max_entry_bytes is
 --        read once and never copied. XINFO GROUPS is linear in the groups.
 -- Repeats safely: an entry that was moved is not pending any more. All refusals come before the
 -- first write. Each copy precedes its acknowledgement, and Redis keeps a script's effects together,

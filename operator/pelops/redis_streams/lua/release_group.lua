@@ -1,4 +1,4 @@
--- Stop acting on a group: take our record out of its state, and leave everything else.
+-- Stop acting on a group: remove the record of the resource from its state, and leave everything else.
 --
 -- KEYS     state, dead_letter_owner  (same slot)
 -- ARGV     uid

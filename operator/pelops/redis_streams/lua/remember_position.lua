@@ -3,8 +3,8 @@
 -- include: stream
 -- include: ledger
 -- include: watch
--- Remember where a group stands and what its stream counts, so that it can be made anew when it is
--- lost, and find whether it passed entries that were removed since the last time.
+-- Record the position of a group and the counters of its stream, so that a lost group can be created
+-- again. Find whether the group passed entries that were removed since the last record.
 --
 -- KEYS     stream, ledger, state  (same slot)
 -- ARGV     group, uid, checkpoint_ms: number (the least time between two checkpoints in the ledger),

@@ -1,7 +1,7 @@
 -- include: entry
 -- include: stream
 -- include: ledger
--- Remove a consumer that owns nothing, with all that is remembered of it.
+-- Remove a consumer without pending entries, and all data about it.
 --
 -- KEYS     stream, ledger, state, started, worker_state, others... (streams of the same group, whose entries the
 --          consumer may own; same slot)
@@ -13,7 +13,7 @@
 --          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the groups of the stream.
 -- Repeats safely: the second run finds no such consumer. It is deleted only when nothing is pending
--- with it, in the same script: deleting one with pending entries would lose these for ever.
+-- with it, in the same script: deleting one with pending entries would lose these permanently.
 
 local refusal = find_refusal()
 if refusal then

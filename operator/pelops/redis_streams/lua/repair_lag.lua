@@ -1,8 +1,7 @@
 -- include: entry
 -- include: stream
 -- include: ahead
--- Tell the server how many entries a group was given, where it lost count and the number is
--- certain.
+-- Set the number of entries that a group has read, if the server lost count and the number is certain.
 --
 -- KEYS     source, state  (same slot; the stream itself or the group's retry stream)
 -- ARGV     group, uid

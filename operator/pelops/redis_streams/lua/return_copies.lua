@@ -3,8 +3,8 @@
 -- include: adoption
 -- include: body
 -- include: ledger
--- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at
--- a time: for a group whose resource no longer asks for a retry stream.
+-- Move undelivered copies from the retry stream to the end of the stream, a batch at a time, for a
+-- group whose resource no longer uses a retry stream.
 --
 -- KEYS     retry, stream, ledger, state  (same slot)
 -- ARGV     group, uid, prefix, batch: number, max_bytes: number, max_entry_bytes: number, actor, reason

@@ -1,8 +1,7 @@
 -- include: entry
 -- include: stream
 -- include: offer
--- Count what was taken of the entries that were offered to workers that claim, and repeat offers
--- that nobody took.
+-- Count the offered entries that workers have claimed, and repeat offers that no worker has taken.
 --
 -- KEYS     source, offer_stream, state  (same slot)
 -- ARGV     group, uid, first: number, last: number (of the offers to look at; '': all),
@@ -19,9 +18,9 @@
 --               taken{trigger, entries}...
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  linear in `most`, and in one offer at least; reads no body of the source.
--- An entry is taken when its owner does not have it any more as the offer says: it was claimed,
--- acknowledged, or delivered anew; unless its body was gone, and the scan has recorded that.
--- Only then it is recovered, so the total is counted here.
+-- An entry is taken when its owner no longer holds it as the offer describes: it was claimed,
+-- acknowledged, or delivered again. An entry whose body was deleted does not count: the scan records it.
+-- Only a taken entry is recovered, so the total is counted here.
 -- A repetition writes nothing to the ledger, and nothing to the offer stream as long as the former
 -- announcement waits there unread. It makes the offer the last one, so that no gap stays below it.
 -- Repeats safely: what was counted is not in an offer any more.

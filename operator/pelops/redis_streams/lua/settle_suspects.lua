@@ -3,8 +3,8 @@
 -- include: retry_batch
 -- include: large
 -- include: ledger
--- Carry out what was decided about suspects, entries that failed before: copy them to be tried once
--- more, or make them dead letters.
+-- Apply decisions about suspects, which are entries that failed before: copy them for another attempt,
+-- or make them dead letters.
 --
 -- KEYS     source, target, dead_letter, ledger, state, locks... (one for each item, or none; same
 --          slot)

@@ -2,7 +2,7 @@
 -- include: ids
 -- include: stream
 -- include: redrive
--- Begin a redrive, or go on with one: it is the running one of its group from now on.
+-- Start or continue a redrive, as the only one of its group that runs.
 --
 -- KEYS     source, state  (same slot)
 -- ARGV     uid, redrive (uid of the StreamRedrive), name, known_until (the bound that its status has, or '')

@@ -5,7 +5,7 @@
 -- include: adoption
 -- include: ledger
 -- include: watch
--- Trim a stream below what all of its groups still need, as far as its limits ask.
+-- Trim a stream to its limits, and keep every entry that a group has not acknowledged.
 --
 -- KEYS     source, ledger, state  (same slot; state of the group on whose behalf it is done)
 -- ARGV     uid, group, max_length: number ('': no limit), max_age_ms: number ('': no limit),
@@ -21,9 +21,9 @@
 -- Costs  XINFO GROUPS and one XPENDING for each group that has pending entries, as long as these
 --        allow anything to go; the removal is linear in what is removed, about 100 nodes of the stream
 --        for each limit. Of bodies it reads the first and the last, twice.
--- A stream without a group is left alone: nobody can say what is needed. Of two limits one suffices
--- for an entry to go. Whole nodes of the stream go, so that a few entries more stay; with a length of
--- 0 all goes that no group needs.
+-- A stream without a group is not trimmed, because it is not known which entries are needed. An entry is
+-- removed if it exceeds one of two limits. Whole nodes of the stream are removed, so a few more entries
+-- stay; with a length of 0 every entry is removed that no group needs.
 -- Repeats safely: need is found and used at one instant, so a group that is made meanwhile is seen.
 -- The trimming comes first and the ledger after it: Redis keeps a script's effects together.
 

@@ -1,7 +1,7 @@
 -- What a script reads of bodies.
--- A server answers nobody else while a script runs, and a body costs it a millisecond for each
+-- A server answers no other client while a script runs, and a body costs it a millisecond for each
 -- megabyte. So a script that reads bodies stops once it has read MOST_BYTES of them, reads one in any
--- case, and answers where the caller is to go on.
+-- case, and returns where the caller continues.
 
 local MOST_BYTES = 256 * 1024
 

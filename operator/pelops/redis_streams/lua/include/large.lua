@@ -1,7 +1,7 @@
 -- include: body
--- Entries that are too large to be copied. A copy holds up the server and fills its memory once more,
--- and no command tells the size of an entry without reading it, so it is read once and then known:
--- the state's field `large` has 'ID:bytes' of such entries, separated by spaces.
+-- Entries that are too large to be copied. A copy delays other clients and uses as much memory again.
+-- No command returns the size of an entry without reading it, so each is read once. Then the state's
+-- field `large` has 'ID:bytes' of such entries, separated by spaces.
 
 local MOST_LARGE = 100 -- more are read again by each scan
 

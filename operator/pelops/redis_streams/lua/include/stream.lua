@@ -1,5 +1,5 @@
 -- include: entry
--- A stream and its groups as XINFO tells them.
+-- A stream and its groups as XINFO returns them.
 -- XINFO STREAM reads two bodies, the first and the last: a script asks it once for each stream.
 
 local function pairs_of(reply)

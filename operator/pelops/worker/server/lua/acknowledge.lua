@@ -1,4 +1,4 @@
--- Acknowledge what is ours still.
+-- Acknowledge the entries that this worker still holds.
 --
 -- KEYS     source
 -- ARGV     group, me, deletes: flag (also what no other group needs), ids...

@@ -1,4 +1,4 @@
--- Say when a process began, and learn what former processes of its name left.
+-- Record when a process began, and return the entries that former processes of its name had started.
 --
 -- KEYS     worker_state, started  (same slot)
 -- ARGV     me
@@ -7,8 +7,8 @@
 -- USER     sdk-worker
 -- RETURNS  {now_ms, left (the IDs that had started and not finished, separated by spaces, or false)}
 -- Costs  little.
--- Repeats safely before the first read; afterwards a later time would pass for a later process, as which a
--- process begins anew that had stood by. No two times are the same: they tell processes apart.
+-- Repeats safely before the first read. After it, a later time means a later process; a process that was
+-- on standby begins as one. No two times are the same, so they identify processes.
 
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))

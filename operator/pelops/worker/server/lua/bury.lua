@@ -2,7 +2,7 @@
 -- include: dead_letter
 -- include: body
 -- include: gone
--- Record own pending entries whose body is gone, as the history shows them.
+-- Make dead letters of this worker's pending entries whose body was deleted.
 --
 -- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, ids...
@@ -10,9 +10,10 @@
 -- WRITES   xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
 -- RETURNS  done ids (recorded) | wrong-type key, type | no-permission command, key
--- Costs  linear in the IDs. Reads bodies of those that are not gone, 256 KiB of them, though always one; the
---        IDs after these are left to the next history.
--- Repeats safely: what was recorded is not pending any more. The letter precedes the acknowledgement.
+-- Costs  linear in the IDs. It reads the bodies that exist, 256 KiB of them, though always one; the next
+--        history has the IDs after these.
+-- Repeats safely: what was recorded is not pending any more. The dead letter is added before the
+-- acknowledgement.
 
 local refusal = find_refusal()
 if refusal then

@@ -1,7 +1,7 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- Claim idle entries of a page, on servers whose XREADGROUP knows no CLAIM.
+-- Claim idle entries of a page, on servers whose XREADGROUP does not have CLAIM.
 --
 -- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, min_idle_ms: number, start (where the page begins), page: number,
@@ -12,8 +12,8 @@
 -- RETURNS  {next (where to go on, or ''), taken (entries: ID, fields, idle_ms, deliveries),
 --          gone (IDs whose body is gone)} (or the error of a group that is not there)
 -- Costs  linear in the page, and in the bytes claimed, of which max_bytes are read, though always one
---        body. What XAUTOCLAIM does, but that it tells whose an entry was, how long it was idle, and
---        records what is gone before it drops it.
+--        body. It does the same as XAUTOCLAIM, and also returns the former owner and the idle time of
+--        each entry, and records entries without a body before it drops them.
 -- Repeats safely: what was claimed is not idle any more.
 
 local found = redis.pcall('XPENDING', source, group, start, '+', page)

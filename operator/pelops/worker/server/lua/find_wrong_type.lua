@@ -1,5 +1,5 @@
 -- include: entry
--- Find a key of the group that holds something else.
+-- Find a key of the group that has another type than expected.
 --
 -- KEYS     stream, retry, offer_stream, dead_letter, worker_ledger, worker_state,
 --          started  (same slot)

@@ -1,6 +1,6 @@
 -- include: entry
 -- include: worker_ledger
--- Remove a worker's own consumer, if it owns nothing, with what the worker said of itself.
+-- Remove a worker's own consumer if it has no pending entries, and what the worker recorded.
 --
 -- KEYS     worker_ledger, worker_state, started, stream, others... (streams of the group; same slot)
 -- ARGV     group, me
@@ -11,7 +11,7 @@
 -- RETURNS  removed | owns-entries | absent | no-permission command, key
 -- Costs  little.
 -- Repeats safely: the second run finds no such group or consumer. It is deleted only when nothing is
--- pending with it, in the same script: deleting one with pending entries would lose these for ever.
+-- pending with it, in the same script: deleting one with pending entries would lose these permanently.
 
 local refusal = find_missing_right()
 if refusal then

@@ -2,7 +2,7 @@
 -- include: dead_letter
 -- include: gone
 -- include: worker_ledger
--- Make a dead letter of an entry that its worker gives up.
+-- Make a dead letter of an entry that its worker rejects.
 --
 -- KEYS     source, dead_letter, worker_ledger, worker_state  (same slot)
 -- ARGV     group, me, prefix, trigger, reason, why, id
@@ -12,7 +12,8 @@
 -- RETURNS  rejected | not-ours | gone (recorded as such) | too-wide
 --          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the entry's body.
--- Repeats safely: what was rejected is not ours any more. The letter precedes the acknowledgement.
+-- Repeats safely: the worker no longer holds a rejected entry. The dead letter is added before the
+-- acknowledgement.
 
 local refusal = find_refusal()
 if refusal then

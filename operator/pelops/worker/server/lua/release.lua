@@ -1,8 +1,7 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- Hand back entries that were delivered and not started, so that another worker may take them at
--- once.
+-- Return entries that were delivered and not started, so that another worker can take them at once.
 --
 -- KEYS     source, dead_letter, worker_ledger, offer_stream  (same slot)
 -- ARGV     group, me, prefix, trigger, processing_timeout_ms, may_age: flag (the server has no
@@ -13,11 +12,10 @@
 -- USER     sdk-worker
 -- RETURNS  <count> (how many others may take now)
 -- Costs  linear in the IDs; reads no body.
--- A server that knows XNACK gives them back to the group. Else an offer names them for whoever
--- reads the offer stream. Else they are made to look idle, for XAUTOCLAIM: where CLAIM is known,
--- that would cost a walk along all pending entries, and they wait for the processing timeout
--- instead.
--- Repeats safely: only what is ours still is touched.
+-- A server with XNACK gives them back to the group. On another server, an offer names them for workers
+-- that read the offer stream. If there are none, their idle time is raised, for XAUTOCLAIM. On a server
+-- with CLAIM that would cost a walk along all pending entries, so they wait for the processing timeout.
+-- Repeats safely: only entries that this worker still holds change.
 
 local ours, entries = {}, {}
 for _, id in ipairs(ids) do

@@ -1,9 +1,8 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- Say that this worker still works on entries: their idle time begins anew. Their delivery count
--- stays for a heartbeat, and grows by one where the trigger is `history`: a new process has them
--- now.
+-- Reset the idle time of entries that this worker is processing. A heartbeat keeps their delivery count.
+-- With the trigger `history` it grows by one, because a new process has them.
 --
 -- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, ids... (in the order in which they were delivered)
@@ -12,8 +11,8 @@
 -- USER     sdk-worker
 -- RETURNS  {lost (IDs that are not ours), gone (IDs that were ours, whose body is gone)}
 -- Costs  linear in the IDs; reads no body.
--- Repeats safely; a repeated history counts twice. XCLAIM drops a pending entry whose body is gone
--- and says nothing of it, so that becomes a dead letter here: nobody else could see it any more.
+-- Repeats safely; a repeated history counts twice. XCLAIM drops a pending entry whose body was deleted
+-- and does not report it. So this script makes a dead letter of it first: no client finds it afterwards.
 
 local lost, mine, ours = {}, {}, {}
 for _, id in ipairs(ids) do

@@ -1,6 +1,6 @@
 -- include: deliveries
--- Take what an offer of the offer stream names, as far as its owner has it since before the cut:
--- what a process that began anew under the owner's name has read again is that one's.
+-- Claim the entries of an offer that their owner has held since before the cutoff. Entries that a new
+-- process of the same name has read again stay with that process.
 --
 -- KEYS     source, offer_stream  (same slot)
 -- ARGV     group, me, offer, owner, before (a time in ms), max_bytes: number, ids...
@@ -9,10 +9,9 @@
 -- USER     sdk-worker
 -- RETURNS  {taken...} (entries: ID, fields, idle_ms, deliveries)
 -- Costs  linear in the IDs and in the bytes taken, of which max_bytes are read, though always one
--- body.
---        What is left then is offered anew, to whoever reads next.
--- Repeats safely: what was taken is not the owner's any more. What has no body is left to the next
--- scan.
+--        body. The rest is offered again, to the next worker that reads.
+-- Repeats safely: the former owner no longer holds what was taken. The next scan handles entries
+-- without a body.
 
 local before_ms = tonumber(before) or 0
 local taken, left, bytes = {}, {}, 0

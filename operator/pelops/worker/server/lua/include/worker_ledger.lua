@@ -1,6 +1,6 @@
 -- include: ledger
--- What a worker says that it did: events as the ledger has them, in a stream of the workers' own. The
--- ledger is the operator's record, which workers cannot write; these are claims of whoever may work.
+-- Events that workers record: in the form of the ledger, in a stream of their own. The ledger is the
+-- operator's record, and workers cannot write it. Any client with the rights of a worker can write these.
 
 local MOST_EVENTS = 100000 -- about; where no operator trims them by age, the oldest go
 
