@@ -30,7 +30,10 @@ PREVIOUS = PreviousStatus(status={}, generation=1)
 
 
 def rendered(seen: Facts) -> dict[str, Any]:
-    return render_status(seen, decide_conditions(seen), PREVIOUS, NOW)
+    status = render_status(seen, decide_conditions(seen), PREVIOUS, NOW)
+    # The time of the last scan alone causes no write.
+    status.get("recovery", {}).pop("lastScanTime", None)
+    return status
 
 
 STATUS = facts().map(rendered)

@@ -166,6 +166,13 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "NodeNotReady",
         "that are not Ready: n1, n2; see kubectl describe nodes",
     ),
+    "the number of wanted workers is unknown": (
+        facts(workload=workload(ready=0, wished=None, failure="quota")),
+        "WorkloadReady",
+        "False",
+        "PodsRefused",
+        "0 of 0 workers are ready; pods cannot be created: quota",
+    ),
     "a roll-out is not seen yet": (
         facts(workload=workload(is_rolled_out=False)),
         "WorkloadReady",

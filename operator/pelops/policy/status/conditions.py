@@ -346,7 +346,7 @@ def _workload(facts: Facts) -> Condition:
         type=ConditionType.WORKLOAD_READY,
         status="True",
         reason=Reason.WORKERS_READY,
-        message=f"{workload.ready:,} of {workload.wished:,} workers are ready",
+        message=f"{workload.ready:,} of {workload.wished or 0:,} workers are ready",
     )
 
 
@@ -354,7 +354,7 @@ def _workload_problem(facts: Facts) -> Finding | None:
     workload = facts.workload
     if not workload.exists:
         return _absent(facts)
-    count = f"{workload.ready:,} of {workload.wished:,} workers are ready"
+    count = f"{workload.ready:,} of {workload.wished or 0:,} workers are ready"
     if workload.failure is not None:
         return Finding(
             reason=Reason.PODS_REFUSED,
