@@ -28,7 +28,7 @@ from demo.following import FollowingEnded
 from demo.introduction import NEXT, NEXT_ON_CLUSTER, list_missing, render_introduction
 from demo.killing import NobodyAtWork
 from demo.playground import Playground, open_playground, print_access
-from demo.redriving import RedriveFailed
+from demo.redrive import RedriveFailed
 from demo.sampling import SamplingEnded
 from demo.steps import INSTALL, STOP, Steps
 from demo.story import ChecksFailed, run_demo

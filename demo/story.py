@@ -15,7 +15,7 @@ from demo.killing import Catcher, Caught, delete_pods, kill_processes
 from demo.picture import draw_course
 from demo.playground import Playground
 from demo.recovery import Redriven, Victim, are_rescued
-from demo.redriving import check_redrive, redrive_dead_letters, run_pelops
+from demo.redrive import check_redrive, redrive_dead_letters, run_pelops
 from demo.stage import Stage, is_all_told, is_asleep, is_complete
 from demo.steps import AUDIT, CHECK, GROUPS, KILL, OPERATOR, REDRIVE, WORK, Steps
 from demo.summary import (

@@ -11,7 +11,6 @@ import sys
 from typing import Final
 
 import pytest
-from _pytest.terminal import TerminalReporter
 
 FORGIVEN: Final = 3
 RERUN_AT_MOST: Final = 12  # with more failures, something is broken
@@ -41,7 +40,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the tests that passed when run alone."""
     reports = terminalreporter.stats.get(PASSED_ALONE, [])
     if reports:
@@ -52,12 +51,12 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
             terminalreporter.write_line(f"{len(reports)} are too many: at most {FORGIVEN} may fail")
 
 
-def _find_failed(terminal: TerminalReporter) -> dict[str, pytest.TestReport]:
+def _find_failed(terminal: pytest.TerminalReporter) -> dict[str, pytest.TestReport]:
     reports = [*terminal.stats.get("failed", []), *terminal.stats.get("error", [])]
     return {report.nodeid: report for report in reports}
 
 
-def _passes_alone(config: pytest.Config, terminal: TerminalReporter, test: str) -> bool:
+def _passes_alone(config: pytest.Config, terminal: pytest.TerminalReporter, test: str) -> bool:
     command = [sys.executable, "-m", "pytest", "-n", "0", "--no-header", "--no-summary", test]
     again = subprocess.run(
         command,
