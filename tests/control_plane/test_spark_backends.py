@@ -157,6 +157,7 @@ def test_kubeflow_is_given_the_schedule_and_reports_its_runs(resources: Resource
     )
 
 
+@pytest.mark.full
 def test_a_run_of_kubeflow_that_failed_is_reported_once_another_has_begun(
     resources: Resources,
 ) -> None:

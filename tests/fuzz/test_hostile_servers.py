@@ -92,7 +92,7 @@ def endpoint_at(host: HostileServer, tls: Tls | None, *, with_sentinel: bool) ->
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel", "tls"])
-@pytest.mark.parametrize("replies", replies_of(600, 20_000))
+@pytest.mark.parametrize("replies", replies_of(300, 20_000))
 async def test_no_reply_breaks_a_call_of_the_operator(
     redis_86: StandaloneServers, topology: str, tls: Tls | None, replies: int, tally: Tally
 ) -> None:
@@ -181,7 +181,7 @@ def check_entry(entry: list[Any]) -> bytes:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("topology", ["standalone", "cluster", "tls"])
-@pytest.mark.parametrize("replies", replies_of(300, 12_000))
+@pytest.mark.parametrize("replies", replies_of(150, 12_000))
 async def test_no_reply_breaks_a_worker(
     redis_86: StandaloneServers, topology: str, tls: Tls | None, replies: int, tally: Tally
 ) -> None:

@@ -38,6 +38,7 @@ def test_every_entry_is_handled_acknowledged_and_repeated_only_for_a_reason(name
     assert verdict.passed, said
 
 
+@pytest.mark.full
 def test_an_sdk_that_acknowledges_first_is_found_out() -> None:
     verdict, said = judge("alone-8.6", MUTANT, "acknowledge-first")
     assert verdict.counts["acknowledged without effect"], said
