@@ -41,12 +41,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the tests that passed when run alone."""
+    """List the tests that passed when run alone, and how each failed beside others."""
     reports = terminalreporter.stats.get(PASSED_ALONE, [])
     if reports:
         terminalreporter.section(PASSED_ALONE)
         for report in reports:
             terminalreporter.write_line(report.nodeid)
+        for report in reports:
+            terminalreporter.section(f"beside others: {report.nodeid}", sep="_")
+            terminalreporter.write_line(report.longreprtext)
         if len(reports) > FORGIVEN:
             terminalreporter.write_line(f"{len(reports)} are too many: at most {FORGIVEN} may fail")
 
