@@ -60,8 +60,9 @@ class Container:
     @property
     def launch(self) -> Launch | None:
         """How its process was started; None while it does not run."""
-        running = self._process is not None and self._target is not None
-        return self._target.launch if running and self._target else None
+        if self._process is None or self._target is None:
+            return None
+        return self._target.launch
 
     def resume(self, report: ContainerReport) -> None:
         """Go on from what an earlier run of this node reported."""

@@ -286,7 +286,7 @@ def test_a_wrong_command_line_exits_with_2(
     ("path", "name"),
     [
         ("/usr/bin/pelops", "pelops"),
-        ("/root/.krew/bin/kubectl-pelops", "kubectl pelops"),
+        ("/home/jane/.krew/bin/kubectl-pelops", "kubectl pelops"),
         ("/x/operator/pelops/cli/__main__.py", "pelops"),
     ],
 )

@@ -73,6 +73,7 @@ def test_a_redrive_that_loses_entries_is_never_complete() -> None:
         verdict = decide_verdict(a_redrive(), counts, is_handled=is_handled, last_moved=NOW)
         assert verdict is not None
         assert (verdict.is_failure, verdict.finding.reason) == (True, Reason.ENTRIES_LOST)
+        assert "because 1 moved entry was deleted or trimmed" in verdict.finding.message
 
 
 def test_letters_that_are_left_keep_it_from_its_end() -> None:

@@ -21,7 +21,6 @@ from pelops.policy.redrive.selection import (
     compile_pattern,
     find_cluster,
     read_planned,
-    select_letters,
 )
 from pelops.worker import outcomes
 
@@ -79,24 +78,24 @@ def a_letter(
 )
 def test_all_parts_of_a_selection_have_to_fit(selection: Selection, is_taken: bool) -> None:
     letter = a_letter()
-    assert select_letters([letter], selection) == ((letter,) if is_taken else ())
+    assert selection.takes(letter) is is_taken
 
 
 def test_a_letter_that_came_back_too_often_stays() -> None:
-    assert select_letters([a_letter(returned=2)], Selection(max_returned=1)) == ()
-    assert len(select_letters([a_letter(returned=2)], Selection(max_returned=2))) == 1
+    assert not Selection(max_returned=1).takes(a_letter(returned=2))
+    assert Selection(max_returned=2).takes(a_letter(returned=2))
 
 
 def test_a_regular_expression_that_would_hang_is_searched_at_once() -> None:
     pattern = compile_pattern("(a+)+$")
     letter = a_letter(error="a" * 4000 + "b")
-    assert select_letters([letter], Selection(error_matches=pattern)) == ()
+    assert not Selection(error_matches=pattern).takes(letter)
 
 
 def test_only_the_beginning_of_an_error_is_searched() -> None:
     selection = Selection(error_matches=compile_pattern("b$|b"))
-    assert select_letters([a_letter(error="a" * 4096 + "b")], selection) == ()
-    assert len(select_letters([a_letter(error="a" * 4095 + "b")], selection)) == 1
+    assert not selection.takes(a_letter(error="a" * 4096 + "b"))
+    assert selection.takes(a_letter(error="a" * 4095 + "b"))
 
 
 def test_an_expression_that_is_large_once_compiled_is_refused_with_a_way_out() -> None:
@@ -187,7 +186,7 @@ def test_the_sample_selects_what_recovery_gives_up() -> None:
         reason=LetterReason.MAX_RETRIES,
         error="the worker failed 4 times while it processed the entry, the last time in isolation",
     )
-    assert select_letters([letter], build_selection(sample.spec.selection)) == (letter,)
+    assert build_selection(sample.spec.selection).takes(letter)
 
 
 def test_every_reason_that_a_person_can_copy_exists() -> None:

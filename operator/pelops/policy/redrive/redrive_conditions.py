@@ -20,7 +20,7 @@ from typing import Final
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redrive.stream_redrive import RedriveAction, RedriveDestination, StreamRedrive
-from pelops.domain.condition import Condition, Finding
+from pelops.domain.condition import Condition, Finding, capitalize
 from pelops.domain.dead_letter import SkipReason
 from pelops.domain.quantities import render_count, render_seconds
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again
@@ -240,7 +240,7 @@ def report_duplicates(error: str) -> Finding:
     return Finding(
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
-            f"{error[:1].upper()}{error[1:]}. Nothing was moved. Set "
+            f"{capitalize(error)}. Nothing was moved. Set "
             "spec.recovery.strategy: RetryStream in the group, let its workers read "
             "that stream as well, and create a StreamRedrive with "
             "spec.destination: RetryStream; or delete the groups that are not used any more"
@@ -411,13 +411,13 @@ def _report_outcomes(outcomes: Outcomes) -> str:
 
 
 def _report_lost(redrive: StreamRedrive, counts: RedriveCounts, outcomes: Outcomes) -> Finding:
+    lost = f"{_count(outcomes.lost, 'moved entry')} {'was' if outcomes.lost == 1 else 'were'}"
     return Finding(
         reason=Reason.ENTRIES_LOST,
         message=(
-            f"Stopped, because {_count(outcomes.lost, 'moved entry')} were deleted or trimmed from "
-            f"the stream before a worker received them. {report_end(redrive, counts)}. Find out "
-            "what deletes or trims entries, such as XADD with MAXLEN. The events redriven of the "
-            "ledger have the IDs of the moved entries"
+            f"Stopped, because {lost} deleted or trimmed from the stream before delivery. "
+            f"{report_end(redrive, counts)}. Find out what deletes or trims entries, such as "
+            "XADD with MAXLEN. The events redriven of the ledger have the IDs of the moved entries"
         ),
         is_terminal=True,
     )

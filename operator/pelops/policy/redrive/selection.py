@@ -65,11 +65,6 @@ class Selection:
         return pattern is None or pattern.search(letter.error[:SEARCHED]) is not None
 
 
-def select_letters(letters: Iterable[DeadLetter], selection: Selection) -> tuple[DeadLetter, ...]:
-    """Those of the letters that are selected, in their order."""
-    return tuple(letter for letter in letters if selection.takes(letter))
-
-
 def find_cluster(letter: DeadLetter) -> str:
     """The cluster of a letter: the triage of an audit finds the same."""
     shape = describe_shape(letter.pairs)
