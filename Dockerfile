@@ -66,16 +66,16 @@ RUN pip install --no-cache-dir --only-binary :all: --no-binary pyspark --no-buil
 # Under one name, whatever the version of Python.
 RUN ln -s "$(python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/pelops/spark
 
-# What s3a:// needs, which PySpark does not bring. The version is that of Hadoop in PySpark. The
-# resolver loads what it fetches, so nothing leaves this stage but the jars, and the next one compares
-# them. --build-arg SPARK_PACKAGES= leaves them out.
+# What s3a:// needs, and Delta Lake, which PySpark does not bring. The versions are those for the
+# Hadoop in PySpark, and for PySpark. The resolver loads what it fetches, so nothing leaves this stage
+# but the jars, and the next one compares them. --build-arg SPARK_PACKAGES= leaves them out.
 FROM spark AS jars
-ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0
+ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0,io.delta:delta-spark_4.2_2.13:4.4.0
 COPY tools/pipeline_image/fetch_jars.py .
 RUN mkdir /jars && python fetch_jars.py "$SPARK_PACKAGES" /jars
 
 FROM spark AS pipeline-packages
-ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0
+ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0,io.delta:delta-spark_4.2_2.13:4.4.0
 COPY requirements/jars.sha256 tools/pipeline_image/verify_files.py ./
 COPY --from=jars /jars jars
 RUN if [ -n "$SPARK_PACKAGES" ]; then \

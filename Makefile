@@ -38,6 +38,7 @@ test-servers: $(VENV)
 	@$(BIN)/python -m local_cluster build
 	@$(BIN)/python -m local_cluster.helm >/dev/null || echo "tests of the chart are skipped" >&2
 	@$(BIN)/python -m local_cluster.java >/dev/null || echo "tests of Spark are skipped" >&2
+	@$(BIN)/python -m local_cluster.spark_jars >/dev/null || echo "tests of Delta Lake and S3 are skipped" >&2
 	@$(BIN)/python -m tests.pipeline.s3_parts >/dev/null || echo "tests of S3 are skipped" >&2
 
 .PHONY: test

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from local_cluster.errors import LocalClusterError
 from local_cluster.redis_servers import RedisServers, start_standalone
+from local_cluster.spark_jars import provide_spark_jars
 from pelops.pipeline.engine.arrow.session import ArrowSession
 from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.engine.sql import on_driver
+from tests.cached_parts import PartMissing
 from tests.pipeline.audited import Audited
 from tests.pipeline.evidence_adapter import FILES
+from tests.pipeline.s3_parts import provide_server
+from tests.pipeline.s3_store import S3Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +36,26 @@ class SessionOfTests(LazySession):
         if self._found is None:
             self._found = self._request.getfixturevalue("spark")
         return super().get(entries)
+
+
+@pytest.fixture(scope="session")
+def spark_jars(java: Path) -> None:
+    """Delta Lake and what s3a:// needs, among Spark's jars; skips where they cannot be had."""
+    try:
+        provide_spark_jars()
+    except LocalClusterError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def store(spark_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
+    """A server of S3; skips where it, or what s3a:// needs, cannot be had."""
+    try:
+        program = provide_server()
+    except PartMissing as error:
+        pytest.skip(f"no S3 to test on: {error}")
+    with S3Store(program, tmp_path_factory.mktemp("s3")) as store:
+        yield store
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""What tests on an object store need, made once and kept: a server of S3, and Spark's classes.
+"""What tests on an object store need, made once and kept: a server of S3, built from Go modules.
 
-`python -m tests.pipeline.s3_parts` provides both; the server is built from Go modules.
+`python -m tests.pipeline.s3_parts` provides it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
-import pyspark
-
 from tests.cached_parts import PartMissing, provide_part, read_contents, run_maker
 
 SOURCE = Path(__file__).with_name("s3_server")
-ROOT = Path(__file__).parents[2]
-FETCH_JARS = ROOT / "tools" / "pipeline_image" / "fetch_jars.py"
-VERIFY_FILES = ROOT / "tools" / "pipeline_image" / "verify_files.py"
-CHECKSUMS = ROOT / "requirements" / "jars.sha256"
 
 
 def provide_server() -> Path:
@@ -38,25 +32,8 @@ def provide_server() -> Path:
     return provide_part("s3-server", [platform.machine().encode(), *read_contents(sources)], build)
 
 
-def provide_jars() -> Path:
-    """The directory with the classes of s3a for the Hadoop that Spark has. Raises PartMissing."""
-    package = f"org.apache.hadoop:hadoop-aws:{_hadoop_version()}"
-
-    def fetch(target: Path) -> None:
-        run_maker([sys.executable, str(FETCH_JARS), package, str(target)], cwd=target.parent)
-        given = ["--complete", str(CHECKSUMS), str(target), "*.jar"]
-        run_maker([sys.executable, str(VERIFY_FILES), *given], cwd=target.parent)
-
-    return provide_part("s3-jars", [package.encode(), *read_contents([FETCH_JARS])], fetch)
-
-
-def _hadoop_version() -> str:
-    (jar,) = Path(pyspark.__path__[0], "jars").glob("hadoop-client-api-*.jar")
-    return jar.stem.removeprefix("hadoop-client-api-")
-
-
 if __name__ == "__main__":
     try:
-        print(provide_server(), provide_jars(), sep="\n")
+        print(provide_server())
     except PartMissing as error:
         sys.exit(str(error))

@@ -31,9 +31,8 @@ def endpoint() -> str:
 class S3Store:
     """The server keeps each object as a file below `bucket`, under the object's own name."""
 
-    def __init__(self, program: Path, jars: Path, directory: Path) -> None:
+    def __init__(self, program: Path, directory: Path) -> None:
         self.program = program
-        self.jars = jars
         self.directory = directory
         self.bucket = directory / "data" / BUCKET
         self.address = f"127.0.0.1:{free_port()}"
@@ -75,7 +74,6 @@ class S3Store:
             env=os.environ
             | KEYS
             | {
-                "SPARK_DIST_CLASSPATH": f"{self.jars}/*",
                 "PYSPARK_SUBMIT_ARGS": " ".join([*confs, "pyspark-shell"]),
                 "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "operator"), str(REPOSITORY)]),
                 "PYSPARK_PYTHON": sys.executable,

@@ -17,12 +17,10 @@ from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import slug, stream_path
-from tests.cached_parts import PartMissing
 from tests.pipeline.audited import FIRST_MS, GROUP, is_made_by
-from tests.pipeline.s3_parts import provide_jars, provide_server
 from tests.pipeline.s3_store import BUCKET, S3Store
 
-# The server and Spark's classes are made when they are first asked for.
+# The server and the jars are made when they are first asked for.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 ENTRIES = 300
 RUN_S = 240.0
@@ -68,17 +66,6 @@ class Case:
             for name, data in found.items()
             if Path(name).name not in {"plan.json", "snapshot.json"} and "report/" not in name
         }
-
-
-@pytest.fixture(scope="module")
-def store(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
-    """A server of S3; skips where it or the classes for it cannot be had."""
-    try:
-        program, jars = provide_server(), provide_jars()
-    except PartMissing as error:
-        pytest.skip(f"no S3 to test on: {error}")
-    with S3Store(program, jars, tmp_path_factory.mktemp("s3")) as store:
-        yield store
 
 
 @pytest.fixture

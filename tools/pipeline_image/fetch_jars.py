@@ -27,6 +27,8 @@ _OF_SPARK = (
     "org.apache.httpcomponents:httpcore",
     "org.slf4j:slf4j-api",
 )
+# Delta Lake asks for these for catalogs and for tables that a catalog commits to.
+_OF_CATALOGS = ("io.delta:delta-kernel-*", "io.unitycatalog:*")
 
 
 def main(packages: str, directory: str | None = None) -> None:
@@ -54,7 +56,9 @@ def _options(packages: str, cache: str) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.jars.ivy": cache,
         "spark.jars.packages": ",".join([packages, *sdk]),
-        "spark.jars.excludes": ",".join([*_OF_SPARK, *([f"{_SDK}:bundle"] if sdk else [])]),
+        "spark.jars.excludes": ",".join(
+            [*_OF_SPARK, *_OF_CATALOGS, *([f"{_SDK}:bundle"] if sdk else [])]
+        ),
     }
 
 

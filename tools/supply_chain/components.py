@@ -31,6 +31,7 @@ _LICENSES: Final = {
 }
 # By group, from the POM or the licence file in each jar.
 _LICENSES_OF_JARS: Final = {
+    "io.delta": "Apache-2.0",
     "org.apache.hadoop": "Apache-2.0",
     "org.reactivestreams": "MIT-0",
     "org.wildfly.openssl": "Apache-2.0",

@@ -2,7 +2,7 @@
 
 packages  requirements/*.txt, with uv, from the ranges in pyproject.toml. What is pinned stays
           unless `--upgrade [NAME ...]` says otherwise.
-jars      requirements/jars.sha256: what s3a:// needs beside PySpark.
+jars      requirements/jars.sha256: what s3a:// needs beside PySpark, and Delta Lake.
 debian    requirements/debian-ARCHITECTURE.sha256: the JRE of the pipeline image and all that it
           depends on, from the signed index of the Debian release of the base image.
           `--sources FILE` names the sources to ask; the default is that of the base image, in which
@@ -31,6 +31,7 @@ from typing import Final
 from local_cluster.binaries import find_versions
 from local_cluster.downloads import CHECKSUMS, official_name
 from local_cluster.helm import helm_version
+from local_cluster.spark_jars import FETCH_JARS, find_packages
 
 ROOT: Final = Path(__file__).parents[2]
 REQUIREMENTS: Final = Path("requirements")
@@ -96,12 +97,8 @@ def lock_packages(uv: str, upgrade: Sequence[str] | None = None) -> None:
 
 def lock_jars() -> None:
     """Write requirements/jars.sha256. Raises CalledProcessError."""
-    found = re.search(r"^ARG SPARK_PACKAGES=(\S+)", _DOCKERFILE.read_text(), re.MULTILINE)
-    if found is None:
-        raise ValueError("the Dockerfile names no SPARK_PACKAGES")
     with TemporaryDirectory() as directory:
-        program = ROOT / "tools" / "pipeline_image" / "fetch_jars.py"
-        subprocess.run([sys.executable, str(program), found[1], directory], check=True)
+        subprocess.run([sys.executable, str(FETCH_JARS), find_packages(), directory], check=True)
         lines = (
             (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
             for path in Path(directory).glob("*.jar")

@@ -45,7 +45,7 @@ KUBEFLOW_APPLICATION: Final = Kind(
 # What Kubeflow's operator writes on the applications that it makes of a scheduled one.
 SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
 MAIN_FILE: Final = "local:///opt/pelops/run_pipeline.py"
-SPARK_VERSION: Final = "4.3.0"
+SPARK_VERSION: Final = "4.2.0"
 _ACCOUNT: Final = "spark"  # unless the template names one
 # Kubeflow's operator looks for containers of these names in its templates, and in their pods.
 _DRIVER: Final = "spark-kubernetes-driver"
