@@ -44,6 +44,9 @@ _UV_OPTIONS: Final = (
     "--universal",
     "--python-version",
     "3.11",
+    # One version of a package for every Python: what is tested on one is what others install.
+    "--fork-strategy",
+    "fewest",
 )
 _PRINT_URIS: Final = ("-qq", "install", "--print-uris", "--yes", "--no-install-recommends")
 # File -> what it is made from. The others take the versions of dev.txt, with which the tests run.
