@@ -1,7 +1,7 @@
 """The data source in each version of PySpark, in classic sessions and in those of Spark Connect.
 
 PELOPS_TEST_SPARK_VERSIONS selects versions, as in "4.0 4.1 4.2 4.3". Without it there are the
-installed version, classic, and the oldest one behind a server of Spark Connect.
+installed version, classic, and the oldest and the newest behind a server of Spark Connect.
 """
 
 from __future__ import annotations
