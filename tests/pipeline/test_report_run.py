@@ -14,8 +14,8 @@ import pytest
 from pelops.domain.audit import AuditSummary
 from pelops.domain.redrive import parse_plan
 from pelops.pipeline.archive.layout import report_path, slug
+from pelops.pipeline.report.model import build_schema
 from pelops.pipeline.report.report_command import run_report, write_report
-from pelops.pipeline.report.schema import build_schema
 from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 from pelops.pipeline.triage.triage_command import run_triage

@@ -255,7 +255,15 @@ def parse_summary(text: str | bytes) -> AuditSummary:
     Raises InvalidSpec, which names the field, when the text is none, is of another version, or does
     not balance.
     """
-    fields = load_json_object(text, "the summary", limit=SUMMARY_LIMIT)
+    return _parse_summary(load_json_object(text, "the summary", limit=SUMMARY_LIMIT))
+
+
+def parse_summary_object(content: Mapping[str, Any]) -> AuditSummary:
+    """The summary that a JSON object holds, which `render_summary` made. Raises InvalidSpec."""
+    return _parse_summary(JsonFields(content=content))
+
+
+def _parse_summary(fields: JsonFields) -> AuditSummary:
     if fields.number("version") != VERSION:
         raise InvalidSpec(
             f"the summary has version {fields.number('version')}, and this version of Pelops reads "

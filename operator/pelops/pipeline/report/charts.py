@@ -9,7 +9,7 @@ from typing import Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.pipeline.report.model import Timeline
-from pelops.pipeline.report.words import (
+from pelops.pipeline.report.sentences import (
     TITLES,
     round_up,
     show_count,
