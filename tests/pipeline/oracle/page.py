@@ -97,7 +97,9 @@ def _check(
             yield untrue("reassures", f"{text!r} beside {needing}")
         if re.search(r"-\d[\d ]* ?%", text):
             yield untrue("share", repr(text))
-        if re.search(r"^All .* were (acknowledged|delivered)", text) and all(map(_is_unfinished, newest)):
+        if re.search(r"^All .* were (acknowledged|delivered)", text) and all(
+            map(_is_unfinished, newest)
+        ):
             yield untrue("all", repr(text))
     yield from _check_amounts(texts, newest)
     yield from _check_done(texts, judges, newest)

@@ -230,8 +230,8 @@ class CountCheck(Part):
 class Timeline(Part):
     """Counts over time, in steps of equal length; the three lists are equally long."""
 
-    start: Moment = Field(alias="start_ms")
-    step: Step = Field(alias="step_ms")
+    start: Annotated[Moment, Field(alias="start_ms")]
+    step: Annotated[Step, Field(alias="step_ms")]
     arrivals: tuple[Count, ...]
     recoveries: tuple[Count, ...] = Field(description="Requeued or released entries.")
     dead_letters: tuple[Count, ...]
@@ -240,8 +240,8 @@ class Timeline(Part):
 class AgeBand(Part):
     """Stuck entries by the time since their last delivery; `to_s` is null for the oldest band."""
 
-    at_least: Span = Field(alias="from_s")
-    below: Span | None = Field(alias="to_s")
+    at_least: Annotated[Span, Field(alias="from_s")]
+    below: Annotated[Span | None, Field(alias="to_s")]
     entries: Count
 
 
@@ -257,14 +257,14 @@ class EntrySource(StrEnum):
 class ExceptionalEntry(Part):
     """One entry to look at."""
 
-    entry_id: Id = Field(alias="id")
+    entry_id: Annotated[Id, Field(alias="id")]
     source: EntrySource = EntrySource.WINDOW
     status: EntryStatus
     why: str
     consumer: str = ""
-    idle: Span | None = Field(default=None, alias="idle_s")
+    idle: Annotated[Span | None, Field(alias="idle_s")] = None
     deliveries: Count | None = None
-    root_id: Id | None = Field(default=None, alias="root", description="The root of a copy.")
+    root_id: Annotated[Id | None, Field(alias="root", description="The root of a copy.")] = None
 
 
 class Exceptions(Part):
@@ -303,8 +303,8 @@ class LetterField(Part):
 class DeadLetterExample(Part):
     """One dead letter."""
 
-    entry_id: Id = Field(alias="id")
-    root_id: Id = Field(alias="root")
+    entry_id: Annotated[Id, Field(alias="id")]
+    root_id: Annotated[Id, Field(alias="root")]
     consumer: str
     error: str
     field_count: Count
@@ -387,10 +387,10 @@ class Spread(Part):
 
     name: str
     entries: Count
-    p50: Span = Field(alias="p50_s")
-    p90: Span = Field(alias="p90_s")
-    p99: Span = Field(alias="p99_s")
-    most: Span = Field(alias="max_s")
+    p50: Annotated[Span, Field(alias="p50_s")]
+    p90: Annotated[Span, Field(alias="p90_s")]
+    p99: Annotated[Span, Field(alias="p99_s")]
+    most: Annotated[Span, Field(alias="max_s")]
 
 
 class Comparison(Part):
@@ -413,10 +413,10 @@ class GroupLine(Part):
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...] = ()
     window: Count
-    closed: Moment = Field(alias="closed_ms")
+    closed: Annotated[Moment, Field(alias="closed_ms")]
     produced: Count
     open: Count = Field(description="Entries of all windows that can still change.")
-    href: str = Field(alias="page", description="From the directory of this document.")
+    href: Annotated[str, Field(alias="page", description="From the directory of this document.")]
 
 
 class GroupReport(Part):
@@ -501,7 +501,7 @@ class Report(Part):
     kind: Literal["pelops.audit-report"] = "pelops.audit-report"
     version: Literal[1] = 1
     audit: str = Field(description="Name of the audit.")
-    at: Moment = Field(alias="at_ms")
+    at: Annotated[Moment, Field(alias="at_ms")]
     pelops: str = Field(description="Version of Pelops.")
     engine: Engine | None = None
     archive: str = Field(description="Where the evidence is.")
@@ -525,7 +525,7 @@ class Report(Part):
     @property
     def verdict(self) -> AuditVerdict:
         """The worst verdict of all groups; unknown without any, or when a report is unreadable."""
-        verdicts = [one.verdict for one in (*self.groups, *self.others)]
+        verdicts = [one.verdict for one in self.lines]
         if self.unread or not verdicts:
             verdicts.append(AuditVerdict.UNKNOWN)
         return worst_verdict(verdicts) or AuditVerdict.UNKNOWN

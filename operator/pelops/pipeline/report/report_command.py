@@ -20,7 +20,14 @@ from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.engine.sql import SparkSession
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.report.archive_reader import find_audits, find_groups, read_group
-from pelops.pipeline.report.model import DeadLetters, GroupLine, GroupReport, Report, sort_lines
+from pelops.pipeline.report.model import (
+    DeadLetterCluster,
+    DeadLetters,
+    GroupLine,
+    GroupReport,
+    Report,
+    sort_lines,
+)
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.run import find_targets, open_run
 from pelops.pipeline.settings import AuditTarget, PipelineSettings
@@ -125,8 +132,9 @@ def _is_current(run: PipelineRun, reported: tuple[tuple[GroupLine, ...], tuple[s
     """Whether the page of all streams says of each group what the report of its stream says."""
     known = _read(run, f"{report_path(run.settings.archive)}/{DOCUMENT}")
     lines, unread = reported
-    is_read = known is not None and not unread
-    return is_read and _without_links(known.lines) == _without_links(lines)
+    if known is None or unread:
+        return False
+    return _without_links(known.lines) == _without_links(lines)
 
 
 def _without_links(lines: Iterable[GroupLine]) -> list[GroupLine]:
@@ -200,4 +208,5 @@ def _letters(run: PipelineRun, target: AuditTarget) -> DeadLetters | None:
     except RedisStreamsError as error:
         log.warning("dead letters of %s were not read: %s", target.group, error)
         return None
-    return DeadLetters(count=triage.letters, clusters=triage.clusters, plan=plan)
+    clusters = tuple(map(DeadLetterCluster.model_validate, triage.clusters))
+    return DeadLetters(count=triage.letters, clusters=clusters, plan=plan)
