@@ -166,12 +166,6 @@ def progress_of_a_stream(scene: Scenario) -> list[Any]:
     return [ends[name]["added"], list(lag_of(progress).values())]
 
 
-def read_with_pushdown(scene: Scenario) -> Any:
-    scene.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    frame = scene.read("orders", pushdown="true").where(f"ms >= {FIRST_MS + 990}")
-    return _or_complaint(frame.count)
-
-
 def write_rows(scene: Scenario) -> list[Any]:
     """The same write twice: under one name, the rows are appended once."""
     rows = [
@@ -227,7 +221,6 @@ STEPS = (
     stream_what_comes,
     stream_with_a_limit,
     progress_of_a_stream,
-    read_with_pushdown,
     write_rows,
     write_stream,
 )

@@ -157,11 +157,6 @@ class ReadOptions(_Shared):
     batch_rows: int = _pace("batchRows", whole(1, 1_000_000), default="10000")(
         "Most rows of one Arrow batch handed to Spark."
     )
-    pushdown: bool = _pace("pushdown", FLAG, default="false", uses=_BATCH)(
-        "Let filters on `id`, `ms`, `ts` and `stream` narrow the read. Requires"
-        " `spark.sql.python.filterPushdown.enabled`, and a Spark that keeps narrowed reads apart:"
-        " no effect up to version 4.3."
-    )
 
     max_entries_per_trigger: int | None = _streaming(
         "maxEntriesPerTrigger", whole(1), kafka=Alias("maxOffsetsPerTrigger", whole(1))
