@@ -108,9 +108,7 @@ def read_columns(scene: Scenario) -> list[Any]:
 
 def read_fields(scene: Scenario) -> list[Any]:
     frame = scene.read("orders").where("seq = 0")
-    [row] = frame.selectExpr(
-        "count(*)", "sum(CAST(CAST(fields['number'] AS STRING) AS BIGINT))"
-    ).collect()
+    [row] = frame.selectExpr("count(*)", "sum(CAST(fields['number'] AS BIGINT))").collect()
     return list(row)
 
 

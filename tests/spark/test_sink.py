@@ -73,9 +73,9 @@ def test_columns_become_fields_and_null_is_no_field(spark: SparkSession, streams
     )
 
 
-def test_what_was_read_raw_can_be_written(spark: SparkSession, streams: Streams) -> None:
+def test_what_was_read_binary_can_be_written(spark: SparkSession, streams: Streams) -> None:
     streams.add({"a": b"\xff", "b": ""}, {"c": "1"})
-    reader = spark.read.format("redis_streams").options(**streams.options)
+    reader = spark.read.format("redis_streams").options(**streams.options, binary="true")
     frame = reader.load(streams.name())
     write(frame.select("fields"), streams, stream=streams.name("copy"))
     written = [dict(fields) for fields in contents(streams, "copy")]

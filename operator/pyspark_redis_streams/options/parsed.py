@@ -122,6 +122,9 @@ class ReadOptions(_Shared):
         "Fields to read as columns, as `name TYPE, ...`; they follow the base columns. A schema"
         " given to `.schema(...)` does the same and also chooses the base columns."
     )
+    binary: bool = _columns("binary", FLAG, default="false")(
+        "Values of `fields` as bytes, in a read without declared columns: else as strings."
+    )
     computed: tuple[str, ...] = _columns("computed", choices("hash", "bytes", "root"))(
         "Columns computed from all fields, so that payloads need not be read: a hash, the size, the"
         " ID of the entry that a copy goes back to."
@@ -290,6 +293,10 @@ def _refuse_contradictions(options: ReadOptions) -> None:
     _refuse_both({"endingId": options.ending_id, "endingTimestamp": options.ending_timestamp})
     if options.columns is not None and options.duplicate_fields == "keep":
         raise OptionError("option 'duplicateFields' is 'keep': a column of 'columns' has one value")
+    if options.columns is not None and options.binary:
+        raise OptionError(
+            "option 'binary' is for reads without 'columns': declare a column as BINARY there"
+        )
     least, most = options.min_entries_per_trigger, options.max_entries_per_trigger
     if least and most and least > most:
         raise OptionError(
