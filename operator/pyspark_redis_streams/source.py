@@ -166,6 +166,11 @@ def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOp
             " and option 'stream'"
         )
     options = parse_write_options(with_kept_options(given, schema, Use.WRITE))
+    if options.keep_ids:
+        raise OptionError(
+            "option 'keepIds' is true, and INSERT INTO gives each row a new ID: write with"
+            " format('redis_streams') and options"
+        )
     names = names_of_entries(read) & set(schema.fieldNames())
     return replace(options, stream=read.streams[0], empty_columns=frozenset(names))
 

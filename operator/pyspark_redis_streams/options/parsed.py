@@ -196,6 +196,10 @@ class WriteOptions(_Shared):
     entries_per_call: int = _writes("entriesPerCall", whole(1, 10_000), default="200")(
         "Entries appended by one call; Redis serves no other client meanwhile."
     )
+    keep_ids: bool = _writes("keepIds", FLAG, default="false")(
+        "Write each row under the ID in its column `id`, and `ms`, `seq` and `ts` not at all: to"
+        " copy a stream, or to replay an archive of it."
+    )
     max_len: int | None = _writes("maxLen", whole(0))(
         "Trim the stream to about so many entries, whether or not they were read."
     )
