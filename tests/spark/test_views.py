@@ -94,7 +94,8 @@ def test_a_schema_may_leave_columns_out(spark: SparkSession, filled: Streams) ->
 def test_a_stream_of_large_entries_and_many_consumers_has_all_its_views(
     spark: SparkSession, streams: Streams
 ) -> None:
-    ids = [streams.client.xadd(streams.name(), {"a": b"v" * 2**21}).decode() for _ in range(3)]
+    streams.add(*[{"a": b"v" * 2**21}] * 3)
+    ids = streams.ids()
     streams.client.xgroup_create(streams.name(), "billing", "0")
     pipeline = streams.client.pipeline(transaction=False)
     names = {f"{number}-{'n' * 100}" for number in range(10_000)}
