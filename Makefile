@@ -58,7 +58,7 @@ check: $(VENV) ## Lint; check types, layers, prose and generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.check_prose
 	$(BIN)/python -m pelops.api.crd --check
-	$(BIN)/python -m pelops.pipeline.report.schema --check
+	$(BIN)/python -m pelops.pipeline.report.model --check
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python -m tools.spark_options --check
 	$(BIN)/python -m tools.messages --check
@@ -110,7 +110,7 @@ advisories: $(VENV) ## Look for known vulnerabilities of the pinned packages, wh
 .PHONY: crds
 crds: $(VENV) ## Write crds/, the page of messages, the schema of audit.json, the tables of Spark options
 	@$(BIN)/python -m pelops.api.crd --write
-	@$(BIN)/python -m pelops.pipeline.report.schema --write
+	@$(BIN)/python -m pelops.pipeline.report.model --write
 	@$(BIN)/python -m tools.spark_options --write
 	@$(BIN)/python -m tools.messages --write
 

@@ -63,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         _refuse_overwriting(overwrite)
-        _flattener(schema, options)  # to refuse a schema before anything is written
+        RowFlattener(schema, options)  # to refuse a schema before anything is written
         self._schema = schema
         self._options = options
         self._write = options.write_id or uuid.uuid4().hex
@@ -85,7 +85,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _refuse_overwriting(overwrite)
         if options.write_id is not None:
             raise OptionError("option 'writeId' is for batch writes: a query has a name of its own")
-        _flattener(schema, options)
+        RowFlattener(schema, options)
         self._schema = schema
         self._options = options
 
@@ -100,15 +100,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: the micro-batch is run again and finds what is there."""
-
-
-def _flattener(schema: StructType, options: WriteOptions) -> RowFlattener:
-    return RowFlattener(
-        schema,
-        options.stream,
-        field_prefix=options.field_prefix,
-        empty_columns=options.empty_columns,
-    )
 
 
 def _refuse_overwriting(overwrite: bool) -> None:
@@ -130,12 +121,12 @@ def append_all(
 ) -> Appended:
     """Append the rows of one task. Raises RowsChanged, BadValue and ServerError."""
     task = TaskContext.get()
-    flattener = _flattener(schema, options)
+    flattener = RowFlattener(schema, options)
     with ServerConnections(options.server) as connections:
         appender = Appender(connections, options, write, task.partitionId() if task else 0)
         for batch in batches:
-            for stream, flat in flattener.entries(batch):
-                appender.add(stream, flat)
+            for stream, entry_id, flat in flattener.entries(batch):
+                appender.add(stream, entry_id, flat)
         return appender.finish()
 
 
@@ -168,7 +159,7 @@ class Appender:
         self._options = options
         self._write = write
         self._partition = partition
-        self._rows: dict[str, list[Flat]] = defaultdict(list)
+        self._rows: dict[str, list[list[bytes]]] = defaultdict(list)
         self._sizes: dict[str, int] = defaultdict(int)
         self._chunks: dict[str, int] = defaultdict(int)
         self._sent: dict[str, float] = {}
@@ -177,7 +168,7 @@ class Appender:
         self._script = files("pyspark_redis_streams").joinpath("lua/append.lua").read_text()
         self._began = time.monotonic()
 
-    def add(self, stream: str, flat: Flat) -> None:
+    def add(self, stream: str, entry_id: bytes, flat: Flat) -> None:
         """Take one entry. Raises BadValue for one with more fields than a script can append."""
         if len(flat) > MOST_PARTS:
             raise BadValue(
@@ -185,7 +176,7 @@ class Appender:
                 f" appended exactly once can have {MOST_PARTS // 2}: write some of them as JSON"
             )
         rows = self._rows[stream]
-        rows.append(flat)
+        rows.append([entry_id, *flat])
         self._sizes[stream] += sum(map(len, flat))
         is_large = self._sizes[stream] >= _BYTES_OF_A_CALL
         if is_large or len(rows) == self._options.entries_per_call:
@@ -207,8 +198,8 @@ class Appender:
         rows = self._rows[stream]
         self._rows[stream], self._sizes[stream] = [], 0
         body: list[Argument] = []
-        for flat in rows:
-            body += (len(flat), *flat)
+        for row in rows:
+            body += (len(row) - 1, *row)
         verdict = self._connections.ask(
             stream, "EVAL", self._script, 2, stream, _tokens_key(stream, self._write),
             self._token(stream), _digest(rows), self._before(stream), self._options.token_ttl_s,
@@ -267,10 +258,10 @@ def _tagged(stream: str) -> str:
     return f"{{{tag}}}" if tag == stream else f"{{{tag}}}:{stream}"
 
 
-def _digest(rows: list[Flat]) -> str:
+def _digest(rows: list[list[bytes]]) -> str:
     digest = blake2b(digest_size=8)
-    for flat in rows:
-        for part in (b"%d" % len(flat), *flat):
+    for row in rows:
+        for part in (b"%d" % len(row), *row):
             digest.update(b"%d:" % len(part))
             digest.update(part)
     return digest.hexdigest()

@@ -23,7 +23,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_redis_streams.batch.pushdown import keeps_narrowed_reads_apart
 from pyspark_redis_streams.columns.schemas import default_schema, names_of_entries
 from pyspark_redis_streams.errors import OptionError, RedisStreamsError, plain_errors
 from pyspark_redis_streams.micro_batch.reader import RedisStreamReader, RefusedStreamReader
@@ -38,7 +37,7 @@ from pyspark_redis_streams.options.parsed import (
 )
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
 from pyspark_redis_streams.spark_versions import refuse_what_spark_lacks
-from pyspark_redis_streams.views.entries import EntriesReader, NarrowedReader
+from pyspark_redis_streams.views.entries import EntriesReader
 from pyspark_redis_streams.views.rows import (
     ConsumersReader,
     GroupsReader,
@@ -74,8 +73,6 @@ class DefaultSource(DataSource):
         """A batch read of any view. Raises OptionError and SchemaError."""
         given = with_kept_options(self.options, schema, Use.READ)
         options = parse_read_options(given, Use.READ)
-        if options.pushdown and keeps_narrowed_reads_apart():
-            return NarrowedReader(schema, options)
         return _READERS[options.view](schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -169,6 +166,11 @@ def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOp
             " and option 'stream'"
         )
     options = parse_write_options(with_kept_options(given, schema, Use.WRITE))
+    if options.keep_ids:
+        raise OptionError(
+            "option 'keepIds' is true, and INSERT INTO gives each row a new ID: write with"
+            " format('redis_streams') and options"
+        )
     names = names_of_entries(read) & set(schema.fieldNames())
     return replace(options, stream=read.streams[0], empty_columns=frozenset(names))
 

@@ -1,7 +1,7 @@
 """What the installed PySpark has of the Python Data Source API, which grows with each version.
 
 4.0: batch reads and writes, streaming reads, streaming writes of rows. 4.1: streaming writes of
-Arrow batches, filters that Spark hands to a batch read. 4.2: a streaming read learns where a
+Arrow batches. 4.2: a streaming read learns where a
 micro-batch begins and how much it may hold. Names that a version does not have are defined
 here, and the other modules import them from here.
 """

@@ -39,3 +39,18 @@ async def test_a_key_of_another_type_has_no_consumers_and_says_so(
         await server.execute("SET", name, "x", key=name, writes=True)
         with pytest.raises(WrongType):
             await count_consumers(server, name, "workers")
+
+
+async def test_a_group_of_many_consumers_with_long_names_is_listed(
+    redis_86: StandaloneServers, key_prefix: str
+) -> None:
+    keys = derive_keys(f"{key_prefix}orders", "workers")
+    names = {f"{number}-{'n' * 100}" for number in range(10_000)}
+    async with connected(endpoint_of(redis_86)) as server:
+        await provision(server, keys)
+        for name in names:
+            await server.execute(
+                "XGROUP", "CREATECONSUMER", keys.stream, keys.group, name,
+                key=keys.stream, writes=True,
+            )  # fmt: skip
+        assert {one.name for one in await list_consumers(server, keys.stream, keys.group)} == names

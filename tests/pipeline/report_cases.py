@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from pelops.domain.audit import (
     EXPECTED_STATUSES,
@@ -25,10 +26,12 @@ from pelops.pipeline.report.model import (
     DeadLetters,
     Duplicate,
     Duplicates,
+    Engine,
     EntrySource,
     ExceptionalEntry,
     Exceptions,
     GroupReport,
+    Part,
     Report,
     Spread,
     Timeline,
@@ -36,6 +39,7 @@ from pelops.pipeline.report.model import (
 )
 from tests.pipeline.report_parts import FIRST_MS, cluster, clusters, entries, timeline
 
+PartType = TypeVar("PartType", bound=Part)
 AT = datetime(2025, 10, 9, 9, 8, 20, tzinfo=UTC)
 HOSTILE = (
     '</script><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>'
@@ -90,9 +94,10 @@ def full_group() -> GroupReport:
         stuck_earlier=6,
         archived=250_065,
         verdict=AuditVerdict.FINDINGS,
-        sentence="245514 of 250067 entries were acknowledged (181204 proven, 64310 inferred), 412 "
-        "are in flight, 37 are stuck, 2871 are not delivered yet, 214 are dead-lettered, 948 are "
-        "requeued, 3 are pending without a body, 2 are lost, 66 are indeterminate.",
+        sentence="181204 of 250067 entries were acknowledged (proven), 64310 were delivered or "
+        "passed, and are no longer pending (inferred), 412 are in flight, 37 are stuck, 2871 are "
+        "not delivered yet, 214 are dead-lettered, 948 are requeued, 3 are without their body, 2 "
+        "are lost, 66 are indeterminate.",
         findings=(
             AuditFinding(
                 kind="lost",
@@ -145,7 +150,7 @@ def full_group() -> GroupReport:
             first=entries(),
             path="s3a://audits/statuses",
         ),
-        letters=DeadLetters(
+        dead_letters=DeadLetters(
             count=214, clusters=clusters(), plan="s3a://audits/plans/order-processing.jsonl"
         ),
         duplicates=Duplicates(
@@ -173,7 +178,7 @@ def full_group() -> GroupReport:
             ),
         ),
         deliveries=(248_100, 1_410, 380, 120, 57),
-        spreads=(
+        times=(
             Spread(
                 name="From arrival to the end",
                 entries=245_514,
@@ -211,13 +216,13 @@ def quiet_group() -> GroupReport:
         timeline=Timeline(
             start=AT,
             step=timedelta(seconds=15),
-            arrivals=[0] * 60,
-            recoveries=[0] * 60,
-            dead_letters=[0] * 60,
+            arrivals=(0,) * 60,
+            recoveries=(0,) * 60,
+            dead_letters=(0,) * 60,
         ),
         stuck_ages=(),
         exceptions=Exceptions(count=0, first=()),
-        letters=DeadLetters(count=0, clusters=()),
+        dead_letters=DeadLetters(count=0, clusters=()),
         duplicates=Duplicates(entries=0, first=()),
     )
 
@@ -239,7 +244,7 @@ def hostile_group(text: str = HOSTILE) -> GroupReport:
             stream=text,
             group=text,
             sentence=text,
-            findings=(AuditFinding(kind=text, count=1, sentence=text),),
+            findings=(AuditFinding(kind=text[:64], count=1, sentence=text),),
         ),
         exceptions=Exceptions(
             count=1,
@@ -256,12 +261,12 @@ def hostile_group(text: str = HOSTILE) -> GroupReport:
             ),
         ),
         checks=(CountCheck(name=text, expected=1, found=2),),
-        letters=DeadLetters(count=7, clusters=(evil,), plan=text),
+        dead_letters=DeadLetters(count=7, clusters=(evil,), plan=text),
         duplicates=Duplicates(
             entries=1, first=(Duplicate(by=text, key=text, copies=2, examples=(wicked,)),)
         ),
         unproven=(Unproven(why=text, entries=1, sentence=text),),
-        spreads=(
+        times=(
             Spread(
                 name=text,
                 entries=1,
@@ -281,8 +286,14 @@ def report(*groups: GroupReport) -> Report:
         at=AT + timedelta(seconds=31),
         pelops="0.1.0",
         archive="s3a://audits",
+        engine=Engine(spark="4.1.1", master="local[2]", jobs=6, tasks=80),
         groups=groups,
     )
+
+
+def changed(part: PartType, **changes: object) -> PartType:
+    """The same part of a report with other fields."""
+    return part.model_copy(update=changes)
 
 
 def _earlier(number: int) -> AuditSummary:
@@ -324,7 +335,7 @@ def _one_of_many(n: int) -> GroupReport:
         timeline=timeline(),
         stuck_ages=(),
         exceptions=Exceptions(count=total, counts={EntrySource.WINDOW: bad}, first=()),
-        letters=DeadLetters(count=0, clusters=()),
+        dead_letters=DeadLetters(count=0, clusters=()),
         duplicates=Duplicates(entries=0, first=()),
     )
 

@@ -8,7 +8,7 @@ from math import sin
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.report.model import ExceptionalEntry, Timeline
+from pelops.pipeline.report.model import DeadLetterCluster, ExceptionalEntry, Timeline
 from pelops.pipeline.triage.clusters import Cluster, LetterExample, ValueHead
 from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import build_signature
@@ -16,7 +16,7 @@ from pelops.policy.redrive.triage import build_signature
 FIRST_MS = 1_760_000_000_000
 
 
-def cluster(reason: str, error: str, letters: int, **payload: bytes) -> Cluster:
+def cluster(reason: str, error: str, letters: int, **payload: bytes) -> DeadLetterCluster:
     fields = [(name.encode(), value) for name, value in payload.items()]
     shown = tuple(
         (ValueHead(head=n[:256], size=len(n)), ValueHead(head=v[:256], size=len(v)))
@@ -30,7 +30,7 @@ def cluster(reason: str, error: str, letters: int, **payload: bytes) -> Cluster:
         fields=shown,
         field_count=len(fields),
     )
-    return Cluster(
+    made = Cluster(
         signature=build_signature(reason=reason, error=error, shape=describe_shape(fields)),
         letters=letters,
         first_seen_ms=FIRST_MS + 100_000,
@@ -42,6 +42,7 @@ def cluster(reason: str, error: str, letters: int, **payload: bytes) -> Cluster:
         returned=0,
         examples=(example, replace(example, entry_id=EntryId(FIRST_MS + 9))),
     )
+    return DeadLetterCluster.model_validate(made)
 
 
 def timeline() -> Timeline:
@@ -52,9 +53,9 @@ def timeline() -> Timeline:
     return Timeline(
         start=datetime(2025, 10, 9, 8, 53, 20, tzinfo=UTC),
         step=timedelta(seconds=15),
-        arrivals=arrivals,
-        recoveries=recoveries,
-        dead_letters=letters,
+        arrivals=tuple(arrivals),
+        recoveries=tuple(recoveries),
+        dead_letters=tuple(letters),
     )
 
 
@@ -82,7 +83,7 @@ def entries() -> tuple[ExceptionalEntry, ...]:
     return (*lost, *stuck)
 
 
-def clusters() -> tuple[Cluster, ...]:
+def clusters() -> tuple[DeadLetterCluster, ...]:
     return (
         cluster(
             "HandlerFailed",

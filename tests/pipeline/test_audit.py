@@ -45,7 +45,9 @@ def test_a_group_that_has_acknowledged_everything_balances(audited: Audited) -> 
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 30}
     assert summary.verdict is AuditVerdict.BALANCED
-    assert summary.sentence == "30 of 30 entries were acknowledged (inferred)."
+    assert summary.sentence == (
+        "30 of 30 entries were delivered or passed, and are no longer pending (inferred)."
+    )
 
 
 def test_the_next_window_begins_where_the_last_one_ended(audited: Audited) -> None:

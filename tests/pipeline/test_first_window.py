@@ -144,8 +144,8 @@ def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audi
     assert audited.counts(summary) == {"acknowledged_inferred": 10}
     assert kinds(summary) == {"removed-before-archive": 30}
     assert summary.sentence == (
-        "10 of 10 entries were acknowledged (inferred). 30 entries were added and removed before "
-        "the first archive; their outcome is unknown."
+        "10 of 10 entries were delivered or passed, and are no longer pending (inferred). "
+        "30 entries were added and removed before the first archive; their outcome is unknown."
     )
     audited.add(1)
     audited.acknowledge(*audited.deliver(1))

@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from pelops.domain.audit import AuditSummary
+from pelops.domain.audit import AuditSummary, Certainty
 from pelops.domain.redrive import parse_plan
 from pelops.pipeline.archive.layout import report_path, slug
+from pelops.pipeline.report.model import build_schema
 from pelops.pipeline.report.report_command import run_report, write_report
-from pelops.pipeline.report.schema import build_schema
 from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 from pelops.pipeline.triage.triage_command import run_triage
@@ -86,6 +86,24 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     (group,) = _document(audited)["groups"]
     assert (group["summary"]["window"]["number"], group["summary"]["produced"]) == (1, 3)
     assert [one["produced"] for one in group["earlier"]] == [5]
+
+
+def test_a_run_without_new_acknowledgements_is_not_proven(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(10)
+    audited.acknowledge(*audited.deliver(9))
+    audited.deliver(1)
+    assert audited.audit_one().certainty is Certainty.INFERRED
+    audited.add(1)
+    audited.audit()
+    run_report(audited.spark, audited.settings)
+    document = _document(audited)
+    (group,) = document["groups"]
+    assert group["summary"]["counts"] == {"undelivered": 1}
+    assert document["verdict"] == group["verdict"] == group["summary"]["verdict"] == "balanced"
+    assert document["certainty"] == "inferred"
+    page = (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
+    assert "<title>Balanced, inferred: " in page
 
 
 def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:

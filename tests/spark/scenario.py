@@ -108,9 +108,7 @@ def read_columns(scene: Scenario) -> list[Any]:
 
 def read_fields(scene: Scenario) -> list[Any]:
     frame = scene.read("orders").where("seq = 0")
-    [row] = frame.selectExpr(
-        "count(*)", "sum(CAST(CAST(fields['number'] AS STRING) AS BIGINT))"
-    ).collect()
+    [row] = frame.selectExpr("count(*)", "sum(CAST(fields['number'] AS BIGINT))").collect()
     return list(row)
 
 
@@ -164,12 +162,6 @@ def progress_of_a_stream(scene: Scenario) -> list[Any]:
     shown = progress["sources"][0]["latestOffset"]
     ends = json.loads(shown) if isinstance(shown, str) else shown  # text through Spark Connect
     return [ends[name]["added"], list(lag_of(progress).values())]
-
-
-def read_with_pushdown(scene: Scenario) -> Any:
-    scene.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    frame = scene.read("orders", pushdown="true").where(f"ms >= {FIRST_MS + 990}")
-    return _or_complaint(frame.count)
 
 
 def write_rows(scene: Scenario) -> list[Any]:
@@ -227,7 +219,6 @@ STEPS = (
     stream_what_comes,
     stream_with_a_limit,
     progress_of_a_stream,
-    read_with_pushdown,
     write_rows,
     write_stream,
 )

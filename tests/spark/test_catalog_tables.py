@@ -79,6 +79,8 @@ def test_options_of_a_table_are_taken_from_nowhere_else() -> None:
         source(stream="x").reader(columns)
     with pytest.raises(OptionError, match="take the comment off the column"):
         source(path="x").writer(columns, False)
+    with pytest.raises(OptionError, match=r"option 'keepIds' .* new ID"):
+        source().writer(created(stream="orders", keepIds="true"), False)
     several = created(streams="a,b")
     with pytest.raises(OptionError, match="the table is not a single stream"):
         source().writer(several, False)

@@ -215,12 +215,12 @@ def test_a_field_name_that_is_not_utf_8_is_shown_with_escapes(mode: str) -> None
     assert row["fields"] == [{"name": r"\xff", "value": b"1"}, {"name": r"\xff", "value": b"2"}]
 
 
-def test_a_value_that_is_not_utf_8_is_null_in_a_map_of_strings_and_the_others_stay() -> None:
-    odd = entry((b"a", b"1"), (b"b", b"\xff"))
+def test_a_value_that_is_not_utf_8_is_shown_in_a_map_of_strings_and_follows_the_mode() -> None:
+    odd = entry((b"a", b"1"), (b"b", b"x\xff"))
     wanted = schema(fields=MapType(StringType(), StringType()), _corrupt_record=StringType())
     rows = build(wanted, odd, entry((b"c", b"2")))
-    assert [row["fields"] for row in rows] == [[("a", "1"), ("b", None)], [("c", "2")]]
-    assert json.loads(rows[0]["_corrupt_record"]) == {"a": "1", "b": r"\xff"}
+    assert [row["fields"] for row in rows] == [[("a", "1"), ("b", "x\ufffd")], [("c", "2")]]
+    assert json.loads(rows[0]["_corrupt_record"]) == {"a": "1", "b": r"x\xff"}
     with pytest.raises(BadValue, match="does not fit column 'fields'"):
         build(wanted, odd, mode="FAILFAST")
 

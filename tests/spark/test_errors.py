@@ -229,10 +229,3 @@ def test_tls_that_does_not_come_about(
     untrusted = complaint(read(spark, secured, tls="true"))
     assert untrusted.startswith("ServerError: the certificate of the server at localhost:")
     assert untrusted.endswith("check the options 'tlsCaFile' and 'tlsVerify'")
-
-
-def test_pushdown_without_sparks_setting_has_no_effect(
-    spark: SparkSession, streams: Streams
-) -> None:
-    streams.fill(3)
-    assert len(read(spark, streams, pushdown="true")()) == 3

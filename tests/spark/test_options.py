@@ -11,6 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from pelops.pipeline.settings import read_place
 from pelops.redis_core import Node
+from pyspark_redis_streams.columns.schemas import default_schema
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.option import Use, View
 from pyspark_redis_streams.options.parsed import (
@@ -281,3 +282,25 @@ def test_only_the_tables_of_options_are_generated() -> None:
 )
 def test_the_documentation_says_what_an_option_is_for(field: str, scope: str) -> None:
     assert describe_scope(OPTIONS[field]) == scope
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({}, "MAP<STRING, STRING>"),
+        ({"binary": "true"}, "MAP<STRING, BINARY>"),
+        ({"duplicateFields": "keep"}, "ARRAY<STRUCT<`name`: STRING, `value`: STRING>>"),
+        ({"duplicateFields": "keep", "binary": "true"},
+         "ARRAY<STRUCT<`name`: STRING, `value`: BINARY>>"),
+    ],
+)  # fmt: skip
+def test_all_fields_are_texts_unless_bytes_are_asked_for(
+    given: dict[str, str], fields: str
+) -> None:
+    options = parse_read_options({"stream": "orders"} | given, None)
+    assert default_schema(options).endswith(f", `fields` {fields}")
+
+
+def test_bytes_are_for_reads_without_declared_columns() -> None:
+    with pytest.raises(OptionError, match="option 'binary' is for reads without 'columns'"):
+        parse_read_options({"stream": "orders", "binary": "true", "columns": "a BINARY"}, None)

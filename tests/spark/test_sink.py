@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
 from local_cluster.redis_servers import ClusterServers
+from pyspark_redis_streams.errors import BadValue, SchemaError, ServerError
 from pyspark_redis_streams.options.parsed import parse_write_options
-from pyspark_redis_streams.sink import append_all
+from pyspark_redis_streams.sink import BatchWriter, append_all
 from tests.spark.dying import dying_source
 from tests.spark.streams import Streams
 
@@ -73,9 +74,9 @@ def test_columns_become_fields_and_null_is_no_field(spark: SparkSession, streams
     )
 
 
-def test_what_was_read_raw_can_be_written(spark: SparkSession, streams: Streams) -> None:
+def test_what_was_read_binary_can_be_written(spark: SparkSession, streams: Streams) -> None:
     streams.add({"a": b"\xff", "b": ""}, {"c": "1"})
-    reader = spark.read.format("redis_streams").options(**streams.options)
+    reader = spark.read.format("redis_streams").options(**streams.options, binary="true")
     frame = reader.load(streams.name())
     write(frame.select("fields"), streams, stream=streams.name("copy"))
     written = [dict(fields) for fields in contents(streams, "copy")]
@@ -204,3 +205,66 @@ def test_what_cannot_be_written_is_refused(
 def test_a_row_without_values_is_refused(spark: SparkSession, streams: Streams) -> None:
     with pytest.raises(PySparkException, match="an entry needs a field"):
         write(spark.sql("SELECT CAST(NULL AS STRING) AS a"), streams)
+
+
+def columns(*names: str) -> StructType:
+    schema = StructType()
+    for name in names:
+        schema.add(name, StringType())
+    return schema
+
+
+@pytest.mark.parametrize("names", [("id", "a"), ("stream", "id", "ms", "seq", "ts", "a")])
+def test_ids_are_not_written_as_fields(names: tuple[str, ...]) -> None:
+    options = parse_write_options({"stream": "orders"})
+    with pytest.raises(SchemaError, match=r"column 'id' is the ID .* 'keepIds' .* 'fieldPrefix'"):
+        BatchWriter(columns(*names), options, overwrite=False)
+    with pytest.raises(SchemaError, match=r"option 'keepIds' .* no column 'id'"):
+        BatchWriter(
+            columns("a"), parse_write_options({"stream": "x", "keepIds": "true"}), overwrite=False
+        )
+
+
+def test_an_archive_is_written_under_its_own_ids_once(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    streams.add({"a": "1"}, {"b": b"\xff"}, {"a": "3"}, ids=["5-1", "5-2", "10-0"])
+    reader = spark.read.format("redis_streams").options(**streams.options, binary="true")
+    reader.load(streams.name()).write.parquet(str(tmp_path / "archive"))
+    frame = spark.read.parquet(str(tmp_path / "archive"))
+    frame = frame.repartition(1).sortWithinPartitions("ms", "seq")
+    for _ in range(2):
+        write(frame, streams, stream=streams.name("copy"), keepIds="true", writeId="replay")
+    assert streams.entries("copy") == streams.entries()
+    with pytest.raises(PySparkException, match=r"has later entries already.* nothing"):
+        write(frame, streams, stream=streams.name("copy"), keepIds="true")
+    assert streams.entries("copy") == streams.entries()
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (["9-0", "10-0", "10-0"], "10-0 .* does not follow 10-0"),
+        (["10-0", "9-0"], r"9-0 .* does not follow 10-0.*sortWithinPartitions"),
+        (["0-0"], "0-0 .* does not follow 0-0"),
+        (["5-0", None], "null in column 'id'"),
+        (["five"], "'five' is not an entry ID"),
+    ],
+)
+def test_ids_that_redis_would_refuse_are_refused_before_their_call(
+    streams: Streams, ids: list[str | None], words: str
+) -> None:
+    options = parse_write_options(streams.options | {"stream": streams.name(), "keepIds": "true"})
+    batch = pa.record_batch({"id": pa.array(ids, pa.string()), "a": ["x"] * len(ids)})
+    with pytest.raises(BadValue, match=words):
+        append_all(iter([batch]), columns("id", "a"), options, "replay")
+    assert streams.entries() == []
+
+
+def test_a_call_below_the_end_of_a_stream_appends_nothing(streams: Streams) -> None:
+    streams.add({"a": "1"}, ids=["7-0"])
+    options = parse_write_options(streams.options | {"stream": streams.name(), "keepIds": "true"})
+    batch = pa.record_batch({"id": ["6-0", "8-0"], "a": ["x", "y"]})
+    with pytest.raises(ServerError, match="has later entries already"):
+        append_all(iter([batch]), columns("id", "a"), options, "replay")
+    assert streams.ids() == ["7-0"]

@@ -31,6 +31,12 @@ def test_micro_batches_have_exactly_as_many_entries_as_allowed(
     assert query.ids() == sorted(streams.ids())
 
 
+def test_a_query_reads_large_entries(query: Query, streams: Streams) -> None:
+    streams.add(*[{"a": b"v" * 2**21}] * 3)
+    assert sum(query.run(maxEntriesPerTrigger=2)) == 3
+    assert query.ids() == sorted(streams.ids())
+
+
 def test_estimated_micro_batches_miss_nothing(query: Query, streams: Streams) -> None:
     streams.fill(2500)
     sizes = query.run(maxEntriesPerTrigger=1000, limitMode="estimate")

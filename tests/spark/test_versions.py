@@ -41,7 +41,6 @@ ANSWERS = {
     "stream_what_comes": [50, 50],
     "stream_with_a_limit": [500, 3],
     "progress_of_a_stream": [50, [0]],
-    "read_with_pushdown": 10,
     "write_rows": [
         100,
         {

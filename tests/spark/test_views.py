@@ -89,3 +89,22 @@ def test_a_schema_may_leave_columns_out(spark: SparkSession, filled: Streams) ->
     reader = spark.read.format("redis_streams").options(**filled.options)
     frame = reader.options(view="groups", stream=filled.name()).schema("lag BIGINT, `group` STRING")
     assert sorted(tuple(row) for row in frame.load().collect()) == [(0, "mail"), (25, "billing")]
+
+
+def test_a_stream_of_large_entries_and_many_consumers_has_all_its_views(
+    spark: SparkSession, streams: Streams
+) -> None:
+    streams.add(*[{"a": b"v" * 2**21}] * 3)
+    ids = streams.ids()
+    streams.client.xgroup_create(streams.name(), "billing", "0")
+    pipeline = streams.client.pipeline(transaction=False)
+    names = {f"{number}-{'n' * 100}" for number in range(10_000)}
+    for name in names:
+        pipeline.xgroup_createconsumer(streams.name(), "billing", name)
+    pipeline.execute()
+    [row] = load(spark, streams, "streams").collect()
+    assert (row.first_id, row.last_id) == (ids[0], ids[-1])
+    rows = load(spark, streams, "consumers").collect()
+    assert {row.consumer for row in rows} == names
+    entries = load(spark, streams, "entries", columns="a STRING").selectExpr("id", "length(a)")
+    assert [tuple(row) for row in entries.collect()] == [(one, 2**21) for one in ids]

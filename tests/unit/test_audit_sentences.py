@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
+import pytest
+
+from pelops.domain.audit import (
+    AuditSummary,
+    AuditVerdict,
+    Certainty,
+    EntryStatus,
+    EvidenceKind,
+    Window,
+)
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.archive.windows import EPOCH
 from pelops.pipeline.reconcile.summary import GroupFacts, Identity, build_group_summary, list_broken
@@ -99,3 +108,40 @@ def test_several_entries_are_reported_in_the_plural() -> None:
         "3 entries are lost: 3 were skipped without a delivery: the group's position was moved "
         "past them, or they were deleted first",
     ]
+
+
+@pytest.mark.parametrize(
+    ("proven", "inferred", "more", "sentence"),
+    [
+        (100, 0, {}, "100 of 100 entries were acknowledged (proven)."),
+        (
+            0, 100, {},
+            "100 of 100 entries were delivered or passed, and are no longer pending (inferred).",
+        ),
+        (
+            97, 1, {EntryStatus.STUCK: 2},
+            "97 of 100 entries were acknowledged (proven), 1 was delivered or passed, and is no "
+            "longer pending (inferred), 2 are stuck.",
+        ),
+        (
+            0, 0, {EntryStatus.UNDELIVERED: 100},
+            "0 of 100 entries were acknowledged, 100 are not delivered yet.",
+        ),
+    ],
+)  # fmt: skip
+def test_entries_that_a_group_only_passed_are_not_said_to_be_acknowledged(
+    proven: int, inferred: int, more: dict[EntryStatus, int], sentence: str
+) -> None:
+    counts = {
+        EntryStatus.ACKNOWLEDGED_PROVEN: proven,
+        EntryStatus.ACKNOWLEDGED_INFERRED: inferred,
+        **more,
+    }
+    assert summary(counts).sentence == sentence
+
+
+def test_what_was_settled_counts_for_the_certainty() -> None:
+    settled = {EntryStatus.ACKNOWLEDGED_INFERRED: 1}
+    assert summary({}, archived=0).certainty is Certainty.PROVEN
+    assert summary({}, archived=0, settled=settled).certainty is Certainty.INFERRED
+    assert summary({}, archived=0, evidence=EvidenceKind.LEDGER).certainty is Certainty.INFERRED

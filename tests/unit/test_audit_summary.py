@@ -16,6 +16,7 @@ from pelops.domain.audit import (
     AuditVerdict,
     Certainty,
     EntryStatus,
+    EvidenceKind,
     RecoveryTimes,
     build_summary,
     check_audit_name,
@@ -148,12 +149,43 @@ def test_what_only_cannot_be_reported_is_neither_balanced_nor_a_finding_to_look_
         ({}, Certainty.INFERRED),
         ({"acknowledged_proven": 10}, Certainty.PROVEN),
         ({"acknowledged_proven": 9}, Certainty.INFERRED),
-        ({"undelivered": 10}, Certainty.PROVEN),
+        ({"undelivered": 10}, Certainty.INFERRED),
+        ({"undelivered": 10, "evidence": EvidenceKind.AOF}, Certainty.PROVEN),
         ({"indeterminate": 1}, Certainty.UNKNOWN),
     ],
 )
 def test_an_audit_is_as_certain_as_its_counts(counts: dict[str, Any], certainty: Certainty) -> None:
     assert a_summary(**counts).certainty is certainty
+
+
+def test_a_window_without_entries_proves_nothing_without_append_only_files() -> None:
+    """As the second run of an audit, after 9,900 inferred acknowledgements and 100 pending."""
+    for evidence, certainty in (
+        (EvidenceKind.NONE, Certainty.INFERRED),
+        (EvidenceKind.LEDGER, Certainty.INFERRED),
+        (EvidenceKind.AOF, Certainty.PROVEN),
+    ):
+        nothing = a_summary(a_window(1, entries=0), open=100, evidence=evidence)
+        assert (nothing.verdict, nothing.certainty) == (AuditVerdict.BALANCED, certainty)
+    assert worst_certainty([]) is Certainty.INFERRED
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"),
+    [
+        ({"lost": 1}, AuditVerdict.FINDINGS),
+        ({"stuck_earlier": 1}, AuditVerdict.FINDINGS),
+        ({"lost_earlier": 1}, AuditVerdict.FINDINGS),
+        ({"findings": (AuditFinding(kind="new", count=1, sentence="."),)}, AuditVerdict.FINDINGS),
+        ({"indeterminate": 1}, AuditVerdict.UNKNOWN),
+        ({"certainty": Certainty.UNKNOWN}, AuditVerdict.UNKNOWN),
+        ({"requeued": 1}, AuditVerdict.BALANCED),
+    ],
+)
+def test_a_verdict_is_never_better_than_the_counts_and_findings(
+    counts: dict[str, Any], verdict: AuditVerdict
+) -> None:
+    assert a_summary(**counts, verdict=AuditVerdict.BALANCED).verdict is verdict
 
 
 def test_an_audit_is_no_more_certain_than_what_it_settled_of_earlier_windows() -> None:

@@ -277,8 +277,9 @@ def test_what_goes_wrong_in_reading_is_one_error_that_quotes_nothing(error: Exce
     assert "secret" not in str(refused.value)
 
 
-def test_reads_of_entries_may_be_large_and_others_not() -> None:
-    assert limit_of("XRANGE").bytes > limit_of("XPENDING").bytes
+@pytest.mark.parametrize("name", ["XRANGE", "XINFO"])
+def test_replies_with_entries_or_long_lists_may_be_large_and_others_not(name: str) -> None:
+    assert limit_of(name).bytes > limit_of("XPENDING").bytes
 
 
 def test_a_dropped_reader_holds_nothing_and_takes_nothing_more() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -39,7 +39,7 @@ class EntryStatus(StrEnum):
     """What became of an entry, for one group."""
 
     ACKNOWLEDGED_PROVEN = "acknowledged_proven"  # an AOF, or a worker of ours, says so
-    ACKNOWLEDGED_INFERRED = "acknowledged_inferred"  # delivered, and no longer pending
+    ACKNOWLEDGED_INFERRED = "acknowledged_inferred"  # delivered or passed; no longer pending
     IN_FLIGHT = "in_flight"  # pending, and not for long
     STUCK = "stuck"  # pending for longer than the limit
     UNDELIVERED = "undelivered"  # after the group's position, and still there
@@ -79,7 +79,7 @@ class Certainty(StrEnum):
     """What the acknowledgements of an audit rest on, from best to worst."""
 
     PROVEN = "proven"  # evidence shows each of them
-    INFERRED = "inferred"  # of some only that they were delivered and are no longer pending
+    INFERRED = "inferred"  # for some, or where there are none, no evidence exists
     UNKNOWN = "unknown"  # of at least one entry nothing tells whether it was acknowledged
 
 
@@ -166,7 +166,8 @@ class AuditSummary:
 def build_summary(summary: AuditSummary) -> AuditSummary:
     """The summary with every status counted and its texts cut to what may be recorded.
 
-    It is never more certain than its counts are.
+    Its verdict is never better than its counts and findings, and its certainty never better than
+    its counts and evidence.
 
     Raises InvalidSpec when its statuses do not add up to what was produced, when more was archived
     than produced, or when the window goes backward.
@@ -181,10 +182,14 @@ def build_summary(summary: AuditSummary) -> AuditSummary:
         raise InvalidSpec(f"{summary.archived} of {summary.produced} entries cannot be archived")
     if window.from_id > window.to_id or window.from_added > window.to_added:
         raise InvalidSpec(f"window {window.number} goes backward")
+    certainty = worst_certainty([summary.certainty, find_certainty(counts, summary.evidence)])
+    found = [*summary.findings, *list_counted(replace(summary, counts=counts))]
+    least = decide_verdict(found, certainty=certainty)
     return replace(
         summary,
         counts=counts,
-        certainty=worst_certainty([summary.certainty, find_certainty(counts)]),
+        verdict=worst_verdict([summary.verdict, least]) or least,
+        certainty=certainty,
         sentence=shorten(summary.sentence, SENTENCE_LIMIT),
         findings=tuple(
             replace(finding, sentence=shorten(finding.sentence, SENTENCE_LIMIT))
@@ -250,7 +255,15 @@ def parse_summary(text: str | bytes) -> AuditSummary:
     Raises InvalidSpec, which names the field, when the text is none, is of another version, or does
     not balance.
     """
-    fields = load_json_object(text, "the summary", limit=SUMMARY_LIMIT)
+    return _parse_summary(load_json_object(text, "the summary", limit=SUMMARY_LIMIT))
+
+
+def parse_summary_object(content: Mapping[str, Any]) -> AuditSummary:
+    """The summary that a JSON object holds, which `render_summary` made. Raises InvalidSpec."""
+    return _parse_summary(JsonFields(content=content))
+
+
+def _parse_summary(fields: JsonFields) -> AuditSummary:
     if fields.number("version") != VERSION:
         raise InvalidSpec(
             f"the summary has version {fields.number('version')}, and this version of Pelops reads "
@@ -285,28 +298,55 @@ def worst_verdict(verdicts: Sequence[AuditVerdict]) -> AuditVerdict | None:
 
 
 def decide_verdict(
-    findings: Sequence[AuditFinding], failures: Sequence[AuditFinding] = ()
+    findings: Iterable[AuditFinding],
+    failures: Sequence[AuditFinding] = (),
+    *,
+    certainty: Certainty = Certainty.PROVEN,
 ) -> AuditVerdict:
     """The verdict that findings lead to; failures are why entries cannot be accounted for."""
+    kinds = {one.kind for one in findings}
     if failures:
         return AuditVerdict.FAILING
-    if any(one.kind not in UNKNOWN_KINDS for one in findings):
+    if kinds - UNKNOWN_KINDS:
         return AuditVerdict.FINDINGS
-    return AuditVerdict.UNKNOWN if findings else AuditVerdict.BALANCED
+    is_known = not kinds and certainty is not Certainty.UNKNOWN
+    return AuditVerdict.BALANCED if is_known else AuditVerdict.UNKNOWN
 
 
-def find_certainty(counts: Mapping[EntryStatus, int]) -> Certainty:
-    """How certain the acknowledgements are that entries of these statuses stand for."""
+def list_counted(summary: AuditSummary) -> Iterator[AuditFinding]:
+    """The findings that the counts of a summary show by themselves, without a sentence."""
+    counted = {
+        kind_of(status): count
+        for status, count in summary.counts.items()
+        if status not in EXPECTED_STATUSES
+    }
+    counted |= {"stuck-earlier": summary.stuck_earlier, "lost-later": summary.lost_earlier}
+    for kind, count in counted.items():
+        if count:
+            yield AuditFinding(kind=kind, count=count, sentence="")
+
+
+def kind_of(status: EntryStatus) -> str:
+    """The kind of a finding about entries of this status."""
+    return status.value.replace("_", "-")
+
+
+def find_certainty(counts: Mapping[EntryStatus, int], evidence: EvidenceKind) -> Certainty:
+    """The certainty of the acknowledgements among entries of these statuses.
+
+    Without acknowledgements, only append-only files prove that there were none.
+    """
     if counts.get(EntryStatus.INDETERMINATE):
         return Certainty.UNKNOWN
     if counts.get(EntryStatus.ACKNOWLEDGED_INFERRED):
         return Certainty.INFERRED
-    return Certainty.PROVEN
+    is_shown = evidence is EvidenceKind.AOF or counts.get(EntryStatus.ACKNOWLEDGED_PROVEN)
+    return Certainty.PROVEN if is_shown else Certainty.INFERRED
 
 
 def worst_certainty(certainties: Iterable[Certainty]) -> Certainty:
-    """The certainty of all of them together."""
-    return max(certainties, key=_DOUBT.__getitem__, default=Certainty.PROVEN)
+    """The certainty of all of them together; of none, nothing is proven: inferred."""
+    return max(certainties, key=_DOUBT.__getitem__, default=Certainty.INFERRED)
 
 
 def _parse_window(fields: JsonFields) -> Window:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pelops.redis_core import LARGEST_PART, EntryId, parse_entry_id
-from pyspark_redis_streams.batch.pushdown import IdWindow
 from pyspark_redis_streams.batch.tasks import Axis, Span
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.redis.server_connections import ServerConnections
-from pyspark_redis_streams.redis.streams import StreamState, observe_stream
+from pyspark_redis_streams.redis.streams import StreamState, find_streams, observe_stream
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -34,14 +33,6 @@ class Bounds:
 
     start: Bound
     end: Bound
-
-    def lower(self, stream: str, state: StreamState) -> EntryId:
-        given = self.start.of(stream)
-        return state.last_generated.after() if given is None else given
-
-    def upper(self, stream: str, state: StreamState) -> EntryId:
-        given = self.end.of(stream)
-        return state.last_generated if given is None else min(given, state.last_generated)
 
 
 def parse_bounds(options: ReadOptions, *, default_start: str = EARLIEST) -> Bounds:
@@ -106,21 +97,15 @@ def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
             raise OptionError(f"option '{option}' names stream '{strangers[0]}', which is not read")
 
 
-def batch_spans(
-    connections: ServerConnections,
-    streams: Sequence[str],
-    bounds: Bounds,
-    options: ReadOptions,
-    window: IdWindow,
-) -> list[Span]:
+def batch_spans(connections: ServerConnections, bounds: Bounds, options: ReadOptions) -> list[Span]:
     """What a batch read has to read of each stream. Raises StreamMissing and other ServerErrors."""
     may_be_missing = options.allow_missing or options.stream_pattern is not None
     spans = []
-    for stream in streams:
+    for stream in find_streams(connections, options):
         state = observe_stream(connections, stream, allow_missing=may_be_missing)
-        lower = max(window.lower, bounds.lower(stream, state))
-        upper = min(window.upper, bounds.upper(stream, state))
-        span = span_between(connections, stream, lower, upper)
+        last = state.last_generated
+        lower, upper = bounds.start.of(stream) or last.after(), bounds.end.of(stream) or last
+        span = span_between(connections, stream, lower, min(upper, last))
         if span is not None:
             spans.append(_with_estimate(span, state))
     return spans
@@ -146,20 +131,7 @@ def span_between(
 
 
 def _with_estimate(span: Span, state: StreamState) -> Span:
-    whole = Span(
-        stream=span.stream,
-        node=span.node,
-        first=state.first or EntryId.MIN,
-        last=state.last or EntryId.MAX,
-        entries=state.length,
-    )
-    share = (
-        Axis(whole).share_of(span) if (span.first, span.last) != (whole.first, whole.last) else 1
-    )
-    return Span(
-        stream=span.stream,
-        node=span.node,
-        first=span.first,
-        last=span.last,
-        entries=max(1, round(state.length * share)),
-    )
+    whole = replace(span, first=state.first or EntryId.MIN, last=state.last or EntryId.MAX)
+    is_whole = (span.first, span.last) == (whole.first, whole.last)
+    share = 1 if is_whole else Axis(whole).share_of(span)
+    return replace(span, entries=max(1, round(state.length * share)))

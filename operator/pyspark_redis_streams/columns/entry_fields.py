@@ -125,10 +125,10 @@ def shown_texts(raw: pa.Array) -> tuple[pa.Array, list[int]]:
 
 
 def _repair(raw: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Row by row: a name that is not UTF-8 is shown with escapes, such a value is null and bad."""
+    """Row by row: names that are not UTF-8 with escapes, such values with U+FFFD, and bad."""
     is_map = pa.types.is_map(arrow)
     pair_type = pa.struct([arrow.key_field, arrow.item_field]) if is_map else arrow.value_type
-    name_type, value_type = pair_type.field(0).type, pair_type.field(1)
+    name_type, value_type = pair_type.field(0).type, pair_type.field(1).type
     rows: list[Any] = []
     bad: list[int] = []
     for row, pairs in enumerate(raw.to_pylist()):
@@ -136,13 +136,11 @@ def _repair(raw: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]]:
         values: list[Any] = [pair["value"] for pair in pairs]
         if pa.types.is_string(name_type):
             names = _shown_names(names)
-        if pa.types.is_string(value_type.type):
-            values = [_text(value) for value in values]
-        if None in values:
-            bad.append(row)
-        if None in values and not value_type.nullable:
-            rows.append(None)
-        elif is_map:
+        if pa.types.is_string(value_type):
+            if None in map(_text, values):
+                bad.append(row)
+            values = [value.decode("utf-8", "replace") for value in values]
+        if is_map:
             rows.append(list(zip(names, values, strict=True)))
         else:
             rows.append([{"name": n, "value": v} for n, v in zip(names, values, strict=True)])

@@ -29,8 +29,6 @@ from pyspark_redis_streams.options.option import View
 from pyspark_redis_streams.options.parsed import ReadOptions
 
 _BASE = "`stream` STRING, `id` STRING, `ms` BIGINT, `seq` BIGINT, `ts` TIMESTAMP"
-_RAW_MAP = "`fields` MAP<STRING, BINARY>"
-_RAW_ARRAY = "`fields` ARRAY<STRUCT<`name`: STRING, `value`: BINARY>>"
 _COMPUTED = {"hash": "`hash` BIGINT", "bytes": "`bytes` BIGINT", "root": "`root` STRING"}
 
 _VIEWS = {
@@ -97,7 +95,10 @@ def default_schema(options: ReadOptions) -> str:
         return _VIEWS[options.view]
     if options.columns is not None:
         _check_declared(options.columns, (*_BASE_SOURCES, *options.computed))
-    raw = _RAW_ARRAY if options.duplicate_fields == "keep" else _RAW_MAP
+    value = "BINARY" if options.binary else "STRING"
+    raw = f"`fields` MAP<STRING, {value}>"
+    if options.duplicate_fields == "keep":
+        raw = f"`fields` ARRAY<STRUCT<`name`: STRING, `value`: {value}>>"
     computed = [_COMPUTED[name] for name in options.computed]
     # Whoever asks for computed columns alone does not want to move the payloads as well.
     fields = options.columns or (None if computed else raw)

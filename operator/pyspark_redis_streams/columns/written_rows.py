@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
+from pelops.redis_core import EntryId, parse_entry_id
 from pyspark_redis_streams.errors import BadValue, OptionError, SchemaError
+from pyspark_redis_streams.options.parsed import WriteOptions
 
 Flat = list[bytes]  # name, value, name, value, ...
 
-STREAM, FIELDS = "stream", "fields"
+STREAM, ID, FIELDS = "stream", "id", "fields"
+_OF_AN_ID = frozenset({STREAM, ID, "ms", "seq", "ts"})
 
 
 class RowFlattener:
     """Turns Arrow batches into entries; a null is a field that the entry lacks.
 
     A column `fields`, as a read without declared columns gives it, holds the fields themselves.
-    A column `stream` names each row's stream, unless option `stream` names one for all. Structs,
-    arrays and maps are written as JSON.
+    A column `stream` names each row's stream, unless option `stream` names one for all. A column
+    `id` is the row's ID, if option `keepIds` asks for that. Structs, arrays and maps are written
+    as JSON.
     """
 
-    def __init__(
-        self,
-        schema: StructType,
-        stream: str | None,
-        *,
-        field_prefix: str | None = None,
-        empty_columns: Collection[str] = (),
-    ) -> None:
-        self._empty_columns = [name for name in schema.fieldNames() if name in empty_columns]
-        names = [name for name in schema.fieldNames() if name not in empty_columns]
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        empty, stream = options.empty_columns, options.stream
+        self._empty_columns = [name for name in schema.fieldNames() if name in empty]
+        names = [name for name in schema.fieldNames() if name not in empty]
         if stream is None and STREAM not in names:
             raise OptionError("option 'stream' is missing, and the rows have no column 'stream'")
         self._stream = stream
+        self._keeps_ids = options.keep_ids
+        self._last: dict[str, EntryId] = {}  # with `keepIds`, of each stream
+        names = _without_ids(names, schema, options)
         self._has_fields = FIELDS in names and isinstance(
             schema[FIELDS].dataType, MapType | ArrayType
         )
@@ -51,7 +52,7 @@ class RowFlattener:
         if stream is None and not isinstance(schema[STREAM].dataType, StringType):
             raise SchemaError("column 'stream' names each row's stream and must be a string")
         self._columns = [
-            (name.removeprefix(field_prefix or "").encode(), _writer(schema[name].dataType))
+            (name.removeprefix(options.field_prefix or "").encode(), _writer(schema[name].dataType))
             for name in others
         ]
         self._names = others
@@ -63,17 +64,38 @@ class RowFlattener:
                     " does: option 'fieldPrefix' takes the prefix off"
                 )
 
-    def entries(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Flat]]:
-        """The stream and the fields of each row. Raises BadValue for a row without any."""
+    def entries(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes, Flat]]:
+        """The stream, the ID and the fields of each row; `*` is a new ID.
+
+        Raises BadValue for a row without fields, and for an ID that does not follow that before.
+        """
         self._refuse_filled(batch)
         targets = self._targets(batch)
         rows = self._fields(batch) if self._has_fields else self._column_rows(batch)
-        for stream, flat in zip(targets, rows, strict=True):
+        ids = batch.column(ID).to_pylist() if self._keeps_ids else [None] * batch.num_rows
+        for stream, entry_id, flat in zip(targets, ids, rows, strict=True):
             if not flat:
                 raise BadValue("a row has no value that is not null: an entry needs a field")
             if stream is None:
                 raise BadValue("a row has null in column 'stream', which names its stream")
-            yield stream, flat
+            yield stream, self._follow(stream, entry_id) if self._keeps_ids else b"*", flat
+
+    def _follow(self, stream: str, text: str | None) -> bytes:
+        if text is None:
+            raise BadValue("a row has null in column 'id', and option 'keepIds' is true")
+        try:
+            entry_id = parse_entry_id(text)
+        except ValueError as error:
+            raise BadValue(f"column 'id': {error}") from error
+        last = self._last.get(stream, EntryId.MIN)
+        if entry_id <= last:
+            raise BadValue(
+                f"ID {entry_id} of stream '{stream}' does not follow {last}: entries are appended"
+                " in the order of their IDs, so write"
+                " frame.repartition(1).sortWithinPartitions('ms', 'seq')"
+            )
+        self._last[stream] = entry_id
+        return str(entry_id).encode()
 
     def _refuse_filled(self, batch: pa.RecordBatch) -> None:
         for name in self._empty_columns:
@@ -103,6 +125,23 @@ class RowFlattener:
         for fields in batch.column(FIELDS).to_pylist():
             pairs = (_pair(field) for field in fields or ())
             yield [_bytes(part) for pair in pairs if pair[1] is not None for part in pair]
+
+
+def _without_ids(names: list[str], schema: StructType, options: WriteOptions) -> list[str]:
+    """The columns that are fields, and `stream` where it is needed. Raises SchemaError."""
+    if not options.keep_ids:
+        if ID in names:
+            raise SchemaError(
+                "column 'id' is the ID of an entry, and a new entry gets a new ID: leave out 'id',"
+                " 'ms', 'seq' and 'ts'; or set option 'keepIds' to true to write each row under its"
+                " ID; or, to write a field 'id', name the column '<prefix>id' and set option"
+                " 'fieldPrefix'"
+            )
+        return names
+    if ID not in names or not isinstance(schema[ID].dataType, StringType):
+        raise SchemaError("option 'keepIds' is true, and the rows have no column 'id' of strings")
+    given = _OF_AN_ID if options.stream else _OF_AN_ID - {STREAM}
+    return [name for name in names if name not in given]
 
 
 def _pair(field: Any) -> tuple[Any, Any]:

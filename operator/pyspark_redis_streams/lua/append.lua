@@ -2,9 +2,10 @@
 --
 -- KEYS  stream, tokens                        (same hash tag)
 -- ARGV  token, digest, before (the token of the task's call before this one, or empty), ttl_s,
---       trimming, threshold, then for each entry: n, n names and values
+--       trimming, threshold, then for each entry: n, its ID or *, n names and values
 --       trimming is MAXLEN, MINID or empty.
 -- Returns  appended | repeated | changed | forgotten
+-- IDs ascend within a call: so only the first entry can be refused for its ID, and then none is appended.
 -- Repeats safely: the token proves that the call was made, and the digest that it was the same.
 -- The answer is `forgotten` if the call before this one was answered, but its token no longer exists, as
 -- after a failover to a replica that had not received it. Its entries are lost with it, and nothing is appended after them.
@@ -23,8 +24,8 @@ end
 
 local position = 7
 while position <= #ARGV do
-    local last = position + tonumber(ARGV[position])
-    redis.call('XADD', KEYS[1], '*', unpack(ARGV, position + 1, last))
+    local last = position + 1 + tonumber(ARGV[position])
+    redis.call('XADD', KEYS[1], unpack(ARGV, position + 1, last))
     position = last + 1
 end
 

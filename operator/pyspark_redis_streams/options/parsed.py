@@ -122,6 +122,9 @@ class ReadOptions(_Shared):
         "Fields to read as columns, as `name TYPE, ...`; they follow the base columns. A schema"
         " given to `.schema(...)` does the same and also chooses the base columns."
     )
+    binary: bool = _columns("binary", FLAG, default="false")(
+        "Values of `fields` as bytes, in a read without declared columns: else as strings."
+    )
     computed: tuple[str, ...] = _columns("computed", choices("hash", "bytes", "root"))(
         "Columns computed from all fields, so that payloads need not be read: a hash, the size, the"
         " ID of the entry that a copy goes back to."
@@ -156,11 +159,6 @@ class ReadOptions(_Shared):
     )
     batch_rows: int = _pace("batchRows", whole(1, 1_000_000), default="10000")(
         "Most rows of one Arrow batch handed to Spark."
-    )
-    pushdown: bool = _pace("pushdown", FLAG, default="false", uses=_BATCH)(
-        "Let filters on `id`, `ms`, `ts` and `stream` narrow the read. Requires"
-        " `spark.sql.python.filterPushdown.enabled`, and a Spark that keeps narrowed reads apart:"
-        " no effect up to version 4.3."
     )
 
     max_entries_per_trigger: int | None = _streaming(
@@ -197,6 +195,10 @@ class WriteOptions(_Shared):
     empty_columns: frozenset[str] = frozenset()  # of a table: those that are no fields
     entries_per_call: int = _writes("entriesPerCall", whole(1, 10_000), default="200")(
         "Entries appended by one call; Redis serves no other client meanwhile."
+    )
+    keep_ids: bool = _writes("keepIds", FLAG, default="false")(
+        "Write each row under the ID in its column `id`, and `ms`, `seq` and `ts` not at all: to"
+        " copy a stream, or to replay an archive of it."
     )
     max_len: int | None = _writes("maxLen", whole(0))(
         "Trim the stream to about so many entries, whether or not they were read."
@@ -295,6 +297,10 @@ def _refuse_contradictions(options: ReadOptions) -> None:
     _refuse_both({"endingId": options.ending_id, "endingTimestamp": options.ending_timestamp})
     if options.columns is not None and options.duplicate_fields == "keep":
         raise OptionError("option 'duplicateFields' is 'keep': a column of 'columns' has one value")
+    if options.columns is not None and options.binary:
+        raise OptionError(
+            "option 'binary' is for reads without 'columns': declare a column as BINARY there"
+        )
     least, most = options.min_entries_per_trigger, options.max_entries_per_trigger
     if least and most and least > most:
         raise OptionError(

@@ -158,6 +158,11 @@ _REFUSALS: dict[type[Exception], tuple[type[ServerError], str]] = {
 # Which option to look at, by what the server says.
 _HINTS = {
     "DB index is out of range": "; check option 'db', or the end of option 'url'",
+    "equal or smaller than the target stream top item": (
+        ": the stream has later entries already, and Redis appends in the order of IDs; nothing of"
+        " this call is appended. With option 'keepIds', write to a new stream, and all rows of a"
+        " stream in one task: frame.repartition(1).sortWithinPartitions('ms', 'seq')"
+    ),
     "cluster support disabled": "; check option 'topology': the server is not part of a cluster",
 }
 

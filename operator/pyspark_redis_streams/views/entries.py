@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -14,18 +13,13 @@ from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.batch.pages import Entry, EntryRange, PageLimits, PageReader
 from pyspark_redis_streams.batch.probes import plan_spans
-from pyspark_redis_streams.batch.pushdown import IdWindow, narrow
 from pyspark_redis_streams.batch.ranges import batch_spans, parse_bounds
 from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.columns.batches import BatchBuilder
 from pyspark_redis_streams.errors import plain_errors, plain_rows
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.redis.server_connections import ServerConnections
-from pyspark_redis_streams.redis.streams import find_streams, observe_stream
-
-if TYPE_CHECKING:  # since PySpark 4.1
-    from pyspark.sql.datasource import Filter
-
+from pyspark_redis_streams.redis.streams import observe_stream
 
 # Arrow arrays end at 2 GB, and Spark holds some batches at a time.
 _BYTES_OF_A_BATCH = 16_000_000
@@ -38,37 +32,18 @@ class EntriesReader(DataSourceReader):
         self._schema = schema
         self._options = options
         self._bounds = parse_bounds(options)
-        self._window = IdWindow()
         BatchBuilder(schema, options)  # to refuse a schema before anything is read
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
         with ServerConnections(self._options.server) as connections:
-            wanted = self._window.streams
-            streams = [
-                stream
-                for stream in find_streams(connections, self._options)
-                if wanted is None or stream in wanted
-            ]
-            spans = batch_spans(connections, streams, self._bounds, self._options, self._window)
+            spans = batch_spans(connections, self._bounds, self._options)
             return list(plan_spans(connections, spans, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EntriesPartition):
             return iter(())  # Spark makes a partition of its own when there is nothing to read
         return plain_rows(read_batches(partition, self._schema, self._options))
-
-
-class NarrowedReader(EntriesReader):
-    """An entries read that filters may narrow; Spark refuses this class while its setting is off.
-
-    It needs `spark.sql.python.filterPushdown.enabled`.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        for condition in filters:
-            self._window = narrow(self._window, condition)
-        return filters  # none is wholly kept here: Spark applies all of them again
 
 
 def read_batches(

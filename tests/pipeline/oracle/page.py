@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, EntryStatus
-from pelops.pipeline.report.words import VERDICTS
+from pelops.pipeline.report.sentences import TITLES, VERDICTS
 from tests.pipeline.oracle.findings import Judge, Untrue
 from tests.pipeline.oracle.reported import WindowReport
 
@@ -27,25 +27,27 @@ _HEAD: Final = 10  # blocks of the top of the page
 
 
 class _Texts(HTMLParser):
-    """The text of each block, and of each `pre` as it stands."""
+    """The text of each block, and the cells of each table."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.blocks: list[str] = []
-        self.copies: list[str] = []  # tables as tab-separated text
+        self.tables: list[list[list[str]]] = []
         self._parts: list[str] = []
-        self._is_copy = self._is_hidden = False
+        self._is_hidden = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _BLOCKS:
             self._end()
-        self._is_copy = self._is_copy or tag == "pre"
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"td", "th"}:
+            self.tables[-1][-1].append("")
         self._is_hidden = self._is_hidden or tag == "style"
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "pre":
-            self.copies.append("".join(self._parts))
-            self._is_copy, self._parts = False, []
         if tag in _BLOCKS:
             self._end()
         self._is_hidden = self._is_hidden and tag != "style"
@@ -53,6 +55,8 @@ class _Texts(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._is_hidden:
             self._parts.append(data)
+            if self.tables and self.tables[-1] and self.tables[-1][-1]:
+                self.tables[-1][-1][-1] += data
 
     def _end(self) -> None:
         text = _SPACES.sub(" ", "".join(self._parts)).strip()
@@ -93,11 +97,13 @@ def _check(
             yield untrue("reassures", f"{text!r} beside {needing}")
         if re.search(r"-\d[\d ]* ?%", text):
             yield untrue("share", repr(text))
-        if re.search(r"^All .* acknowledged\.", text) and all(map(_is_unfinished, newest)):
+        if re.search(r"^All .* were (acknowledged|delivered)", text) and all(
+            map(_is_unfinished, newest)
+        ):
             yield untrue("all", repr(text))
     yield from _check_amounts(texts, newest)
     yield from _check_done(texts, judges, newest)
-    yield from _check_copies(texts, newest)
+    yield from _check_tables(texts, newest)
 
 
 def _check_done(
@@ -130,29 +136,28 @@ def _check_amounts(texts: _Texts, newest: Sequence[WindowReport]) -> Iterator[Un
             return
 
 
-def _check_copies(texts: _Texts, newest: Sequence[WindowReport]) -> Iterator[Untrue]:
-    """The tables of statuses, as they are copied, hold the numbers of the summaries."""
-    tables = [dict(_rows(copy)) for copy in texts.copies]
-    shown = [table for table in tables if "Produced" in table and EntryStatus.LOST.value in table]
+def _check_tables(texts: _Texts, newest: Sequence[WindowReport]) -> Iterator[Untrue]:
+    """The tables of statuses hold the numbers of the summaries."""
+    tables = [dict(_rows(table)) for table in texts.tables]
     for one in newest:
-        counts = {status.value: one.summary.counts[status] for status in EntryStatus}
-        wanted = {**counts, "Produced": one.summary.produced}
-        if one.summary.produced and not any(_is_shown(wanted, table) for table in shown):
+        wanted = {TITLES[status]: one.summary.counts[status] for status in EntryStatus}
+        wanted["Produced"] = one.summary.produced
+        shown = [table for table in tables if wanted.keys() <= table.keys()]
+        if one.summary.produced and wanted not in shown:
             yield Untrue(
                 kind="page:balance", group=one.summary.group, window=one.summary.window.number,
                 what=f"no table shows {wanted}",
             )  # fmt: skip
 
 
-def _is_shown(wanted: Mapping[str, int], table: Mapping[str, str]) -> bool:
-    return all(int(table.get(name, "0")) == number for name, number in wanted.items())
-
-
-def _rows(copy: str) -> Iterator[tuple[str, str]]:
-    for line in copy.split("\n"):
-        cells = line.split("\t")
-        if len(cells) >= 2:
-            yield cells[0], cells[1]
+def _rows(table: Sequence[Sequence[str]]) -> Iterator[tuple[str, int]]:
+    """The status and the number of each row; a status has its meaning beside it."""
+    names = sorted([*TITLES.values(), "Produced"], key=len, reverse=True)
+    for cells in table:
+        name = next((one for one in names if cells[0].strip().startswith(one)), None)
+        number = _SPACES.sub("", cells[1]) if len(cells) > 1 else ""
+        if name is not None and number.isdigit():
+            yield name, int(number)
 
 
 def _needing(reported: WindowReport) -> int:

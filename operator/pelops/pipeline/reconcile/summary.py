@@ -5,6 +5,7 @@ Counts that do not fit together are findings, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,7 +23,6 @@ from pelops.domain.audit import (
     build_summary,
     decide_verdict,
     find_certainty,
-    worst_certainty,
 )
 from pelops.pipeline.archive.snapshot import Snapshot
 from pelops.pipeline.reconcile.ledger_history import WatchedRange
@@ -149,7 +149,7 @@ def build_group_summary(facts: GroupFacts) -> AuditSummary:
             lost_earlier=facts.settled.get(EntryStatus.LOST, 0),
             stuck_earlier=facts.stuck_earlier,
             findings=findings,
-            verdict=decide_verdict(findings, facts.failures),
+            verdict=decide_verdict(findings, facts.failures, certainty=_certainty(facts)),
             certainty=_certainty(facts),
             sentence=_sentence(facts, produced),
             oldest_stuck=_span(facts.oldest_stuck_ms),
@@ -252,9 +252,10 @@ def _certainty(facts: GroupFacts) -> Certainty:
     """Of the window's entries, and of earlier ones that came to an end."""
     if facts.removed_before:
         return Certainty.UNKNOWN
-    return worst_certainty(
-        [find_certainty(facts.counts), find_certainty(facts.settled), find_certainty(facts.retried)]
-    )
+    entries = Counter(facts.counts)
+    entries.update(facts.settled)
+    entries.update(facts.retried)
+    return find_certainty(entries, facts.evidence)
 
 
 def _of_counts(facts: GroupFacts) -> Iterator[AuditFinding]:
@@ -357,18 +358,24 @@ def _sentence(facts: GroupFacts, produced: int) -> str:
         for status in EntryStatus
         if status in _WORDS and facts.counts.get(status)
     ]
-    return ", ".join([_acknowledged(facts.counts, produced), *parts]) + f".{earlier}"
+    return ", ".join([_finished(facts.counts, produced), *parts]) + f".{earlier}"
 
 
-def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:
-    """How many were acknowledged, and whether that is proven or inferred."""
+def _finished(counts: Mapping[EntryStatus, int], produced: int) -> str:
+    """How many entries are finished, and what shows it.
+
+    A group whose position is set to the end has passed entries and acknowledged none: without
+    evidence, both look the same.
+    """
     proven = counts.get(EntryStatus.ACKNOWLEDGED_PROVEN, 0)
     inferred = counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
-    of = "1 entry was" if produced == 1 else f"{produced} entries were"
-    facts = f"{proven + inferred} of {of} acknowledged"
-    if proven and inferred:
-        return f"{facts} ({proven} proven, {inferred} inferred)"
-    return f"{facts} ({'proven' if proven else 'inferred'})" if proven or inferred else facts
+    of = "of 1 entry was" if produced == 1 else f"of {produced} entries were"
+    passed = "delivered or passed, and {are} no longer pending (inferred)"
+    if not inferred:
+        return f"{proven} {of} acknowledged{' (proven)' if proven else ''}"
+    if not proven:
+        return f"{inferred} {of} {agree(passed, produced)}"
+    return f"{proven} {of} acknowledged (proven), {agree(f'{{n}} {{were}} {passed}', inferred)}"
 
 
 def _are(count: int) -> str:

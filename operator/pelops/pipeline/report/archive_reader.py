@@ -289,7 +289,7 @@ def _read_group(
         timeline=read_timeline(run, place, target.group),
         stuck_ages=read_stuck_ages(run, place, target.group),
         exceptions=read_exceptions(run, place, target.group),
-        letters=find_dead_letters(),
+        dead_letters=find_dead_letters(),
         duplicates=read_duplicates(run, place, audit.get("duplicates", {}).get("found", {})),
         unproven=(
             *_not_audited(run, place),
@@ -297,7 +297,7 @@ def _read_group(
             *read_indeterminate(run, place, target.group),
         ),
         deliveries=_deliveries(times.get("deliveries_when_moved")),
-        spreads=tuple(_spreads(times)),
+        times=tuple(_spreads(times)),
         comparisons=tuple(_comparisons(audit)),
     )
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.pipeline.report.model import Timeline
-from pelops.pipeline.report.words import (
+from pelops.pipeline.report.sentences import (
     TITLES,
     round_up,
     show_count,
@@ -21,7 +21,6 @@ from pelops.pipeline.report.words import (
 PANEL: Final = 72  # pixels
 HATCHED: Final = frozenset({EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE})
 _LEAST: Final = 1.0  # percent: the least width that can be seen
-_MOST_BARS: Final = 120
 _TICKS: Final = (("", 0), ("middle few", 25), ("middle", 50), ("middle few", 75), ("end", 100))
 
 
@@ -86,15 +85,14 @@ def plot_timeline(timeline: Timeline) -> tuple[list[Panel], list[tuple[str, int,
 
     A label is its alignment, its position and its text.
     """
-    joined = _coarsen(timeline)
     counted = (
-        ("Arrivals", "arrivals", joined.arrivals),
-        ("Recoveries", "requeued", joined.recoveries),
-        ("Dead letters", "dead_lettered", joined.dead_letters),
+        ("Arrivals", "arrivals", timeline.arrivals),
+        ("Recoveries", "requeued", timeline.recoveries),
+        ("Dead letters", "dead_lettered", timeline.dead_letters),
     )
-    panels = [_panel(title, colour, counts, joined) for title, colour, counts in counted]
-    whole = len(joined.arrivals) * joined.step
-    ticks = [(kind, at, _clock(joined.start + whole * at / 100, whole)) for kind, at in _TICKS]
+    panels = [_panel(title, colour, counts, timeline) for title, colour, counts in counted]
+    whole = len(timeline.arrivals) * timeline.step
+    ticks = [(kind, at, _clock(timeline.start + whole * at / 100, whole)) for kind, at in _TICKS]
     return panels, ticks
 
 
@@ -136,21 +134,3 @@ def _bars(counts: Sequence[int], timeline: Timeline, top: float) -> Iterator[Bar
 def _clock(at: datetime, whole: timedelta) -> str:
     wanted = "%H:%M:%S" if whole < timedelta(hours=1) else "%H:%M"
     return at.astimezone(UTC).strftime("%b %d" if whole > timedelta(days=3) else wanted)
-
-
-def _coarsen(timeline: Timeline) -> Timeline:
-    """Return the same in steps so long that each one can be seen."""
-    factor = -(-len(timeline.arrivals) // _MOST_BARS)
-    if factor <= 1:
-        return timeline
-    return Timeline(
-        start=timeline.start,
-        step=factor * timeline.step,
-        arrivals=_add_up(timeline.arrivals, factor),
-        recoveries=_add_up(timeline.recoveries, factor),
-        dead_letters=_add_up(timeline.dead_letters, factor),
-    )
-
-
-def _add_up(counts: Sequence[int], factor: int) -> tuple[int, ...]:
-    return tuple(sum(counts[at : at + factor]) for at in range(0, len(counts), factor))

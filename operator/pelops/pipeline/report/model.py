@@ -1,46 +1,252 @@
-"""What a report shows: everything counted and cut by whoever computes it, nothing left to Spark.
+"""The report of an audit: what the page shows, and what `audit.json` holds.
 
-Only `summary` of a group is always there. What is None was not looked at, and the page says so;
-what is empty was looked at, and nothing was found.
+Values that are not valid UTF-8 are base64; durations are in seconds and times in milliseconds since
+1970, unless the field says otherwise. Fields can be added in this version; changing or removing one
+takes a new version. A part that is null was not checked; one that is empty was.
+
+`python -m pelops.pipeline.report.model --write` writes `audit.schema.json`; `--check` exits 1 and
+shows the difference when the file is not what the models say.
 """
 
+# mypy: disable-error-code="prop-decorator"
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, Self
 
-from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus
-from pelops.domain.entry_id import EntryId
-from pelops.pipeline.triage.clusters import Cluster
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    computed_field,
+    model_validator,
+)
+from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import TypedDict
+
+from pelops.domain.audit import (
+    AuditSummary,
+    AuditVerdict,
+    Certainty,
+    EntryStatus,
+    EvidenceKind,
+    parse_summary_object,
+    render_summary,
+    worst_certainty,
+    worst_verdict,
+)
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.errors import PelopsError
+from pelops.pipeline.report.findings import Finding, list_findings, list_notes, rank
+from pelops.pipeline.report.sentences import describe_group, describe_groups
+from pelops.pipeline.triage import clusters as triaged
+from pelops.policy.redrive.triage import RedriveAction
+
+SCHEMA: Final = "operator/pelops/pipeline/report/audit.schema.json"
+_PROGRAM: Final = "python -m pelops.pipeline.report.model"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999
 
 
-class Severity(StrEnum):
-    """How grave a finding is, from worst to least."""
+def _read_with(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a validator that takes objects of a kind, and reads them from what JSON holds."""
 
-    FAILING = "failing"  # the entries cannot be accounted for
-    LOST = "lost"
-    PAYLOAD_GONE = "payload_gone"
-    STUCK = "stuck"
-    DEAD_LETTERED = "dead_lettered"
-    OTHER = "other"
-    UNKNOWN = "unknown"  # nothing is known to be wrong, and nothing shows that it is well
+    def validate(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        try:
+            return read(value)
+        except (PelopsError, TypeError, AttributeError) as error:
+            raise ValueError(str(error)) from error
+
+    return validate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFinding:
-    """Something that somebody should look at, from whichever table of the audit it came."""
+def _read_moment(ms: int) -> datetime:
+    return _EPOCH + min(max(ms, 0), _LAST_MS) * _MILLISECOND
 
-    severity: Severity
-    kind: str  # a word for programs
-    count: int
+
+def _read_head(value: Any) -> Any:
+    """Return the beginning of a value as text where it is text; it may be cut within a letter."""
+    if not isinstance(value, triaged.ValueHead):
+        return value
+    head, size = value.head, value.size
+    try:
+        return {"text": head.decode("utf-8"), "size": size}
+    except UnicodeDecodeError as error:
+        if size > len(head) and error.start >= len(head) - 3 and "end" in error.reason:
+            return {"text": head[: error.start].decode("utf-8"), "size": size}
+        return {"base64": b64encode(head).decode(), "size": size}
+
+
+def _without_zeros(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    return {status: count for status, count in value.items() if count != 0}
+
+
+Count = Annotated[int, Field(ge=0, strict=True)]
+Milliseconds = Annotated[int, Field(strict=True)]
+IdText = Annotated[str, Field(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
+Id = Annotated[
+    EntryId,
+    PlainValidator(_read_with(EntryId, lambda text: parse_entry_id(str(text)))),
+    PlainSerializer(str, return_type=IdText),
+]
+Moment = Annotated[
+    datetime,
+    BeforeValidator(_read_with(datetime, _read_moment)),
+    PlainSerializer(lambda at: (at - _EPOCH) // _MILLISECOND, return_type=Milliseconds),
+]
+Step = Annotated[
+    timedelta,
+    BeforeValidator(_read_with(timedelta, lambda ms: ms * _MILLISECOND)),
+    PlainSerializer(lambda span: span // _MILLISECOND, return_type=Milliseconds),
+]
+Span = Annotated[
+    timedelta,
+    PlainSerializer(lambda span: round(span / timedelta(seconds=1), 3), return_type=float),
+]
+Counts = Annotated[
+    dict[EntryStatus, Annotated[int, Field(ge=1, strict=True)]],
+    Field(description="Entries by status; statuses without entries are left out."),
+    BeforeValidator(_without_zeros),
+]
+
+
+class WindowJson(TypedDict):
+    """A part of a stream: after `from_id`, up to and including `to_id`."""
+
+    number: Count
+    from_id: IdText
+    to_id: IdText
+    from_added: Count
+    to_added: Count
+    at_ms: Count
+
+
+class AuditFindingJson(TypedDict):
+    """Something to look at, as the audit of one window found it."""
+
+    kind: str
+    count: Count
     sentence: str
-    part: str = ""  # of the group's report, that shows more of it
+
+
+class RecoveryTimesJson(TypedDict):
+    """Milliseconds from the first observation of a stuck entry to its acknowledgement or
+    recovery."""
+
+    p50: Count
+    p99: Count
+
+
+class SummaryJson(TypedDict):
+    """One group in one window; the same object as the operator reads from Redis.
+
+    The counts add up to `produced`.
+    """
+
+    version: Literal[1]
+    stream: str
+    group: str
+    window: WindowJson
+    produced: Count
+    archived: Count
+    counts: Counts
+    open: Annotated[Count, Field(description="Entries of all windows that can still change.")]
+    lost_earlier: Annotated[Count, Field(description="Entries of earlier windows, lost since.")]
+    stuck_earlier: Annotated[Count, Field(description="Entries of earlier windows, stuck now.")]
+    findings: tuple[AuditFindingJson, ...]
+    verdict: AuditVerdict
+    certainty: Annotated[Certainty, Field(description="Certainty of the acknowledgements.")]
+    sentence: str
+    oldest_stuck_s: float | None
+    time_to_recovery_ms: RecoveryTimesJson | None
+    retention_margin: float | None
+    evidence: EvidenceKind
+
+
+_SUMMARY: Final = TypeAdapter(SummaryJson)
+Summary = Annotated[
+    AuditSummary,
+    PlainValidator(_read_with(AuditSummary, parse_summary_object)),
+    PlainSerializer(
+        lambda one: _SUMMARY.validate_python(render_summary(one)), return_type=SummaryJson
+    ),
+]
+
+
+class Part(BaseModel):
+    """A part of the report. Fields of later releases are ignored."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        validate_by_alias=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+    def model_dump_json(self, *, indent: int | None = None, **options: Any) -> str:
+        """Return the JSON of this part. Equal parts give equal texts.
+
+        Names and payloads may hold half of a surrogate pair, which only an escape can express.
+        """
+        content = self.model_dump(**options)
+        return json.dumps(content, indent=indent, sort_keys=True, allow_nan=False)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """Read what `model_dump_json` wrote. Raises ValueError for anything else."""
+        return cls.model_validate(json.loads(json_data), **options)
+
+
+class CountCheck(Part):
+    """Two ways of counting the same. A number is negative only where records contradict others."""
+
+    name: str
+    expected: int
+    found: int
+
+    @computed_field
+    @property
+    def holds(self) -> bool:
+        """Whether both numbers are equal."""
+        return self.expected == self.found
+
+
+class Timeline(Part):
+    """Counts over time, in steps of equal length; the three lists are equally long."""
+
+    start: Annotated[Moment, Field(alias="start_ms")]
+    step: Annotated[Step, Field(alias="step_ms")]
+    arrivals: tuple[Count, ...]
+    recoveries: tuple[Count, ...] = Field(description="Requeued or released entries.")
+    dead_letters: tuple[Count, ...]
+
+
+class AgeBand(Part):
+    """Stuck entries by the time since their last delivery; `to_s` is null for the oldest band."""
+
+    at_least: Annotated[Span, Field(alias="from_s")]
+    below: Annotated[Span | None, Field(alias="to_s")]
+    entries: Count
 
 
 class EntrySource(StrEnum):
-    """Where an entry that was kept one by one belongs."""
+    """The origin of an entry that the audit kept one by one."""
 
     WINDOW = "window"  # the window of the report
     EARLIER = "earlier"  # windows before it, and it can still change
@@ -48,168 +254,341 @@ class EntrySource(StrEnum):
     COPY = "copy"  # copies in the group's own retry stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
-    """Counts over time, in steps of equal length. The sequences are equally long."""
+class ExceptionalEntry(Part):
+    """One entry to look at."""
 
-    start: datetime
-    step: timedelta
-    arrivals: Sequence[int]
-    recoveries: Sequence[int]  # requeued or released
-    dead_letters: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgeBand:
-    """Stuck entries by the time since their last delivery."""
-
-    at_least: timedelta
-    below: timedelta | None  # None: however old
-    entries: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExceptionalEntry:
-    """One entry that somebody may have to look at."""
-
-    entry_id: EntryId
+    entry_id: Annotated[Id, Field(alias="id")]
+    source: EntrySource = EntrySource.WINDOW
     status: EntryStatus
     why: str
     consumer: str = ""
-    idle: timedelta | None = None
-    deliveries: int | None = None
-    root_id: EntryId | None = None  # of a copy
-    source: EntrySource = EntrySource.WINDOW
+    idle: Annotated[Span | None, Field(alias="idle_s")] = None
+    deliveries: Count | None = None
+    root_id: Annotated[Id | None, Field(alias="root", description="The root of a copy.")] = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exceptions:
-    """Entries that were kept one by one and need a look, from all tables of the audit."""
+class Exceptions(Part):
+    """Entries to look at, from all tables of the audit."""
 
-    count: int
-    counts: Mapping[EntrySource, Mapping[EntryStatus, int]] = field(default_factory=dict)
-    first: tuple[ExceptionalEntry, ...]  # what is worst, first
-    path: str = ""  # where all of them are, as Parquet
+    count: Count
+    path: str = Field(default="", description="Where all of them are.")
+    counts: dict[EntrySource, Counts] = {}
+    first: tuple[ExceptionalEntry, ...] = Field(description="The worst ones.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetters:
+class TextHead(Part):
+    """The beginning of a name or value, and the size of the whole in bytes."""
+
+    text: str
+    size: Count
+
+
+class BytesHead(Part):
+    """The beginning of a name or value that is not UTF-8, and the size of the whole in bytes."""
+
+    base64: str
+    size: Count
+
+
+Head = Annotated[TextHead | BytesHead, BeforeValidator(_read_head)]
+
+
+class LetterField(Part):
+    """A field of an entry."""
+
+    name: Head
+    value: Head
+
+
+class DeadLetterExample(Part):
+    """One dead letter."""
+
+    entry_id: Annotated[Id, Field(alias="id")]
+    root_id: Annotated[Id, Field(alias="root")]
+    consumer: str
+    error: str
+    field_count: Count
+    fields: tuple[LetterField, ...] = Field(description="The first ones.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_letter(cls, given: Any) -> Any:
+        if not isinstance(given, triaged.LetterExample):
+            return given
+        named = [{"name": name, "value": value} for name, value in given.fields]
+        return {**_attributes(given), "fields": named}
+
+
+class DeadLetterCluster(Part):
+    """Dead letters that seem to have the same cause."""
+
+    cluster: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    reason: str
+    exception: str
+    error: str
+    shape: str
+    letters: Count
+    first_seen_ms: int
+    last_seen_ms: int
+    consumers: Count = Field(description="Different ones, about.")
+    retries: tuple[Count, ...] = Field(
+        description="Dead letters by their number of failed attempts: 0, 1, 2 ...; the last place "
+        "counts this many and more."
+    )
+    returned: Count = Field(description="Dead letters whose entry was dead-lettered before.")
+    action: RedriveAction
+    advice: str
+    examples: tuple[DeadLetterExample, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_cluster(cls, given: Any) -> Any:
+        if not isinstance(given, triaged.Cluster):
+            return given
+        advice = {"action": given.advice.action, "advice": given.advice.reason}
+        signature = {**asdict(given.signature), "cluster": given.signature.cluster}
+        return {**_attributes(given), **signature, **advice}
+
+
+class DeadLetters(Part):
     """Dead letters of the group, whatever window they came from."""
 
-    count: int
-    clusters: tuple[Cluster, ...]  # the largest first
-    plan: str = ""  # path of the redrive plan
+    count: Count
+    plan: str = Field(default="", description="Path of the redrive plan.")
+    clusters: tuple[DeadLetterCluster, ...] = Field(description="The largest first.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duplicate:
+class Duplicate(Part):
     """Several entries that seem to be the same one."""
 
-    by: str  # `root`, `payload`, or the name of the user's business key
+    by: str = Field(description="`root`, `payload`, or the name of the business key.")
     key: str
-    copies: int
-    examples: tuple[EntryId, ...]
+    copies: Count
+    examples: tuple[Id, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duplicates:
+class Duplicates(Part):
     """Entries that came more than once."""
 
-    entries: int  # beyond the first of each
-    first: tuple[Duplicate, ...]  # those with most copies
+    entries: Count = Field(description="Those beyond the first of each.")
+    first: tuple[Duplicate, ...] = Field(description="Those with most copies.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unproven:
+class Unproven(Part):
     """Something that the audit could not prove, and what would have proven it."""
 
-    why: str  # a word for programs
-    entries: int | None  # None: it concerns the audit as a whole
+    why: str
+    entries: Count | None = Field(description="Null when it concerns the audit as a whole.")
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountCheck:
-    """Two ways of counting the same."""
+class Spread(Part):
+    """How a time is distributed."""
 
     name: str
-    expected: int
-    found: int
-
-    @property
-    def holds(self) -> bool:
-        return self.expected == self.found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How a time, or a number of deliveries, is distributed."""
-
-    name: str
-    entries: int
-    p50: timedelta
-    p90: timedelta
-    p99: timedelta
-    most: timedelta
+    entries: Count
+    p50: Annotated[Span, Field(alias="p50_s")]
+    p90: Annotated[Span, Field(alias="p90_s")]
+    p99: Annotated[Span, Field(alias="p99_s")]
+    most: Annotated[Span, Field(alias="max_s")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What a join with the user's own table found."""
+class Comparison(Part):
+    """What a comparison with the user's own table found."""
 
-    kind: str  # such as `never-arrived`, `arrived-twice`, `without-effect`
-    count: int
+    kind: str
+    count: Count
     sentence: str
-    examples: tuple[str, ...] = ()  # business keys
+    examples: tuple[str, ...] = Field(default=(), description="Business keys.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReport:
-    """One group in its newest window."""
-
-    summary: AuditSummary
-    earlier: tuple[AuditSummary, ...] = ()  # windows before it, the oldest first
-    checks: tuple[CountCheck, ...] = ()
-    roots: dict[EntryStatus, int] | None = None  # outcomes of what users added; copies left out
-    timeline: Timeline | None = None
-    stuck_ages: tuple[AgeBand, ...] | None = None
-    exceptions: Exceptions | None = None
-    letters: DeadLetters | None = None
-    duplicates: Duplicates | None = None
-    unproven: tuple[Unproven, ...] = ()
-    deliveries: tuple[int, ...] | None = (
-        None  # entries delivered once, twice ...; the last: or more
-    )
-    spreads: tuple[Spread, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLine:
-    """One group in an overview: its verdict, and what it has of each severity."""
+class GroupLine(Part):
+    """A group in an overview; its page has more."""
 
     stream: str
     group: str
     verdict: AuditVerdict
-    certainty: Certainty | None  # of `balanced`; None for every other verdict
+    certainty: Certainty | None
     sentence: str
-    findings: tuple[ReportFinding, ...]  # the worst first
-    window: int
-    closed: datetime
-    produced: int
-    open: int  # entries of this and earlier windows that have not come to an end
-    href: str = ""  # of the part of a page that tells more
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...] = ()
+    window: Count
+    closed: Annotated[Moment, Field(alias="closed_ms")]
+    produced: Count
+    open: Count = Field(description="Entries of all windows that can still change.")
+    href: Annotated[str, Field(alias="page", description="From the directory of this document.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What one run of an audit found, and what the archive has beside it."""
+class GroupReport(Part):
+    """One group in its newest window."""
 
-    audit: str  # its name
-    at: datetime
-    pelops: str  # version of the program
-    archive: str  # where the evidence is
+    summary: Summary
+    earlier: tuple[Summary, ...] = Field(default=(), description="The oldest window first.")
+    checks: tuple[CountCheck, ...] = ()
+    roots: Counts | None = Field(
+        default=None, description="Outcomes of what users added: copies are left out."
+    )
+    timeline: Timeline | None = None
+    stuck_ages: tuple[AgeBand, ...] | None = None
+    exceptions: Exceptions | None = None
+    dead_letters: DeadLetters | None = None
+    duplicates: Duplicates | None = None
+    unproven: tuple[Unproven, ...] = ()
+    deliveries: tuple[Count, ...] | None = Field(
+        default=None,
+        description="Entries that were delivered once, twice ...; the last place: or more often.",
+    )
+    times: tuple[Spread, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+
+    @computed_field
+    @property
+    def verdict(self) -> AuditVerdict:
+        """The verdict of the window."""
+        return self.summary.verdict
+
+    @computed_field
+    @property
+    def certainty(self) -> Certainty | None:
+        """Certainty of `balanced`; null for every other verdict."""
+        return self.summary.certainty if self.verdict is AuditVerdict.BALANCED else None
+
+    @computed_field
+    @property
+    def sentence(self) -> str:
+        """The verdict for people, and the notes."""
+        return describe_group(self.summary.sentence, [one.title for one in self.notes])
+
+    @computed_field
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Findings of the window, the worst first; they are those of the summary."""
+        return list_findings(self.summary)
+
+    @computed_field
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        """Dead letters that are there now, and findings of earlier windows, the worst first. They
+        do not change the verdict of the window."""
+        letters = 0 if self.dead_letters is None else self.dead_letters.count
+        return list_notes(self.summary, letters, self.earlier)
+
+    def line(self, href: str = "") -> GroupLine:
+        """Return the group in an overview."""
+        shown = {
+            name: getattr(self, name) for name in GroupLine.model_fields if hasattr(self, name)
+        }
+        of_summary = {name: getattr(self.summary, name) for name in ("stream", "group", "produced")}
+        window = self.summary.window
+        return GroupLine(
+            **shown, **of_summary, open=self.summary.open, window=window.number, closed=window.at,
+            href=href,
+        )  # fmt: skip
+
+
+class Engine(Part):
+    """What computed the report."""
+
+    spark: str = Field(description="Version of Spark.")
+    master: str
+    jobs: Count
+    tasks: Count
+
+
+class Report(Part):
+    """What one run of an audit found. Ignore fields that you do not know."""
+
+    kind: Literal["pelops.audit-report"] = "pelops.audit-report"
+    version: Literal[1] = 1
+    audit: str = Field(description="Name of the audit.")
+    at: Annotated[Moment, Field(alias="at_ms")]
+    pelops: str = Field(description="Version of Pelops.")
+    engine: Engine | None = None
+    archive: str = Field(description="Where the evidence is.")
+    stream: str | None = Field(
+        default=None, description="Of the report of one stream; null in that of all streams."
+    )
     groups: tuple[GroupReport, ...] = ()
-    stream: str | None = None  # the report of one stream; None: of all that the archive holds
-    others: tuple[GroupLine, ...] = ()  # groups of the archive that have a report of their own
-    unread: tuple[str, ...] = ()  # reports of the archive that cannot be read
+    others: tuple[GroupLine, ...] = Field(
+        default=(), description="Groups of the archive that this run did not audit."
+    )
+    unread: tuple[str, ...] = Field(
+        default=(), description="Reports of the archive that could not be read."
+    )
+
+    @property
+    def lines(self) -> list[GroupLine]:
+        """All groups, the worst first."""
+        return sort_lines([*(one.line() for one in self.groups), *self.others])
+
+    @computed_field
+    @property
+    def verdict(self) -> AuditVerdict:
+        """The worst verdict of all groups; unknown without any, or when a report is unreadable."""
+        verdicts = [one.verdict for one in self.lines]
+        if self.unread or not verdicts:
+            verdicts.append(AuditVerdict.UNKNOWN)
+        return worst_verdict(verdicts) or AuditVerdict.UNKNOWN
+
+    @computed_field
+    @property
+    def certainty(self) -> Certainty | None:
+        """Certainty of `balanced`; null for every other verdict."""
+        if self.verdict is not AuditVerdict.BALANCED:
+            return None
+        return worst_certainty([one.certainty for one in self.lines if one.certainty])
+
+    @computed_field
+    @property
+    def sentence(self) -> str:
+        """The verdict for people."""
+        return describe_groups(self.lines)
+
+
+def sort_lines(lines: Iterable[GroupLine]) -> list[GroupLine]:
+    """Return groups with the worst first; of equal ones those with more entries, then by name."""
+    verdicts = list(AuditVerdict)
+    return sorted(
+        lines,
+        key=lambda one: (
+            -verdicts.index(one.verdict),
+            rank((*one.findings, *one.notes)),
+            one.stream,
+            one.group,
+        ),
+    )
+
+
+def build_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of the document."""
+    schema = Report.model_json_schema(mode="serialization", schema_generator=_Untitled)
+    for one in (schema, *schema["$defs"].values()):
+        del one["title"]
+        for value in one.get("properties", {}).values():
+            value.pop("readOnly", None)  # marks what is computed: of no use to readers
+    dialect = GenerateJsonSchema.schema_dialect
+    return {"$schema": dialect, "title": "Pelops audit report", **schema}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the schema; return the exit code."""
+    # Late: what it imports is in no image of the pipeline.
+    from pelops.api.generated_files import write_or_check
+
+    text = json.dumps(build_schema(), indent=2) + "\n"
+    return write_or_check({SCHEMA: text}, _PROGRAM, __doc__, arguments)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without titles that only repeat the names of fields."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _attributes(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

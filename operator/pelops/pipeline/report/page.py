@@ -7,8 +7,8 @@ forbids both to the browser, in case an escape is ever missing.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -17,22 +17,22 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pelops.domain.audit import AuditVerdict, Certainty, worst_certainty, worst_verdict
+from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, Certainty, EntryStatus
 from pelops.pipeline.archive.layout import anchor_of, link_to
-from pelops.pipeline.report import charts, parts, severity, words
-from pelops.pipeline.report.model import GroupLine, GroupReport, Report, Severity
-from pelops.pipeline.triage.clusters import ValueHead
+from pelops.pipeline.report import charts, sentences
+from pelops.pipeline.report.findings import Finding, Severity
+from pelops.pipeline.report.model import EntrySource, GroupLine, GroupReport, Report, sort_lines
+from pelops.pipeline.report.sentences import count_entries, count_of, show_count, show_span
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
 MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look
-_VALUE_SHOWN: Final = 160  # characters
 _GRAVE: Final = frozenset({Severity.FAILING, Severity.LOST, Severity.PAYLOAD_GONE})
 _PACKAGE: Final = "pelops.pipeline.report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Badge:
-    """The verdict of one or more groups in a word."""
+    """A verdict in a word."""
 
     verdict: AuditVerdict
     name: str
@@ -40,24 +40,34 @@ class Badge:
     is_grave: bool  # something is lost
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePart:
+    """A part of a group's report. One that has something to show is folded under its title."""
+
+    name: str  # the end of its anchor, and its template
+    title: str
+    gist: str  # a summary beside the title
+    is_shown: bool = True
+    is_checked: bool = True  # what is not shown was looked for
+    nothing: str = ""  # what was looked for
+
+
 def render_page(report: Report) -> str:
     """Return the whole page. Equal reports give equal bytes."""
     groups = {anchor_of(one.summary.stream, one.summary.group): one for one in report.groups}
-    lines = severity.sort_lines(
-        [*(severity.line_of(one, anchor) for anchor, one in groups.items()), *report.others]
-    )
+    lines = sort_lines([*(one.line(anchor) for anchor, one in groups.items()), *report.others])
     detailed = [one for one in lines if one.href in groups]
     if report.stream is None and len({one.stream for one in lines}) > 1:
         detailed = detailed[:MOST_DETAILED]
     kept = {one.href for one in detailed}
     style = _style()
+    is_unread = report.unread and report.verdict is AuditVerdict.UNKNOWN
     return load_templates().get_template("page.html").render(
         report=report,
         style=style,
         policy=_policy(style),
-        verdict=severity.verdict_of_all(report),
-        badge=_badge_of_all(report),
-        headline=severity.headline_of(report),
+        badge=_badge(report.verdict, report.certainty, [] if is_unread else lines, is_whole=True),
+        headline=_headline(report, lines),
         lines=[_linked(one, kept, groups) for one in lines],
         detailed=[(one, groups[one.href]) for one in detailed],
         is_alone=len(lines) == len(detailed) == 1,
@@ -65,72 +75,124 @@ def render_page(report: Report) -> str:
     )  # fmt: skip
 
 
+def list_parts(group: GroupReport) -> list[PagePart]:
+    """Return the parts of a group's report, in their order on the page."""
+    return list(_parts(group))
+
+
+def find_worst_part(shown: Sequence[PagePart], findings: Sequence[Finding]) -> str:
+    """Return the name of the part that shows the worst of the findings; empty without any."""
+    names = {part.name for part in shown}
+    return next((one.part for one in findings if one.part in names), "")
+
+
+def count_unlisted(group: GroupReport) -> int:
+    """Return the entries of the window that need a look and were not kept one by one."""
+    if group.exceptions is None:
+        return 0
+    counts = group.summary.counts
+    known = sum(counts.get(status, 0) for status in EntryStatus if status not in EXPECTED_STATUSES)
+    return max(0, known - sum(group.exceptions.counts.get(EntrySource.WINDOW, {}).values()))
+
+
+def _parts(group: GroupReport) -> Iterator[PagePart]:
+    summary, found, letters = group.summary, group.exceptions, group.dead_letters
+    unlisted = count_unlisted(group)
+    listed, count = (0, 0) if found is None else (len(found.first), found.count)
+    worst = f", the worst {show_count(listed)} listed" if 0 < listed < count else ""
+    yield PagePart(
+        name="entries", title="Entries to check", gist=count_entries(count + unlisted) + worst,
+        nothing="entries to check", is_shown=bool(unlisted or count),
+        is_checked=found is not None,
+    )  # fmt: skip
+    clusters = count_of(0 if letters is None else len(letters.clusters), "cluster")
+    count = 0 if letters is None else letters.count
+    yield PagePart(
+        name="letters", title="Dead letters", gist=f"{show_count(count)} in {clusters}",
+        nothing="dead letters", is_shown=bool(count), is_checked=letters is not None,
+    )  # fmt: skip
+    oldest = summary.oldest_stuck
+    held = (summary.stuck_earlier, *(band.entries for band in group.stuck_ages or ()))
+    yield PagePart(
+        name="stuck", title="Ages of stuck entries",
+        gist=f"the oldest for {show_span(oldest)}" if oldest is not None else "",
+        nothing="stuck entries", is_shown=any((summary.counts.get(EntryStatus.STUCK, 0), *held)),
+        is_checked=group.stuck_ages is not None,
+    )  # fmt: skip
+    if group.comparisons:
+        differences = count_of(sum(one.count for one in group.comparisons), "difference")
+        yield PagePart(name="compared", title="Compared with your table", gist=differences)
+    count = 0 if group.duplicates is None else group.duplicates.entries
+    yield PagePart(
+        name="duplicates", title="Duplicates", nothing="duplicates",
+        gist=f"{count_entries(count)} beyond the first of each",
+        is_shown=bool(count), is_checked=group.duplicates is not None,
+    )  # fmt: skip
+    outcome = f"outcome of {count_entries(summary.produced)}"
+    yield PagePart(name="balance", title="Balance", gist=outcome)
+    inferred = summary.counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
+    limits = count_of(len(group.unproven), "limit")
+    yield PagePart(
+        name="unproven", title="What could not be proven",
+        gist=f"{count_entries(inferred)} inferred" if inferred else limits,
+        nothing="statements without proof", is_shown=bool(inferred or group.unproven),
+    )  # fmt: skip
+    is_timed = group.timeline is not None or any(one.entries for one in group.times)
+    recovery = summary.recovery
+    yield PagePart(
+        name="time", title="Over time",
+        gist="" if recovery is None else f"recovered within {show_span(recovery.p99)} (99 %)",
+        nothing="times", is_shown=is_timed or any(group.deliveries or ()), is_checked=False,
+    )  # fmt: skip
+    if group.earlier:
+        before = f"{count_of(len(group.earlier), 'window')} before this one"
+        yield PagePart(name="windows", title="Windows", gist=before)
+
+
 def _linked(line: GroupLine, kept: set[str], groups: Mapping[str, GroupReport]) -> GroupLine:
     if line.href not in groups:
         return line
-    if line.href in kept:
-        return replace(line, href=f"#{line.href}")
-    return replace(line, href=link_to(line.stream, line.group))
+    href = f"#{line.href}" if line.href in kept else link_to(line.stream, line.group)
+    return line.model_copy(update={"href": href})
 
 
-def _badge_of_all(report: Report) -> Badge:
-    """Return the badge of the page: unknown at best while some reports cannot be read."""
-    lines = severity.lines_of(report)
-    if report.unread and severity.verdict_of_all(report) is AuditVerdict.UNKNOWN:
-        lines = []
-    return _badge(lines, is_whole=True)
+def _headline(report: Report, lines: Sequence[GroupLine]) -> str:
+    """Return the verdict in so few words that they can be a headline."""
+    if len(lines) != 1 or not report.groups or lines[0].verdict is not AuditVerdict.FINDINGS:
+        return report.sentence
+    (line,) = lines
+    shown = sentences.list_totals(lines) or [one.title for one in line.findings]
+    of = f" among {count_entries(line.produced)}" if line.produced else ""
+    return f"{sentences.join_words(shown or ['findings'])}{of}."
 
 
-def _badge(lines: Sequence[GroupLine], *, is_whole: bool = False) -> Badge:
+def _badge(
+    verdict: AuditVerdict,
+    certainty: Certainty | None,
+    lines: Sequence[GroupLine],
+    *,
+    is_whole: bool = False,
+) -> Badge:
     """Return the badge of groups. Only the badge of a whole page that is balanced has a tick."""
-    verdict = worst_verdict([one.verdict for one in lines]) or AuditVerdict.UNKNOWN
-    certainty = worst_certainty([one.certainty for one in lines if one.certainty])
     is_shown = is_whole or verdict is not AuditVerdict.BALANCED
     return Badge(
         verdict=verdict,
-        name=words.name_verdict(verdict, certainty),
-        glyph=words.VERDICTS[verdict][0] if is_shown else "",
+        name=sentences.name_verdict(verdict, certainty),
+        glyph=sentences.VERDICTS[verdict][0] if is_shown else "",
         is_grave=verdict is AuditVerdict.FINDINGS
         and any(found.severity in _GRAVE for one in lines for found in one.findings),
     )
 
 
-def _as_sentence(text: str) -> str:
-    reported = text.strip()
-    if not reported:
-        return ""
-    end = "" if reported[-1] in ".!?…" else "."
-    return f"{reported[0].upper()}{reported[1:]}{end}"
-
-
-def _basis(balanced: Sequence[GroupLine]) -> str:
-    """Return how many of the groups are proven and how many inferred."""
-    proven = sum(one.certainty is Certainty.PROVEN for one in balanced)
-    counts = {Certainty.PROVEN: proven, Certainty.INFERRED: len(balanced) - proven}
-    return ", ".join(f"{words.show_count(n)} {of}" for of, n in counts.items() if n)
-
-
-def _found_text(line: GroupLine) -> str:
-    """Return what was found in a group, for the copy of a table."""
-    reported = ", ".join(severity.name_of(found) for found in line.findings)
-    return (
-        f"{line.verdict}: {reported}"
-        if reported
-        else f"{line.verdict} {line.certainty or ''}".strip()
-    )
-
-
-def _head_of(value: ValueHead) -> tuple[str, bool]:
-    """Return the beginning of a value as text, and whether it was cut."""
-    text = words.show_bytes(value.head, value.size)
-    return text[:_VALUE_SHOWN], value.size > len(value.head) or len(text) > _VALUE_SHOWN
+def _badge_of(line: GroupLine) -> Badge:
+    return _badge(line.verdict, line.certainty, [line])
 
 
 def _finalize(value: object) -> object:
     """Prepare a value of a template for output, before it is escaped."""
     if value is None:
         raise ValueError("a template shows a value that is absent")
-    return value if isinstance(value, Markup) else words.make_visible(str(value))
+    return value if isinstance(value, Markup) else sentences.make_visible(str(value))
 
 
 @cache
@@ -146,34 +208,25 @@ def load_templates() -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "attempts": parts.describe_attempts,
-        "band": parts.describe_band,
-        "check": parts.describe_check,
-        "cluster": parts.describe_cluster,
-        "copied": words.copied_cell,
-        "count_of": words.count_of,
-        "entries": words.count_entries,
-        "moment": words.show_moment,
-        "moment_of_ms": words.show_ms,
-        "number": words.show_count,
-        "name": severity.name_of,
-        "one_line": words.one_line,
-        "reason": parts.describe_reason,
-        "seconds": words.show_seconds,
-        "sentence": _as_sentence,
-        "share": words.show_share,
-        "size": words.show_size,
-        "span": words.show_span,
+        "count_of": count_of,
+        "entries": count_entries,
+        "moment": sentences.show_moment,
+        "moment_of_ms": sentences.show_ms,
+        "number": show_count,
+        "one_line": sentences.one_line,
+        "sentence": sentences.as_sentence,
+        "share": sentences.show_share,
+        "size": sentences.show_size,
+        "span": show_span,
     }
     made.globals |= {
-        "badge_of": _badge,
-        "basis_of": _basis,
+        "badge_of": _badge_of,
         "charts": charts,
+        "count_unlisted": count_unlisted,
         "enumerate": enumerate,
-        "found_text_of": _found_text,
-        "head_of": _head_of,
-        "parts": parts,
-        "words": words,
+        "find_worst_part": find_worst_part,
+        "list_parts": list_parts,
+        "words": sentences,
     }
     return made
 

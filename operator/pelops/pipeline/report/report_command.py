@@ -7,23 +7,27 @@ group of the archive, the worst first, whichever audit and run it is of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from pelops import __version__
-from pelops.domain.audit import AuditSummary, AuditVerdict
-from pelops.errors import InvalidSpec
-from pelops.pipeline.archive.layout import DOCUMENT, PAGE, page_of, report_path, slug
+from pelops.domain.audit import AuditSummary
+from pelops.pipeline.archive.layout import DOCUMENT, PAGE, anchor_of, page_of, report_path, slug
 from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.engine.sql import SparkSession
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.report.archive_reader import find_audits, find_groups, read_group
-from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
-from pelops.pipeline.report.model import DeadLetters, GroupLine, GroupReport, Report, ReportFinding
+from pelops.pipeline.report.model import (
+    DeadLetterCluster,
+    DeadLetters,
+    GroupLine,
+    GroupReport,
+    Report,
+    sort_lines,
+)
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.run import find_targets, open_run
 from pelops.pipeline.settings import AuditTarget, PipelineSettings
@@ -75,11 +79,18 @@ def _newly_closed(run: PipelineRun, summaries: Sequence[AuditSummary]) -> set[st
 
 def _windows(run: PipelineRun, stream: str) -> set[tuple[str, int]]:
     """The groups and windows of which a stream's report tells; none without a report."""
-    text = run.storage.read_text(_document_path(run, stream))
+    known = _read(run, _document_path(run, stream))
+    return set() if known is None else {(one.group, one.window) for one in known.lines}
+
+
+def _read(run: PipelineRun, path: str) -> Report | None:
+    """A report of the archive; None when it is not there or cannot be read."""
+    text = run.storage.read_text(path)
     try:
-        return set() if text is None else {(one.group, one.window) for one in read_lines(text, "")}
-    except InvalidSpec:
-        return set()
+        return None if text is None else Report.model_validate_json(text)
+    except (ValueError, RecursionError) as error:
+        log.warning("the report %s cannot be read: %s", path, error)
+        return None
 
 
 def _write(
@@ -94,7 +105,7 @@ def _write(
     groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
     for stream, gathered in groups.items():
         if gathered:
-            _write_one(run, replace(_basis(run), groups=tuple(gathered), stream=stream))
+            _write_one(run, _report(run, groups=tuple(gathered), stream=stream))
     return _write_all(run, {stream: reported for stream, reported in groups.items() if reported})
 
 
@@ -109,7 +120,7 @@ def _write_all(run: PipelineRun, groups: Mapping[str, Sequence[GroupReport]]) ->
     gathered = tuple(group for found in groups.values() for group in found)
     for _ in range(_TRIES):
         others, unread = reported
-        _write_one(run, replace(_basis(run), groups=gathered, others=others, unread=unread))
+        _write_one(run, _report(run, groups=gathered, others=others, unread=unread))
         # Another run may have replaced the report of another stream, and this one before.
         reported = _read_others(run, ours)
         if reported == (others, unread):
@@ -119,18 +130,15 @@ def _write_all(run: PipelineRun, groups: Mapping[str, Sequence[GroupReport]]) ->
 
 def _is_current(run: PipelineRun, reported: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
     """Whether the page of all streams says of each group what the report of its stream says."""
-    text = run.storage.read_text(f"{report_path(run.settings.archive)}/{DOCUMENT}")
-    try:
-        known = [] if text is None else read_all_lines(text)
-    except InvalidSpec:
-        return False
+    known = _read(run, f"{report_path(run.settings.archive)}/{DOCUMENT}")
     lines, unread = reported
-    return not unread and {_key(one) for one in known} == {_key(one) for one in lines}
+    if known is None or unread:
+        return False
+    return _without_links(known.lines) == _without_links(lines)
 
 
-def _key(line: GroupLine) -> tuple[str, str, int, AuditVerdict, tuple[ReportFinding, ...]]:
-    found = tuple(replace(one, part="") for one in line.findings)
-    return line.stream, line.group, line.window, line.verdict, found
+def _without_links(lines: Iterable[GroupLine]) -> list[GroupLine]:
+    return sort_lines(one.model_copy(update={"href": ""}) for one in lines)
 
 
 def _read_others(
@@ -143,28 +151,32 @@ def _read_others(
     for name in run.storage.list_names(base):
         path = f"{base}/{name}/{DOCUMENT}"
         is_stream = name not in {*ours, PAGE, DOCUMENT} and not name.endswith(UNFINISHED)
-        text = run.storage.read_text(path) if is_stream else None
-        if text is not None:
-            try:
-                lines += read_lines(text, page_of(name))
-            except InvalidSpec as error:
-                log.warning("the report of all streams does not include %s: %s", path, error)
+        if is_stream and run.storage.exists(path):
+            known = _read(run, path)
+            if known is None:
                 unread.append(path)
+            else:
+                lines += [_link(group, page_of(name)) for group in known.groups]
     return tuple(lines), tuple(unread)
+
+
+def _link(group: GroupReport, page: str) -> GroupLine:
+    return group.line(f"{page}#{anchor_of(group.summary.stream, group.summary.group)}")
 
 
 def _write_one(run: PipelineRun, report: Report) -> None:
     base = report_path(run.settings.archive, report.stream)
-    run.storage.write_text(f"{base}/{DOCUMENT}", render_document(report))
+    run.storage.write_text(f"{base}/{DOCUMENT}", report.model_dump_json(indent=1) + "\n")
     run.storage.write_text(f"{base}/{PAGE}", render_page(report))
 
 
-def _basis(run: PipelineRun) -> Report:
+def _report(run: PipelineRun, **parts: Any) -> Report:
     return Report(
         audit=run.settings.name or "by hand",
         at=datetime.now(UTC),
         pelops=__version__,
         archive=run.settings.archive,
+        **parts,
     )
 
 
@@ -196,4 +208,5 @@ def _letters(run: PipelineRun, target: AuditTarget) -> DeadLetters | None:
     except RedisStreamsError as error:
         log.warning("dead letters of %s were not read: %s", target.group, error)
         return None
-    return DeadLetters(count=triage.letters, clusters=triage.clusters, plan=plan)
+    clusters = tuple(map(DeadLetterCluster.model_validate, triage.clusters))
+    return DeadLetters(count=triage.letters, clusters=clusters, plan=plan)

@@ -11,7 +11,7 @@ from pelops.pipeline.archive.layout import report_path, slug
 from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.engine.sql import DataFrame, SparkSession, is_on_driver, on_driver
 from pelops.pipeline.name_check import check_dead_letters
-from pelops.pipeline.report.document import render_clusters
+from pelops.pipeline.report.model import DeadLetterCluster
 from pelops.pipeline.run import find_targets, is_small_stream, open_run
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget, PipelineSettings
 from pelops.pipeline.stages import PipelineRun
@@ -71,7 +71,9 @@ def _triage(run: PipelineRun, target: AuditTarget, dead_letter: str) -> tuple[Tr
         reported = {
             **content,
             "letters": triage.letters,
-            "clusters": render_clusters(triage.clusters),
+            "clusters": [
+                DeadLetterCluster.model_validate(one).model_dump() for one in triage.clusters
+            ],
         }
         run.storage.write_json(f"{base}/clusters.json", reported)
     finally:

@@ -27,7 +27,7 @@ from pelops.domain.naming import SLOTS
 from pelops.redis_core.commands import Part
 
 MIB: Final = 1024 * 1024
-SMALL: Final = MIB  # bytes; no reply that holds no entries is as large
+SMALL: Final = MIB  # bytes; no reply without entries or lists of names is as large
 DEPTH: Final = 8  # lists within lists
 PACE: Final = 4096  # bytes by which an answer has to grow within each time-out
 _ERRORS: Final = 1000  # in one reply
@@ -53,9 +53,10 @@ class ReplyLimit:
     elements: int = 100_000  # of all arrays with a thousand or more
 
 
-# Entries of any size: as many as were asked for, and Redis takes no value over 512 MB.
+# Entries of any size: as many as were asked for, and Redis takes no value over 512 MB. XINFO STREAM
+# has the first entry and the last; XINFO CONSUMERS and GROUPS have all names, of any length.
 _ENTRIES: Final = ReplyLimit(256 * MIB, 1_000_000)
-_WITH_ENTRIES: Final = frozenset({"XRANGE", "XREVRANGE", "XREADGROUP", "XREAD"})
+_WITH_ENTRIES: Final = frozenset({"XRANGE", "XREVRANGE", "XREADGROUP", "XREAD", "XINFO"})
 _SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
 # The operator's scripts answer numbers, names and IDs, and no bodies of entries.
 WITHOUT_BODIES: Final = ReplyLimit(8 * MIB)
