@@ -95,7 +95,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     run_now(resources, timeout_s=RUN_S)
     first = await_audit(resources, "window 0", lambda audit: _window(audit, 0))
     assert (first["verdict"], first["produced"], first["stuck"]) == ("Balanced", 100, 0)
-    assert first["message"].startswith("50 of 100 entries were acknowledged")
+    assert first["message"].startswith("50 of 100 entries were delivered or passed")
     assert reported_columns(resources) == ["Balanced", "0", "0", "0", "0"]
     assert list(archive.glob("_pelops/*/window=*/manifest.json"))
     assert "SPARK_LOCAL_IP" not in logs_of(resources, "now"), "it looks for another address"

@@ -174,7 +174,7 @@ def test_an_archive_without_room_is_a_clear_error_and_holds_nothing_half(
     said = log.read_text()
     assert f"report: {page}" in said
     assert "40000 of 40000 produced" in said
-    assert "balanced, proven: 0 of 40000 entries were acknowledged" in said
+    assert "balanced, inferred: 0 of 40000 entries were acknowledged" in said
 
 
 def test_an_archive_that_cannot_be_is_a_clear_error(audited: Audited, tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def test_a_key_of_another_type_is_named(spark: SparkSession, streams: Streams) -
 
 def test_a_key_of_another_type_that_is_written_to(spark: SparkSession, streams: Streams) -> None:
     streams.client.set(streams.name(), "x")
-    writer = spark.range(1).write.format("redis_streams").options(**streams.options)
+    frame = spark.range(1).toDF("quantity")
+    writer = frame.write.format("redis_streams").options(**streams.options)
     reported = complaint(lambda: writer.mode("append").save(streams.name()))
     assert reported.startswith(f"NotAStream: EVAL {streams.name()} at localhost:")
 

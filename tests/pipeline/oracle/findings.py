@@ -380,10 +380,15 @@ class Judge:
                 yield untrue("sentence:trimmed", f"{one.sentence!r}: nothing was trimmed")
 
     def _check_numbers(self, summary: AuditSummary, untrue: Report) -> Iterator[Untrue]:
-        found = re.search(r"(\d+) of (\d+) entries were acknowledged", summary.sentence)
+        """The sentence begins with a count of all entries, and says proven of proven ones only."""
+        found = re.match(
+            r"(\d+) of (\d+) entr\w+ (?:were|was) (acknowledged|delivered)", summary.sentence
+        )
         if found:
-            done = sum(summary.counts[one] for one in _DONE)
-            if (int(found[1]), int(found[2])) != (done, summary.produced):
+            proven = summary.counts[_S.ACKNOWLEDGED_PROVEN]
+            inferred = summary.counts[_S.ACKNOWLEDGED_INFERRED]
+            first = inferred if found[3] == "delivered" else proven
+            if (int(found[1]), int(found[2])) != (first, summary.produced):
                 yield untrue("sentence:numbers", summary.sentence)
 
     def _trimmed(self) -> int:
