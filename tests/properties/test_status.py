@@ -40,8 +40,13 @@ STATUS = facts().map(rendered)
 
 
 def settled(status: dict[str, Any]) -> dict[str, Any]:
-    """The status without what moves."""
+    """The status without what moves, and without the reason for a number of replicas."""
     kept = copy.deepcopy(status)
+    reasons = [one["message"] for one in kept["conditions"] if one["type"] == "ScalingActive"]
+    for one in kept["conditions"]:
+        if one["type"] in {"ScalingActive", "Ready", "Reconciling", "Stalled"}:
+            if any(one["message"].endswith(reason) for reason in reasons if reason):
+                one["message"] = ""
     for part, fields in MOVING.items():
         rest = {k: v for k, v in kept.pop(part, {}).items() if k not in fields}
         if rest:
