@@ -44,9 +44,9 @@ def settled(status: dict[str, Any]) -> dict[str, Any]:
     kept = copy.deepcopy(status)
     reasons = [one["message"] for one in kept["conditions"] if one["type"] == "ScalingActive"]
     for one in kept["conditions"]:
-        if one["type"] in {"ScalingActive", "Ready", "Reconciling", "Stalled"}:
-            if any(one["message"].endswith(reason) for reason in reasons if reason):
-                one["message"] = ""
+        repeats = any(one["message"].endswith(reason) for reason in reasons if reason)
+        if repeats and one["type"] in {"ScalingActive", "Ready", "Reconciling", "Stalled"}:
+            one["message"] = ""
     for part, fields in MOVING.items():
         rest = {k: v for k, v in kept.pop(part, {}).items() if k not in fields}
         if rest:
