@@ -14,6 +14,7 @@ from demo.finding import Findings
 from demo.stage import Stage
 from demo.team import Team
 from demo.workers import parse_ms
+from local_cluster.java import require_java
 from local_cluster.processes import wait_until
 from local_cluster.progress import report, step
 from pelops.domain.audit import AuditSummary
@@ -76,7 +77,7 @@ class Audited:
 def start_audit(stage: Stage) -> Audit:
     """Declare the StreamAudit, and run its Job now. Returns at once when it has begun."""
     archive = stage.cluster.state / "audit"
-    manifest = render_audit(AUDIT_MANIFEST.read_text(), archive=archive)
+    manifest = render_audit(AUDIT_MANIFEST.read_text(), archive=archive, java=require_java())
     name = read_audit_name(manifest)
     report(f"applying StreamAudit {stage.namespace}/{name}: kubectl apply -f demo/audit.yaml")
     stage.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=manifest)

@@ -40,9 +40,9 @@ def render_manifest(template: str, *, redis_url: str, source_root: Path) -> str:
     return _fill(template, {"REDIS_URL": redis_url, "SOURCE_ROOT": str(source_root)})
 
 
-def render_audit(template: str, *, archive: Path) -> str:
-    """The StreamAudit with the directory of its archive filled in."""
-    return _fill(template, {"ARCHIVE": str(archive)})
+def render_audit(template: str, *, archive: Path, java: Path) -> str:
+    """The StreamAudit with the directory of its archive and the home of Java filled in."""
+    return _fill(template, {"ARCHIVE": str(archive), "JAVA_HOME": str(java)})
 
 
 def read_audit_name(manifest: str) -> str:

@@ -3,13 +3,17 @@
 from demo.playground import OPTIONS
 from demo.steps import INSTALL, Steps
 from local_cluster.binaries import cache_directory, is_control_plane_installed
+from local_cluster.java import Machine, find_java
 from local_cluster.redis_servers import is_installed
+from local_cluster.spark_jars import are_installed
 
 CONTROL_PLANE = (
     "Kubernetes control plane: downloaded from dl.k8s.io and github.com (about 300 MB). Where these"
     " cannot be reached, it is built from Go modules, which takes 10 minutes or more"
 )
 REDIS = "Redis: packages of Debian, unpacked without an installation"
+JAVA = "Java: default-jre-headless by apt-get, as root; without root, install it or set JAVA_HOME"
+JARS = "Delta Lake and S3 for Spark: jars of Maven Central (about 25 MB), copied into .venv"
 NEXT = "\n".join(
     [
         "Next:",
@@ -38,6 +42,10 @@ def list_missing() -> list[str]:
         missing.append(CONTROL_PLANE)
     if not is_installed(OPTIONS.redis):
         missing.append(REDIS)
+    if find_java(Machine.here()) is None:
+        missing.append(JAVA)
+    if not are_installed():
+        missing.append(JARS)
     return missing
 
 

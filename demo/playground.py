@@ -14,12 +14,14 @@ from local_cluster.binaries import cache_directory, find_binaries
 from local_cluster.cluster import Cluster, ClusterOptions
 from local_cluster.commands import bring_down, bring_up
 from local_cluster.errors import LocalClusterError
+from local_cluster.java import Machine, provide_java
 from local_cluster.kubeconfigs import Reader
 from local_cluster.kubectl import kubectl_environment, run_kubectl
 from local_cluster.processes import start_process
 from local_cluster.progress import report, step
 from local_cluster.records import Records
 from local_cluster.redis_servers import find_binaries as find_redis
+from local_cluster.spark_jars import provide_spark_jars
 from local_cluster.state_directory import StateDirectory
 
 OPTIONS = ClusterOptions()
@@ -54,6 +56,8 @@ def open_playground(steps: Steps, *, keep: bool) -> Iterator[Playground]:
         with steps.run(INSTALL):
             find_binaries()
             find_redis(OPTIONS.redis)
+            provide_java(Machine.here())
+            provide_spark_jars()
     yield from _kept(steps) if keep else _temporary(steps)
 
 

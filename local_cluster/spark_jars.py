@@ -76,6 +76,12 @@ def find_packages() -> str:
     return found[1]
 
 
+def are_installed(jars: SparkJars | None = None) -> bool:
+    """Whether exactly these jars are among Spark's own. Raises LocalClusterError."""
+    jars = jars or SparkJars.here()
+    return not _differences(jars, jars.spark)
+
+
 def provide_spark_jars(jars: SparkJars | None = None) -> Path:
     """Put the jars among Spark's own, each with its checksum; returns the directory.
 

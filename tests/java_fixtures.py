@@ -1,4 +1,4 @@
-"""Java for the tests of Spark."""
+"""Java, and the jars of audits, for the tests of Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from local_cluster.errors import LocalClusterError
 from local_cluster.java import require_java
+from local_cluster.spark_jars import provide_spark_jars
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +25,12 @@ def java() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(home))
         yield home
+
+
+@pytest.fixture(scope="session")
+def spark_jars(java: Path) -> None:
+    """Delta Lake and what s3a:// needs, among Spark's jars; skips where they cannot be had."""
+    try:
+        provide_spark_jars()
+    except LocalClusterError as error:
+        pytest.skip(str(error))

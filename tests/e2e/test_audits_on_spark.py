@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from local_cluster.java import require_java
 from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
+from pelops.pipeline.records import Phase
+from pelops.pipeline.tables import WINDOWS
 from tests.e2e.auditing import (
     AUDIT,
     JOB,
@@ -40,7 +42,7 @@ def group(
     redis_86: RedisServers,
     stream: str,
     node: Node,
-    java: Path,
+    spark_jars: None,
 ) -> Group:
     """A declared group, in a namespace where Pod Security is as strict as it can be."""
     restricted = "pod-security.kubernetes.io/enforce=restricted"
@@ -97,7 +99,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     assert (first["verdict"], first["produced"], first["stuck"]) == ("Balanced", 100, 0)
     assert first["message"].startswith("50 of 100 entries were delivered or passed")
     assert reported_columns(resources) == ["Balanced", "0", "0", "0", "0"]
-    assert list(archive.glob("_pelops/*/window=*/manifest.json"))
+    assert {row["window"] for row in _audited(archive)} == {0}
     assert "SPARK_LOCAL_IP" not in logs_of(resources, "now"), "it looks for another address"
 
     # Trimming passes both what the group is owed and what is not archived yet.
@@ -139,7 +141,7 @@ def test_a_run_that_fails_is_reported_until_one_ends_well(group: Group, tmp_path
     assert f"kubectl logs -n {resources.namespace} {' '.join(label)}" in failing["message"]
     # The next run may be about to begin, of which there is no log yet.
     wait_until(
-        lambda: f"{blocked} is a file" in reported_logs(resources, *label),
+        lambda: f"{blocked} is no directory" in reported_logs(resources, *label),
         timeout_s=WAIT_S,
         what="the log to say why",
     )
@@ -164,19 +166,20 @@ def _await_schedule(resources: Resources, schedule: str) -> None:
     )
 
 
+def _audited(archive: Path) -> list[dict[str, Any]]:
+    """What the audits have found, by window and group."""
+    rows: list[dict[str, Any]] = DeltaTable(str(archive / WINDOWS)).to_pyarrow_table().to_pylist()
+    return [row for row in rows if row["phase"] == Phase.AUDITED and row["group"] is not None]
+
+
 def _newest_window(archive: Path) -> int:
     """Its number. A run closes a window at each checkpoint of the operator, and at its own."""
-    return max(
-        int(path.name.removeprefix("window=")) for path in archive.glob("_pelops/*/window=*")
-    )
+    return max(int(row["window"]) for row in _audited(archive))
 
 
 def _produced(archive: Path) -> int:
     """Entries that all windows together account for."""
-    found = [
-        json.loads(path.read_text()) for path in archive.glob("_pelops/*/window=*/*/audit.json")
-    ]
-    return sum(int(one["summary"]["produced"]) for one in found)
+    return sum(int(row["produced"]) for row in _audited(archive))
 
 
 def _window(audit: dict[str, Any], number: int) -> dict[str, Any] | None:

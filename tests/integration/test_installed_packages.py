@@ -49,9 +49,10 @@ LARGE: Final = {
     "aiohttp": {"operator"},
     "pydantic": {"operator", "cli", "pipeline"},
     "yaml": {"operator", "cli"},
-    "prometheus_client": {"operator", "worker", "pipeline"},
+    "prometheus_client": {"operator", "worker"},
     "pyspark": {"spark", "pipeline"},
     "pyarrow": {"spark", "pipeline"},
+    "deltalake": {"pipeline"},
 }
 PIP: Final = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 IMPORT_ALL: Final = """
@@ -208,7 +209,7 @@ def run_cli(environment: Environment) -> None:
 
 
 def run_pipeline(environment: Environment, servers: StandaloneServers, directory: Path) -> None:
-    """An audit of a small window, which needs no Java."""
+    """An audit of a small window."""
     server: Any = redis.Redis.from_url(servers.url, decode_responses=True)
     server.xgroup_create(STREAM, GROUP, "0", mkstream=True)
     server.xadd(STREAM, {"order": "1"})
@@ -235,7 +236,11 @@ def run_operator_alone(environment: Environment) -> None:
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_declares_all_that_its_part_needs(
-    installed: Environment, empty_redis_86: StandaloneServers, tmp_path: Path, extra: str
+    installed: Environment,
+    empty_redis_86: StandaloneServers,
+    tmp_path: Path,
+    extra: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     environment = with_extra(installed, tmp_path / "venv", extra)
     refuse_others(environment, extra)
@@ -248,6 +253,7 @@ def test_an_extra_declares_all_that_its_part_needs(
     elif extra == "spark":
         assert environment.run("python", "-c", IMPORT_ALL).stdout == "redis_streams\n"
     else:
+        request.getfixturevalue("spark_jars")
         run_pipeline(environment, empty_redis_86, tmp_path)
 
 

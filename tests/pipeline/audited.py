@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 import redis
+from deltalake import DeltaTable
+from pydantic import TypeAdapter
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.audit import AuditSummary
+from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive.layout import WindowPlace
-from pelops.pipeline.engine.spark_session import LazySession, as_lazy
-from pelops.pipeline.run import open_run, run_audit
+from pelops.pipeline.context import open_run
+from pelops.pipeline.records import GroupRecord, Phase
+from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.run import run_audit
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, RedisPlace, read_place
+from pelops.pipeline.tables import (
+    ENTRIES,
+    EVENTS,
+    SCHEMAS,
+    STATUSES,
+    WINDOWS,
+    Archive,
+    find_archive,
+)
+from pelops.pipeline.windows import Plan, parse_plan
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"
+Row = dict[str, Any]
+_DONE: Final = {EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.ACKNOWLEDGED_PROVEN}
+_RECORDS: Final = TypeAdapter(GroupRecord)
+# What differs from audit to audit of the same window: when each looked.
+_TIMES: Final = {"at_ms", "idle_s", "oldest_stuck_s", "times", "stuck_ages"}
+_TEXTS: Final = ("state", "summary", "report")
 
 
 def by_password_file(place: RedisPlace, directory: Path) -> RedisPlace:
@@ -35,17 +55,6 @@ def by_password_file(place: RedisPlace, directory: Path) -> RedisPlace:
     return replace(place, options={**kept, "passwordFile": str(path)})
 
 
-def is_made_by(stage: str, part: str) -> bool:
-    """Whether a stage makes this part of a table, by its path in the archive."""
-    table = part.partition("/")[0]
-    if stage.startswith("group="):
-        if table == "statuses":  # it lies by its date, and the group's name is no partition
-            return f"/{stage.removeprefix('group=')}/" in part
-        of_others = ("acts", "evidence", "letters", "retries", "snapshot_")
-        return f"/{stage}/" in f"/{part}/" and not table.startswith(of_others)
-    return table == stage or table.startswith(f"{stage}_")
-
-
 class Audited:
     """One stream `orders` with the group `workers`, and the archive of its audits."""
 
@@ -56,7 +65,7 @@ class Audited:
         prefix: str,
         archive: Path,
     ) -> None:
-        self.spark = as_lazy(spark)
+        self.spark = spark if isinstance(spark, LazySession) else LazySession(given=spark)
         self.servers = servers
         self.port = servers.master().port
         self.prefix = prefix
@@ -83,7 +92,7 @@ class Audited:
 
     @property
     def session(self) -> SparkSession:
-        """A session of Spark, for a test that needs one: windows as small as these do not."""
+        """The session of Spark that the audits use."""
         return self.spark.get()
 
     def add(self, number: int, **fields: Any) -> list[str]:
@@ -135,53 +144,138 @@ class Audited:
     def target(self, group: str) -> AuditTarget:
         return replace(self.settings.targets[0], group=group)
 
-    def json(self, name: str, number: int = 0, group: str = GROUP) -> dict[str, Any]:
-        """A file of a group's results."""
-        path = Path(self.place(number).of_group(group, name))
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-
-    def marker(self, stage: str, number: int = 0) -> dict[str, Any]:
-        """What a stage's marker says."""
-        found: dict[str, Any] = json.loads(
-            Path(self.place(number).part(f"{stage}.json")).read_text()
-        )
-        return found
-
     def counts(self, summary: AuditSummary) -> dict[str, int]:
         """The statuses that any entry has."""
         return {status.value: count for status, count in summary.counts.items() if count}
 
-    def place(self, number: int = 0) -> WindowPlace:
-        return WindowPlace(root=str(self.archive), stream=self.stream, number=number)
+    # What the archive holds.
 
-    def remove_window(self, number: int) -> None:
-        """Take a window out of the archive, as if it had not been audited."""
-        shutil.rmtree(self.place(number).path, ignore_errors=True)
-        for part in self.archive.glob(f"*/**/*..*/{number}"):
-            shutil.rmtree(part)
+    @property
+    def archive_tables(self) -> Archive:
+        """The tables of the archive, as they are now."""
+        return Archive(find_archive(str(self.archive), s3_endpoint=None, s3_region=None))
 
-    def remove_stage(self, stage: str, number: int = 0) -> None:
-        """Take a stage out of a window: its marker, its records, and its parts of tables."""
-        place = self.place(number)
-        Path(place.record(f"{stage}.json")).unlink(missing_ok=True)
-        shutil.rmtree(place.record(stage), ignore_errors=True)
-        for part in self.archive.glob(f"*/**/*..*/{number}"):
-            if is_made_by(stage, str(part.relative_to(self.archive))):
-                shutil.rmtree(part)
+    def report(self, number: int = 0, group: str = GROUP) -> GroupReport:
+        """What the audit of a window found of a group."""
+        return GroupReport.model_validate_json(self._window(number, group, Phase.AUDITED)["report"])
 
-    def rows(self, part: str, number: int = 0) -> list[dict[str, Any]]:
-        """The rows of a part of the group's results."""
-        path = self.place(number).of_group(GROUP, part)
-        found: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist()
+    def limits(self, number: int = 0, group: str = GROUP) -> list[str]:
+        """What the audit of a window could not prove as a whole, in sentences."""
+        return [one.sentence for one in self.report(number, group).unproven if one.why == "limit"]
+
+    def state(self, number: int = 0, group: str = GROUP) -> GroupRecord:
+        """What the audit of a window keeps of a group for the next one."""
+        return _RECORDS.validate_json(self._window(number, group, Phase.AUDITED)["state"])
+
+    def plan(self, number: int = 0) -> Plan:
+        """The plan of a window."""
+        return parse_plan(self._window(number, None, Phase.PLANNED)["state"])
+
+    def windows(self, phase: Phase | None = None) -> list[Row]:
+        """The rows of the stream in the table `windows`, in order of windows and runs."""
+        rows = self._table(WINDOWS, ds.field("stream") == self.stream)
+        chosen = [row for row in rows if phase in (None, row["phase"])]
+        return sorted(chosen, key=lambda row: (row["window"], row["run"]))
+
+    def statuses(
+        self, number: int | None = None, group: str = GROUP, stream: str | None = None
+    ) -> list[Row]:
+        """What audits say of each entry for a group: the audit of a window, or all of them.
+
+        `stream`: only entries that it holds.
+        """
+        condition = ds.field("group") == group
+        if number is not None:
+            condition &= ds.field("as_of") == number
+        if stream is not None:
+            condition &= ds.field("stream") == stream
+        return sorted(self._table(STATUSES, condition), key=_place)
+
+    def rows(self, part: str, number: int = 0, group: str = GROUP) -> list[Row]:
+        """Some of what the audit of a window says of entries.
+
+        exceptions  of the window, and not acknowledged
+        open        of this or an earlier window, and can still change
+        settled     of earlier windows, and came to an end
+        retried     copies in the group's retry stream
+        roots       that were followed to their last copy: `status` is that of the copy
+        statuses    all
+        """
+        rows = self.statuses(number, group)
+        retry = derive_keys(self.stream, group).retry
+        if part == "roots":
+            return [row | {"status": row["outcome"]} for row in rows if row["outcome"] is not None]
+        chosen: Mapping[str, Callable[[Row], bool]] = {
+            "exceptions": lambda row: row["window"] == number and row["status"] not in _DONE,
+            "open": _is_open,
+            "settled": lambda row: row["window"] != number and not _is_open(row),
+        }
+        if part in chosen:
+            return [row for row in rows if row["stream"] == self.stream and chosen[part](row)]
+        return [row for row in rows if part == "statuses" or row["stream"] == retry]
+
+    def entries(self, number: int | None = None) -> list[Row]:
+        """The archived entries of a window, or of all; also of retry streams."""
+        condition = None if number is None else ds.field("window") == number
+        return sorted(self._table(ENTRIES, condition), key=_place)
+
+    def events(self, number: int | None = None) -> list[Row]:
+        """What ledgers and append-only files tell of entries: of a window, or of all."""
+        condition = None if number is None else ds.field("window") == number
+        return sorted(self._table(EVENTS, condition), key=_place)
+
+    def grow_older(self, number: int, by: timedelta) -> None:
+        """Make the rows of a window as old as if it had been closed so much earlier."""
+        place = self.archive_tables.place
+        day = f"date - interval '{by.days} days'"
+        for name in SCHEMAS:
+            table = DeltaTable(place.path(name))
+            table.update(updates={"date": day}, predicate=f'"window" = {number}')
+
+    def content(self) -> dict[str, list[Row]]:
+        """The rows of every table, without what tells when or by which run they were written.
+
+        An archive whose run was repeated has the same ones: it is planned more often, that is all.
+        """
+        found = {name: sorted(map(_plain, self._table(name)), key=str) for name in SCHEMAS}
+        planned = [row for row in found[WINDOWS] if row["phase"] == Phase.PLANNED]
+        again = [row for place, row in enumerate(planned) if row in planned[:place]]
+        for row in again:
+            found[WINDOWS].remove(row)
         return found
 
-    def files(self) -> dict[str, bytes]:
-        """Every file of the archive but the plans, which tell when they were made."""
-        found = {}
-        for folder, _, names in os.walk(self.archive):
-            for name in names:
-                if name != "plan.json" and not name.startswith("."):
-                    path = Path(folder, name)
-                    found[str(path.relative_to(self.archive))] = path.read_bytes()
-        return found
+    def _window(self, number: int, group: str | None, phase: Phase) -> Row:
+        """The newest row of this kind."""
+        rows = [row for row in self.windows(phase) if row["window"] == number]
+        return [row for row in rows if row["group"] == group][-1]
+
+    def _table(self, name: str, condition: ds.Expression | None = None) -> list[Row]:
+        conditions = () if condition is None else (condition,)
+        rows: list[Row] = self.archive_tables.read(name, *conditions).to_pylist()
+        return rows
+
+
+def _place(row: Row) -> tuple[str, int, int]:
+    """Some events are of no entry."""
+    return row["stream"], -1 if row["ms"] is None else row["ms"], row["seq"] or 0
+
+
+def _is_open(row: Row) -> bool:
+    """By its own status: that of its last copy may be open as well."""
+    return bool(row["is_open"]) and row["outcome"] is None
+
+
+def _plain(row: Row) -> Row:
+    kept = {name: value for name, value in row.items() if name not in {"run", "delivered_at"}}
+    texts = {
+        name: _without_times(json.loads(kept[name]))
+        for name in _TEXTS
+        if kept.get(name) is not None
+    }
+    return kept | texts
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_times(one) for name, one in value.items() if name not in _TIMES}
+    return [_without_times(one) for one in value] if isinstance(value, list) else value

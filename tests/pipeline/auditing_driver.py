@@ -2,17 +2,21 @@
 
 python -m tests.pipeline.auditing_driver BYTES ARGUMENTS...: no file grows beyond so many bytes (0:
 any size); the arguments are those of `python -m pelops.pipeline`, and so is the exit code. With
-AUDITING_AT_ONCE each window is worked like a large one, so many entries at once.
+AUDITING_DIES_AFTER it is killed, with all that it has started, right after that step of its run.
+With AUDITING_IS_LARGE the rows of a window of any size pass through Spark's tasks.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
+from contextlib import ExitStack
 
 from pelops.pipeline.main import main
-from pelops.pipeline.reconcile import file_scan, window_entries
+from tests.pipeline.hardships import large_windows
+from tests.pipeline.steps import Step, then
 
 
 def limit_files(most: int) -> None:
@@ -21,14 +25,17 @@ def limit_files(most: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
-def take_for_large(at_once: int) -> None:
-    """Let every window be large."""
-    if at_once:
-        vars(window_entries)["_MANY"] = 0
-        vars(file_scan)["_ROWS_AT_ONCE"] = at_once
+def die() -> None:
+    """At once, with Java and the Python workers."""
+    os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
 if __name__ == "__main__":
     limit_files(int(sys.argv[1]))
-    take_for_large(int(os.environ.get("AUDITING_AT_ONCE", "0")))
-    sys.exit(main(sys.argv[2:]))
+    with ExitStack() as changed:
+        if os.environ.get("AUDITING_IS_LARGE"):
+            changed.enter_context(large_windows())
+        if os.environ.get("AUDITING_DIES_AFTER"):
+            changed.enter_context(then(Step(os.environ["AUDITING_DIES_AFTER"]), die))
+        code = main(sys.argv[2:])
+    sys.exit(code)

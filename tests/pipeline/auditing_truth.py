@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -17,18 +16,20 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
-from pelops.domain.audit import AuditSummary, EntryStatus, Window
-from pelops.pipeline.archive.layout import WindowPlace
-from pelops.pipeline.engine.spark_session import open_session
-from pelops.pipeline.run import open_run, run_audit
+from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.pipeline.context import open_run
+from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.report.pages import read_report
+from pelops.pipeline.run import run_audit
+from pelops.pipeline.session import LazySession, open_session
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
-from pelops.policy.audit.classification import Proof
+from pelops.pipeline.tables import STATUSES, Archive
 from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life
 
@@ -39,10 +40,6 @@ UNSEEN: Final = {
     EntryStatus.LOST,
 }
 UNSURE: Final = {None, EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE}
-_OF_PROOFS: Final = {
-    str(Proof.ACKNOWLEDGED): EntryStatus.ACKNOWLEDGED_PROVEN,
-    str(Proof.NOACK): EntryStatus.ACKNOWLEDGED_INFERRED,
-}
 PAUSES: Final = 3  # audits on the way
 _SHOWN: Final = 10  # entries that are told wrongly
 
@@ -120,7 +117,8 @@ async def audit_life(
                 aof_path=str(servers.server.directory / "appendonlydir"),
             )
             without = replace(settings, aof_path=None, archive=str(directory / "without"))
-            both = [_Audits(spark, settings), _Audits(spark, without)]
+            session = LazySession(given=spark)
+            both = [_Audits(session, settings), _Audits(session, without)]
             await live(life, entries, pauses=pauses, pause=lambda: _audit_all(both))
             truth = life.driver.main
             true = dict(zip(truth.ids, truth.statuses(), strict=True))
@@ -133,7 +131,7 @@ async def audit_life(
 class _Audits:
     """Audits into one archive, one after the other."""
 
-    spark: SparkSession
+    spark: LazySession
     settings: PipelineSettings
     summaries: list[AuditSummary] = field(default_factory=list)
     took_s: float = 0.0
@@ -151,11 +149,14 @@ class _Audits:
         reported: dict[bytes, EntryStatus] = {}
         counts: Counter[EntryStatus] = Counter()
         for one in self.summaries:
-            reported |= _reported(self.settings, one.window)
             counts.update(one.counts)
-            for entry_id, before, after in _settled(self.settings, one.window):
-                reported[entry_id] = after
-                counts.update({before: -1, after: 1})
+            for entry_id, window, status in self._statuses(one.window.number):
+                if window != one.window.number:
+                    # Of an earlier window: what its own audit counted is counted anew.
+                    counts[reported.get(entry_id, status)] -= 1
+                    counts[status] += 1
+                reported[entry_id] = status
+        reports = list(self.reports())
         return Compared(
             has_files=self.settings.aof_path is not None,
             summaries=self.summaries,
@@ -163,65 +164,37 @@ class _Audits:
             reported=reported,
             true=true,
             took_s=self.took_s,
-            roots=sum(n for one in self.audits() for n in one["roots"].values()),
+            roots=sum(sum((one.roots or {}).values()) for one in reports),
             broken=[
-                f"{reported} of window {number}"
-                for number, one in enumerate(self.audits())
-                for reported in one["identities"]
-                if reported["expected"] != reported["found"]
+                f"{check} of window {one.summary.window.number}"
+                for one in reports
+                for check in one.checks
+                if not check.holds
             ],
         )
 
-    def audits(self) -> Iterator[dict[str, Any]]:
-        """`audit.json` of each window."""
-        for one in self.summaries:
-            place = WindowPlace(root=self.settings.archive, stream=STREAM, number=one.window.number)
-            yield json.loads(Path(place.of_group(GROUP, "audit.json")).read_text())
+    def reports(self) -> Iterator[GroupReport]:
+        """The report of each window."""
+        run = open_run(self.spark, self.settings)
+        try:
+            for one in self.summaries:
+                yield read_report(run, STREAM, GROUP, one.window.number)
+        finally:
+            run.watch.close()
+
+    def _statuses(self, number: int) -> Iterator[tuple[bytes, int, EntryStatus]]:
+        """Of each entry that the audit of a window names: its window, and its status."""
+        condition = (ds.field("stream") == STREAM) & (ds.field("as_of") == number)
+        columns = ("id", "window", "status")
+        rows = Archive.of(self.settings).read(STATUSES, condition, columns=columns)
+        values = (rows[name].to_pylist() for name in columns)
+        for entry_id, window, status in zip(*values, strict=True):
+            yield entry_id.encode(), window, EntryStatus(status)
 
 
 def _audit_all(both: Sequence[_Audits]) -> None:
     for audits in both:
         audits.run()
-
-
-def _reported(settings: PipelineSettings, window: Window) -> dict[bytes, EntryStatus]:
-    """The status of every entry of a window that its archive names.
-
-    Entries that are no exceptions are acknowledged: proven where the files say so.
-    """
-    place = WindowPlace(root=settings.archive, stream=STREAM, number=window.number)
-    if settings.aof_path is None:
-        rows = _rows(place.part("entries"))
-        reported = {one: EntryStatus.ACKNOWLEDGED_INFERRED for (one,) in rows}
-    else:
-        after = window.from_id.ms, window.from_id.seq
-        rows = _rows(place.part(f"evidence/group={GROUP}"), "proof", after=after)
-        reported = {one: _OF_PROOFS[proof] for one, proof in rows if proof in _OF_PROOFS}
-    for part in ("exceptions", "unarchived"):
-        rows = _rows(place.of_group(GROUP, part), "status")
-        reported |= {one: EntryStatus(status) for one, status in rows}
-    return reported
-
-
-def _settled(
-    settings: PipelineSettings, window: Window
-) -> Iterator[tuple[bytes, EntryStatus, EntryStatus]]:
-    """Entries of earlier windows that were open until this one: what they were, and are."""
-    place = WindowPlace(root=settings.archive, stream=STREAM, number=window.number)
-    for one, before, after in _rows(place.of_group(GROUP, "settled"), "status_before", "status"):
-        yield one, EntryStatus(before), EntryStatus(after)
-
-
-def _rows(path: str, *columns: str, after: tuple[int, int] = (-1, 0)) -> Iterator[tuple[Any, ...]]:
-    """The ID of each row and these columns of it; nothing when there is no such part."""
-    if not Path(path).exists():
-        return
-    table = pq.read_table(path, columns=["ms", "seq", *columns], partitioning=None)
-    for batch in table.to_batches():
-        values = [one.to_pylist() for one in batch.columns]
-        for ms, seq, *rest in zip(*values, strict=True):
-            if (ms, seq) > after:
-                yield b"%d-%d" % (ms, seq), *rest
 
 
 def render_comparison(found: Compared) -> str:

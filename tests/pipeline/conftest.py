@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
-from local_cluster.errors import LocalClusterError
 from local_cluster.redis_servers import RedisServers, start_standalone
-from local_cluster.spark_jars import provide_spark_jars
-from pelops.pipeline.engine.arrow.session import ArrowSession
-from pelops.pipeline.engine.spark_session import LazySession
-from pelops.pipeline.engine.sql import on_driver
+from pelops.pipeline.session import LazySession
 from tests.cached_parts import PartMissing
 from tests.pipeline.audited import Audited
 from tests.pipeline.evidence_adapter import FILES
@@ -32,19 +28,10 @@ class SessionOfTests(LazySession):
         super().__init__()
         self._request = request
 
-    def get(self, entries: int = 0) -> SparkSession:
+    def get(self, entries: int | None = None) -> SparkSession:
         if self._found is None:
             self._found = self._request.getfixturevalue("spark")
         return super().get(entries)
-
-
-@pytest.fixture(scope="session")
-def spark_jars(java: Path) -> None:
-    """Delta Lake and what s3a:// needs, among Spark's jars; skips where they cannot be had."""
-    try:
-        provide_spark_jars()
-    except LocalClusterError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +49,6 @@ def store(spark_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def lazy_spark(request: pytest.FixtureRequest) -> LazySession:
     """A session that is opened only for what needs one."""
     return SessionOfTests(request)
-
-
-@pytest.fixture(params=["driver", "spark"])
-def both(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """The session of either engine, with which the test then works."""
-    if request.param == "spark":
-        yield request.getfixturevalue("spark")
-        return
-    with on_driver():
-        yield cast("SparkSession", ArrowSession(None))
 
 
 @pytest.fixture

@@ -1,20 +1,19 @@
-"""Dead letters for tests of triage, in the columns that the data source gives."""
+"""Dead letters for tests of triage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.triage.redrive_plan import DeadLetter, parse_dead_letter
 
-from pyspark.sql import DataFrame, SparkSession
-
-SCHEMA = "id string, ms bigint, seq bigint, fields array<struct<name: string, value: binary>>"
 FIRST_MS = 1_760_000_000_000
 
 Pairs = list[tuple[str, bytes]]
-Letter = tuple[str, int, int, Pairs]
 
 
-def dead_letter(number: int, payload: Pairs, *, prefix: str = "_", **marks: str | bytes) -> Letter:
-    """A letter as the operator writes it; `marks` are those that the test is about."""
+def dead_letter_fields(
+    number: int, payload: Pairs, *, prefix: str = "_", **marks: str | bytes
+) -> list[bytes]:
+    """Names and values of a letter as the operator writes it; `marks`: what the test is about."""
     ms = FIRST_MS + 1000 * number
     known: dict[str, str | bytes] = {
         "original_id": f"{FIRST_MS - 5000}-{number}",
@@ -29,18 +28,24 @@ def dead_letter(number: int, payload: Pairs, *, prefix: str = "_", **marks: str 
         "dead_lettered_ms": str(ms),
     }
     known.update(marks)
-    own = [(prefix + name, _bytes(value)) for name, value in known.items()]
-    return (f"{ms}-0", ms, 0, [*payload, *own])
+    return _flat([*payload, *((prefix + name, _bytes(value)) for name, value in known.items())])
 
 
-def foreign_letter(number: int, payload: Pairs) -> Letter:
+def dead_letter(
+    number: int, payload: Pairs, *, prefix: str = "_", **marks: str | bytes
+) -> DeadLetter:
+    """A letter as the operator writes it, parsed."""
+    flat = dead_letter_fields(number, payload, prefix=prefix, **marks)
+    return parse_dead_letter(EntryId(FIRST_MS + 1000 * number), flat, prefix)
+
+
+def foreign_letter(number: int, payload: Pairs) -> DeadLetter:
     """What somebody else put into the stream of dead letters."""
-    ms = FIRST_MS + 1000 * number
-    return (f"{ms}-0", ms, 0, payload)
+    return parse_dead_letter(EntryId(FIRST_MS + 1000 * number), _flat(payload))
 
 
-def frame(spark: SparkSession, letters: Sequence[Letter]) -> DataFrame:
-    return spark.createDataFrame([tuple(letter) for letter in letters], SCHEMA)
+def _flat(pairs: Pairs) -> list[bytes]:
+    return [part for name, value in pairs for part in (name.encode(), value)]
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from pelops.pipeline import entries, tables
+from pelops.pipeline.audit import rules
 from tests.pipeline.audited import Audited
 
 
@@ -28,6 +30,15 @@ def amid(module: Any, name: str, act: Callable[[], object]) -> Iterator[None]:
         patch.setattr(module, name, happen)
         yield
     assert done, f"{name} was never come to"
+
+
+@contextmanager
+def large_windows() -> Iterator[None]:
+    """Within the block, rows of windows as small as any pass through Spark's tasks."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (tables, rules, entries):
+            patch.setattr(module, "MOST_HERE", -1)
+        yield
 
 
 def be_patient(audited: Audited) -> None:

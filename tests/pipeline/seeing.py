@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.sql import SparkSession
+
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
@@ -29,22 +31,22 @@ class Seen:
     proofs: dict[bytes, Proof | None]
 
 
-def check_with_files(seen: Seen) -> None:
+def check_with_files(spark: SparkSession, seen: Seen) -> None:
     """Every entry is what it in truth became."""
     cases = [
         replace(facts, proof=seen.proofs[one], position_holds=True)
         for one, facts in seen.facts.items()
     ]
-    outcomes = zip(seen.facts, classify_entries(cases), strict=True)
+    outcomes = zip(seen.facts, classify_entries(spark, cases), strict=True)
     reported = {one: outcome.status for one, outcome in outcomes}
     true = dict(zip(seen.truth.ids, seen.truth.statuses(), strict=True))
     wrong = {one: (reported[one], true[one]) for one in true if reported[one] != true[one]}
     assert not wrong, f"{len(wrong)} of {len(true)}, such as {list(wrong.items())[:5]}"
 
 
-def check_without_files(seen: Seen) -> None:
+def check_without_files(spark: SparkSession, seen: Seen) -> None:
     """Nothing is proven wrongly: what is not as it is true is said to be inferred or unknown."""
-    outcomes = classify_entries([seen.facts[one] for one in seen.truth.ids])
+    outcomes = classify_entries(spark, [seen.facts[one] for one in seen.truth.ids])
     statuses = seen.truth.statuses()
     for one, true, reported in zip(seen.truth.ids, statuses, outcomes, strict=True):
         assert reported.status is not EntryStatus.ACKNOWLEDGED_PROVEN

@@ -13,8 +13,12 @@ import time
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from local_cluster.redis_servers import start_standalone
 from pelops.pipeline.evidence import EvidenceLocation, read_evidence
+from pelops.pipeline.session import open_session
+from pelops.pipeline.settings import PipelineSettings, read_place
 from tests.pipeline.evidence_adapter import FILES, VERSIONS
 from tests.pipeline.mishaps import Life, live, open_life
 from tests.pipeline.seeing import check_with_files, check_without_files, see
@@ -22,7 +26,9 @@ from tests.pipeline.seeing import check_with_files, check_without_files, see
 _ROUND: Final = 1000  # entries between two mishaps
 
 
-async def report(version: str, entries: int, seed: int, directory: Path | None) -> None:
+async def report(
+    spark: SparkSession, version: str, entries: int, seed: int, directory: Path | None
+) -> None:
     """Live through it and check. Raises AssertionError, which names entries."""
     with start_standalone(version, options=FILES) as servers:
         async with open_life(servers, seed=seed, size=_ROUND) as life:
@@ -33,8 +39,8 @@ async def report(version: str, entries: int, seed: int, directory: Path | None) 
             _show_cost(life, files)
             for truth in (life.driver.main, life.driver.retry):
                 seen = await see(life, truth, files)
-                check_with_files(seen)
-                check_without_files(seen)
+                check_with_files(spark, seen)
+                check_without_files(spark, seen)
                 counts = {status.value: number for status, number in truth.counts().items()}
                 print(f"{truth.stream}: {len(truth)} entries, all as told: {counts}")
                 if directory is not None:
@@ -58,11 +64,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="directory for the truth as Parquet")
     chosen = parser.parse_args()
+    settings = PipelineSettings(place=read_place({}, "redis://127.0.0.1:1/0"), archive="none")
+    spark = open_session(settings, chosen.entries)
     try:
-        asyncio.run(report(chosen.server, chosen.entries, chosen.seed, chosen.out))
+        asyncio.run(report(spark, chosen.server, chosen.entries, chosen.seed, chosen.out))
     except AssertionError as wrong:
         print(wrong, file=sys.stderr)
         return 1
+    finally:
+        spark.stop()
     return 0
 
 

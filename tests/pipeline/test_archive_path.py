@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from pelops.cli.main import main as run_cli
-from pelops.pipeline.archive.arrow_reader import ArchiveFiles
-from pelops.pipeline.archive.hadoop_files import HadoopFiles
-from pelops.pipeline.archive.local_files import LocalFiles
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.main import main
+from pelops.pipeline.records import plan_rows
+from pelops.pipeline.tables import Archive, find_archive, open_archive
 from tests.pipeline.audited import GROUP, Audited
 
 ADVICE = (
@@ -97,11 +96,10 @@ def test_a_lookup_in_a_file_says_that_it_is_one(
         with pytest.raises(SystemExit):
             run_cli(["audit", "lookup", "--archive", str(archive), "--id", "1-1"])
         assert capsys.readouterr().err.strip() == (
-            f"pelops: the archive path {archive} cannot be used: {file} is a file. Give the "
-            "directory that --archive of `audit` names"
+            f"pelops: the archive path {archive} cannot be used: {file} is a file. {ADVICE}"
         )
     with pytest.raises(ArchiveUnusable, match=r"^no archive: give --archive PATH$"):
-        ArchiveFiles("")
+        open_archive("")
 
 
 def test_a_file_within_the_archive_is_named(
@@ -114,7 +112,7 @@ def test_a_file_within_the_archive_is_named(
     file.touch()
     assert run("audit", audited, audited.archive) == 1
     (message,) = said(caplog)
-    assert message.endswith(f"windows=0..23: Not a directory: {file} is a file")
+    assert message.startswith(f"cannot read {file}: ")
 
 
 def test_an_archive_that_may_not_be_written_says_whose_right_is_missing(
@@ -124,29 +122,38 @@ def test_an_archive_that_may_not_be_written_says_whose_right_is_missing(
     audited.add(3)
     with without_rights():
         user = os.geteuid()
-        assert run("audit", audited, closed / "archive") == 1
-    assert said(caplog) == [
-        f"cannot write {closed}/archive/_pelops/layout.json: Permission denied: give user {user}, "
+        with pytest.raises(ArchiveUnusable) as raised:
+            Archive(find_archive(f"{closed}/archive", s3_endpoint=None, s3_region=None)).claim(
+                plan_rows([]), since=0
+            )
+    assert str(raised.value) == (
+        f"cannot write {closed}/archive/entries: Permission denied: give user {user}, "
         "which runs this process, the rights to read and write the archive"
-    ]
+    )
     assert list(closed.iterdir()) == []
-    files = LocalFiles()
-    closed.chmod(0o700)
-    with without_rights():
-        if os.geteuid() == NOBODY:
-            with pytest.raises(ArchiveUnusable, match=f"Permission denied: give user {NOBODY}, "):
-                files.read(f"{closed}/archive/_pelops/layout.json")
 
 
-def test_hadoop_names_the_file_that_is_in_the_way(audited: Audited, tmp_path: Path) -> None:
-    files = HadoopFiles(audited.session)
-    assert files.find_obstacle(f"file:{tmp_path}") is None
-    assert files.find_obstacle(f"file:{tmp_path}/archive/of/it") is None
-    (tmp_path / "file").touch()
-    for path in (f"file:{tmp_path}/file", f"file:{tmp_path}/file/below/it"):
-        assert files.find_obstacle(path) == f"file:{tmp_path}/file is a file"
+def test_an_archive_of_an_earlier_layout_is_refused(audited: Audited) -> None:
+    records = audited.archive / "_pelops"
+    records.mkdir(parents=True)
+    (records / "layout.json").write_text('{"version": 2}')
+    with pytest.raises(ArchiveUnusable, match="version 2 of the archive's layout"):
+        open_archive(str(audited.archive))
 
 
-def test_hadoop_s_scheme_of_s3_is_named_to_who_writes_another(audited: Audited) -> None:
-    with pytest.raises(ArchiveUnusable, match=r"write the address as s3a://BUCKET/PREFIX"):
-        HadoopFiles(audited.session).find_obstacle("s3://bucket/archive")
+@pytest.mark.parametrize("name", ["of shop", "100%", "a+b#c", "ümlaut"])
+def test_a_path_is_taken_as_it_is_written(audited: Audited, name: str) -> None:
+    audited.create_group()
+    audited.add(3)
+    path = audited.archive / name
+    for archive in (str(path), path.as_uri()):
+        assert run("audit", audited, archive) == 0
+        assert sorted(one.name for one in path.iterdir()) == [
+            "entries", "events", "report", "statuses", "windows",
+        ]  # fmt: skip
+    assert [one.name for one in audited.archive.iterdir()] == [name]
+
+
+def test_a_path_that_the_tables_cannot_have_is_refused(audited: Audited) -> None:
+    with pytest.raises(ArchiveUnusable, match="holds a percent sign with two digits"):
+        open_archive(str(audited.archive / "100%25"))

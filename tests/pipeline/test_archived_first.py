@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pelops.pipeline.run import open_run, run_archive
+from pelops.pipeline.context import open_run
+from pelops.pipeline.run import run_archive
 from tests.pipeline.audited import GROUP, Audited
 
 

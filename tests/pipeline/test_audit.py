@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from pelops.domain.audit import AuditVerdict, EvidenceKind
-from pelops.pipeline.run import open_run, run_archive
+from pelops.pipeline.context import open_run
+from pelops.pipeline.records import Phase
+from pelops.pipeline.run import run_archive
 from pelops.pipeline.settings import ArchivedPayload, UserTable
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
@@ -34,7 +36,7 @@ def test_every_entry_of_a_window_has_one_status(audited: Audited) -> None:
     assert len(rows) == 50
     stuck = tuple(int(part) for part in read[50].split("-"))
     assert rows[stuck[0], stuck[1]]["status"] == "stuck"
-    limits = audited.json("audit.json")["limits"]
+    limits = audited.limits()
     assert any("Without the operator's ledger" in sentence for sentence in limits)
 
 
@@ -123,10 +125,10 @@ def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited:
     for number in (1, 2):
         audited.add(1)
         audited.audit(targets=(audited.target(GROUP), audited.target("later")))
-        reported = audited.json("audit.json", number, group="later")
-        assert reported["audited_from"] == 1
-        assert [one for one in reported["limits"] if "audited from window 1 on" in one]
-        assert audited.json("audit.json", number)["audited_from"] == 0
+        assert audited.state(number, group="later").audited_from == 1
+        limits = audited.limits(number, group="later")
+        assert [one for one in limits if "audited from window 1 on" in one]
+        assert audited.state(number).audited_from == 0
 
 
 @pytest.mark.full
@@ -141,9 +143,9 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
     sent = tmp_path / "sent.csv"
     sent.write_text("key\no-1\n")
     audited.audit(business_key="number", sent=UserTable(path=str(sent), format="csv", key="key"))
-    limits = audited.json("audit.json")["limits"]
+    limits = audited.limits()
     assert [one for one in limits if "planned the window without a business key" in one]
-    assert not [one for one in audited.json("audit.json", 1)["limits"] if "business key," in one]
+    assert not [one for one in audited.limits(1) if "business key," in one]
 
 
 def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is_no_loss(
@@ -239,27 +241,32 @@ def test_a_pattern_finds_groups_and_leaves_out_what_pelops_keeps(audited: Audite
     assert (summary.stream, summary.produced) == (audited.stream, 3)
 
 
-def test_payloads_are_archived_only_when_asked_for_and_old_windows_go(audited: Audited) -> None:
+def test_payloads_are_archived_only_when_asked_for(audited: Audited) -> None:
     audited.create_group()
     audited.add(2, name=b"\xff\x00", empty="")
     audited.audit_one()
-    columns = audited.session.read.parquet(audited.place().part("entries")).columns
-    assert columns == [
-        "ms",
-        "seq",
-        "bytes",
-        "root_ms",
-        "root_seq",
-        "retry_count",
-        "returned",
-        "hash",
-        "as_of",
-    ]
+    assert [row["fields"] for row in audited.entries()] == [None, None]
+    assert all(row["hash"] and row["bytes"] == 11 for row in audited.entries())
     audited.add(1, name=b"\xff\x00", empty="")
-    audited.audit_one(payload=ArchivedPayload.FULL, retention=timedelta())
-    (row,) = audited.session.read.parquet(audited.place(1).part("entries")).collect()
-    kept = {bytes(one["name"]): bytes(one["value"]) for one in row["fields"]}
+    audited.audit_one(payload=ArchivedPayload.FULL)
+    (row,) = audited.entries(1)
+    kept = {one["name"]: one["value"] for one in row["fields"]}
     assert kept == {b"name": b"\xff\x00", b"empty": b""}
-    audited.audit_one(retention=timedelta())
-    assert not Path(audited.place(0).path).exists()
-    assert Path(audited.place(1).path).exists()
+
+
+def test_windows_that_are_older_than_the_archive_is_kept_are_removed(audited: Audited) -> None:
+    audited.create_group()
+    for _ in range(4):
+        audited.add(2)
+        audited.audit_one(retention=timedelta(days=9))
+    assert [row["window"] for row in audited.windows(Phase.ARCHIVED)] == [0, 1, 2, 3]
+    for number in (0, 1, 2, 3):
+        audited.grow_older(number, timedelta(days=10))
+    audited.add(1)
+    assert audited.audit_one(retention=timedelta(days=9)).open == 9
+    # The newest two stay, however old, and what the others have left open is in their statuses.
+    assert {row["window"] for row in audited.entries()} == {3, 4}
+    assert {row["window"] for row in audited.windows()} == {3, 4}
+    assert {row["as_of"] for row in audited.statuses()} == {3, 4}
+    audited.acknowledge(*audited.deliver(10))
+    assert audited.audit_one().open == 0

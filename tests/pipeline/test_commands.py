@@ -18,27 +18,40 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from local_cluster.processes import free_port
-from pelops.pipeline.engine.spark_session import as_lazy, progress_reported
+from pelops.pipeline.audit.user_tables import read_table
+from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main, render_table
-from pelops.pipeline.name_check import check_names
-from pelops.pipeline.reconcile.truth import read_table
-from pelops.pipeline.report.report_command import run_report
-from pelops.pipeline.run import find_targets, open_run
-from pelops.pipeline.settings import UserTable, read_place
-from pelops.pipeline.stages import PipelineRun
+from pelops.pipeline.name_check import check_dead_letters, check_names
+from pelops.pipeline.records import Phase
+from pelops.pipeline.report.pages import write_reports
+from pelops.pipeline.run import find_targets
+from pelops.pipeline.session import LazySession, progress_reported
+from pelops.pipeline.settings import PipelineSettings, UserTable, read_place
 from pelops.pipeline.triage.triage_command import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.test_dying_drivers import end, start
 
 
 @contextmanager
-def running(audited: Audited) -> Iterator[PipelineRun]:
-    run = open_run(audited.spark, audited.settings)
+def running(audited: Audited, settings: PipelineSettings | None = None) -> Iterator[PipelineRun]:
+    run = open_run(audited.spark, settings or audited.settings)
     try:
         yield run
     finally:
         run.watch.close()
+
+
+def report(audited: Audited, settings: PipelineSettings | None = None) -> str:
+    """The text of the page that the command writes."""
+    with running(audited, settings) as run:
+        return Path(write_reports(run, find_targets(run))).read_text(encoding="utf-8")
+
+
+def triage(audited: Audited, settings: PipelineSettings | None = None) -> None:
+    with running(audited, settings) as run:
+        check_dead_letters(run)
+        run_triage(run, find_targets(run))
 
 
 def refusal(audited: Audited) -> str:
@@ -70,18 +83,14 @@ def test_what_is_gone_since_the_last_audit_is_a_finding_and_no_misspelling(
         check_names(run)
 
 
-def test_a_report_needs_no_redis(
-    audited: Audited, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_report_needs_no_redis(audited: Audited, caplog: pytest.LogCaptureFixture) -> None:
     audited.create_group()
     audited.add(3)
     audited.audit_one()
     place = read_place({}, f"redis://127.0.0.1:{free_port()}/0")
     options = {**place.options, "numRetries": "0"}
     settings = replace(audited.settings, place=replace(place, options=options))
-    assert run_report(audited.spark, settings) == 0
-    page = Path(capsys.readouterr().out.strip()).read_text(encoding="utf-8")
-    assert audited.stream in page
+    assert audited.stream in report(audited, settings)
     [reported] = [text for text in caplog.messages if text.startswith("dead letters of")]
     assert "Connection refused" in reported
 
@@ -92,19 +101,22 @@ def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
     audited.create_group()
     audited.add(3)
     audited.audit_one()
-    assert run_report(audited.spark, audited.settings) == 0
+    report(audited)
     page = (audited.archive / "report" / "audit.html").read_bytes()
     wrong = replace(audited.settings, targets=(audited.target("wrokers"),))
     with pytest.raises(WrongPipelineSettings, match="has no audit of this stream and group"):
-        run_report(audited.spark, wrong)
+        report(audited, wrong)
     with pytest.raises(WrongPipelineSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
-        run_triage(audited.spark, wrong)
+        triage(audited, wrong)
     assert (audited.archive / "report" / "audit.html").read_bytes() == page
 
 
-def test_dead_letters_of_a_group_that_is_gone_are_triaged(audited: Audited) -> None:
+def test_dead_letters_of_a_group_that_is_gone_are_triaged(
+    audited: Audited, capsys: pytest.CaptureFixture[str]
+) -> None:
     audited.client.xadd(audited.keys.dead_letter, {"a": 1})
-    assert run_triage(audited.spark, audited.settings) == 0
+    triage(audited)
+    assert "1 dead letters" in capsys.readouterr().out
 
 
 def test_what_is_wrong_with_the_server_is_reported_before_spark_starts(
@@ -128,7 +140,7 @@ def test_a_spark_that_does_not_start_is_reported_in_a_line(
 ) -> None:
     audited.create_group()
     log = tmp_path / "driver.log"
-    assert start(audited, log, master="local[x]", spark_from=0).wait(timeout=240) == 1
+    assert start(audited, log, master="local[x]").wait(timeout=240) == 1
     reported = log.read_text()
     assert "Traceback" not in reported
     assert (
@@ -215,7 +227,7 @@ def test_progress_is_reported_while_a_step_lasts_and_not_after(
 ) -> None:
     caplog.set_level(logging.INFO)
     gate = tmp_path / "open"
-    with progress_reported(as_lazy(spark), every_s=0.05):
+    with progress_reported(LazySession(given=spark), every_s=0.05):
         job = threading.Thread(target=count_behind, args=(spark.sparkContext, gate))
         job.start()
         while "running: 0 of 2 tasks of this step done" not in caplog.text:
@@ -243,10 +255,10 @@ def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
 ) -> None:
     audited.create_group()
     audited.add(500)
-    window, log = Path(audited.place().path), tmp_path / "driver.log"
+    log = tmp_path / "driver.log"
     process = start(audited, log)
     try:
-        while not list(window.glob("entries.*.unfinished")):
+        while " entries archived in " not in log.read_text():
             assert process.poll() is None, log.read_text()[-3000:]
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -261,5 +273,6 @@ def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
         .splitlines()[-1]
         .endswith("interrupted: finished steps are kept, and the same command continues from there")
     )
-    assert not list(window.glob("*.unfinished"))
+    assert not audited.windows(Phase.AUDITED)
     assert audited.audit()[0].produced == 500
+    assert len(audited.entries(0)) == 500

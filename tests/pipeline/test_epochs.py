@@ -8,7 +8,7 @@ import pytest
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, AuditVerdict
-from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from pelops.domain.audit import AuditVerdict, EntryStatus, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.archive.windows import EPOCH
-from pelops.pipeline.reconcile.group_share import (
+from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.pipeline.audit.group_share import (
     Archived,
     GroupShare,
     GroupStart,
@@ -21,9 +20,12 @@ from pelops.pipeline.reconcile.group_share import (
     read_first_creation,
     read_moves,
 )
-from pelops.pipeline.reconcile.ledger_history import GroupHistory
-from pelops.pipeline.run import open_run, run_archive
+from pelops.pipeline.context import open_run
+from pelops.pipeline.ledger import GroupHistory
+from pelops.pipeline.run import run_archive
+from pelops.pipeline.windows import EPOCH
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+from tests.pipeline.histories import history_of
 
 WINDOW = Window(
     number=0, from_id=EntryId(10), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
@@ -31,7 +33,7 @@ WINDOW = Window(
 
 
 def ledger_of(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
-    return GroupHistory(exists=True, archived=EntryId.MIN, rows=0, events=events, checkpoints=1)
+    return history_of(*(LedgerEvent(entry_id=EntryId(1), kind=k, details=d) for k, d in events))
 
 
 def created(position: str, **details: str) -> tuple[LedgerKind, dict[str, str]]:
@@ -163,7 +165,7 @@ def test_a_group_that_starts_at_the_end_is_not_said_to_have_acknowledged_what_wa
     assert (summary.produced, summary.archived) == (4, 4)
     assert summary.window.from_id == parse_entry_id(ids[5])
     assert audited.counts(summary) == {"acknowledged_inferred": 1, "undelivered": 3}
-    assert audited.json("audit.json")["before_the_group"] == 6
+    assert audited.state().left_out == 6
 
 
 def test_a_group_that_was_set_back_to_before_its_beginning_owes_what_lies_between(
@@ -180,8 +182,7 @@ def test_a_group_that_was_set_back_to_before_its_beginning_owes_what_lies_betwee
     # Where it was set to stays known when it has read on.
     audited.record("position-changed", "from", ids[9], "to", ids[2], "why", "went-back")
     audited.acknowledge(*audited.deliver(7))
-    audited.remove_window(0)
-    again = audited.audit_one()
+    again = audited.audit_one(archive=f"{audited.archive}-anew")
     assert (again.produced, again.counts[EntryStatus.IN_FLIGHT]) == (7, 0)
 
 
@@ -224,10 +225,10 @@ def test_what_was_gone_before_the_group_began_is_reported_and_not_owed(audited: 
     audited.create_group(at=ids[5])
     audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
     audited.deliver(4)
-    assert audited.audit_one().produced == 4
-    reported = audited.json("audit.json")
-    assert (reported["before_the_group"], reported["removed_before_the_group"]) == (2, 4)
-    assert reported["removed_before"] == {"entries": 0, "unknown": 0}
+    summary = audited.audit_one()
+    assert summary.produced == 4
+    assert (audited.state().left_out, audited.state().gone_before) == (2, 4)
+    assert "removed-before-archive" not in {one.kind for one in summary.findings}
 
 
 def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) -> None:
@@ -271,12 +272,12 @@ def test_copies_in_the_retry_stream_have_a_status_each(audited: Audited) -> None
     summary = audited.audit_one()
     assert audited.counts(summary) == {"requeued": 4}
     assert {one.kind: one.count for one in summary.findings} == {"dead-lettered-copies": 1}
-    reported = {row["seq"]: (row["status"], row["root_seq"]) for row in audited.rows("retried")}
+    reported = {row["seq"]: (row["status"], row["root"]) for row in audited.rows("retried")}
     assert reported == {
-        0: ("acknowledged_inferred", 0),
-        1: ("in_flight", 1),
-        2: ("dead_lettered", 2),
-        3: ("undelivered", 3),
+        0: ("acknowledged_inferred", ids[0]),
+        1: ("in_flight", ids[1]),
+        2: ("dead_lettered", ids[2]),
+        3: ("undelivered", ids[3]),
     }
     client.xack(retry, GROUP, copies[1])
     audited.audit_one()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from pelops.domain.audit import EvidenceKind
+from pelops.pipeline.records import Phase
+from pelops.pipeline.tables import WINDOWS
+from pelops.pipeline.windows import milliseconds, parse_record, render_record
 from tests.faults.skewing import NoFaketime, skewed_start
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient
@@ -40,10 +45,10 @@ def test_the_clock_of_the_driver_does_not_matter(
     finally:
         if process.poll() is None:
             end(process)
-    summary = audited.json("audit.json")["summary"]
+    summary = audited.report().summary
     # By its own clock what was just delivered would have been pending for two hours.
-    assert summary["counts"] == {"in_flight": 6, "undelivered": 4}
-    assert abs(summary["window"]["at_ms"] / 1000 - time.time()) < AHEAD.total_seconds() / 2
+    assert audited.counts(summary) == {"in_flight": 6, "undelivered": 4}
+    assert abs(summary.window.at.timestamp() - time.time()) < AHEAD.total_seconds() / 2
 
 
 def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited) -> None:
@@ -74,12 +79,14 @@ def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited
 
 def set_ahead(audited: Audited) -> None:
     """Make the first window one that a server closed whose clock was ahead."""
-    path = Path(audited.place().part("plan.json"))
-    plan = json.loads(path.read_text())
-    for place, name in ((plan["window"], "at_ms"), (plan, "made_ms")):
-        place[name] += AHEAD // timedelta(milliseconds=1)
-    path.write_text(json.dumps(plan))
-    at_ms = plan["window"]["at_ms"]
+    (row,) = [one for one in audited.windows(Phase.AUDITED) if one["group"] is None]
+    record = parse_record(row["state"])
+    window = replace(record.plan.window, at=record.plan.window.at + AHEAD)
+    record = replace(record, plan=replace(record.plan, window=window))
+    table = DeltaTable(audited.archive_tables.place.path(WINDOWS))
+    changes: dict[str, Any] = {"state": render_record(record)}
+    table.update(new_values=changes, predicate=f"phase = '{Phase.AUDITED}' AND \"group\" IS NULL")
+    at_ms = milliseconds(window.at)
     audited.client.hset(audited.keys.audit, f"totals:{NAME}", f"{at_ms} 0 0")
 
 

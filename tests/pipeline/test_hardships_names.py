@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.pipeline.archive.layout import report_path, slug, stream_path
-from pelops.pipeline.report.report_command import write_report
-from pelops.pipeline.run import open_run
+from pelops.pipeline.context import open_run
+from pelops.pipeline.report.pages import write_reports
+from pelops.pipeline.report.places import group_path, report_path, slug
+from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import AuditTarget
 from tests.pipeline.audited import Audited
 
 ODD = "\U0001f600 new\nline\t%41 : {} / .. \\ * ? [a], ' \" <b>é</b> & $x"
 LONG = "é%" * 100  # 300 bytes
-AT_MOST = 255 - len("group=.claim.") - 32 - len(".unfinished") - len("..crc")
+AT_MOST = 255 - len("group=")
 
 names = st.text(st.characters(codec="utf-8"), max_size=300)
 
@@ -30,24 +31,24 @@ def test_names_are_alike_as_directories_only_when_they_are_alike(one: str, other
     assert slug(one)[0] not in "._"
 
 
-OWN = ["..", ".", "", "_x", "a.json", "audit.html", "b.claim", "c.unfinished", "x" * 300]
+OWN = ["..", ".", "", "_x", "a.json", "audit.html", "c.unfinished", "x" * 300]
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_no_name_is_that_of_another_file_of_the_archive(name: str) -> None:
     reported = slug(name)
     assert reported and reported != name
-    assert not reported.endswith((".json", ".html", ".claim", ".unfinished"))
+    assert not reported.endswith((".json", ".html", ".unfinished"))
 
 
 @pytest.mark.parametrize("name", ["report", "statuses", "audit.html", "audit.json", ""])
 def test_a_stream_of_any_name_stays_out_of_the_reports_of_others(name: str) -> None:
-    reports = report_path("/archive")
-    assert Path(stream_path("/archive", name)).parent == Path("/archive/_pelops")
-    assert not Path(stream_path("/archive", name)).is_relative_to(reports)
-    of_stream = Path(report_path("/archive", name))
-    assert of_stream.parent == Path(reports)
+    of_stream = Path(report_path(name))
+    assert of_stream.parent == Path(report_path())
     assert of_stream.name not in {"audit.html", "audit.json"}
+    of_group = Path(group_path("orders", name))
+    assert of_group.parent == Path(report_path("orders"))
+    assert of_group.name not in {"audit.html", "audit.json"}
 
 
 def test_a_long_name_shows_its_beginning_and_is_still_its_own() -> None:
@@ -82,7 +83,7 @@ def test_names_of_any_characters_are_audited_and_nothing_leaves_the_archive(
         assert audited.counts(summary) == {"in_flight": 3, "undelivered": 2}
     run = open_run(audited.spark, replace(audited.settings, targets=tuple(targets[:2])))
     try:
-        page = Path(write_report(run)).read_text()
+        page = Path(write_reports(run, find_targets(run))).read_text()
     finally:
         run.watch.close()
     assert "<b>é</b>" not in page

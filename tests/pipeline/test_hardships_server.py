@@ -11,9 +11,8 @@ import pytest
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus
 from pelops.errors import WrongType
-from pelops.pipeline import window as window_run
-from pelops.pipeline.archive import snapshot
-from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline import rounds, snapshot
+from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.hardships import amid, half_read
 from tests.redis_fixtures import RunRedis
@@ -34,7 +33,7 @@ def make_anew(audited: Audited) -> None:
 
 def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> None:
     half_read(audited)
-    with amid(window_run, "take_snapshot", lambda: audited.client.delete(audited.stream)):
+    with amid(rounds, "look_at", lambda: audited.client.delete(audited.stream)):
         summary = audited.audit_one()
     assert summary.produced == summary.archived == 30
     # Nobody knows any more what was pending: nothing counts as acknowledged.
@@ -47,7 +46,7 @@ def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> 
 
 def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -> None:
     half_read(audited)
-    with amid(window_run, "archive_entries", lambda: audited.client.delete(audited.stream)):
+    with amid(rounds, "archive_entries", lambda: audited.client.delete(audited.stream)):
         summary = audited.audit_one()
     assert (summary.produced, summary.archived, summary.verdict) == (30, 0, AuditVerdict.FAILING)
     assert audited.counts(summary) == {"indeterminate": 30}
@@ -55,7 +54,7 @@ def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -
 
 def test_a_group_made_anew_during_the_look_makes_nothing_acknowledged(audited: Audited) -> None:
     half_read(audited)
-    with amid(snapshot, "_write_pending", lambda: make_anew(audited)):
+    with amid(snapshot, "_read_pending", lambda: make_anew(audited)):
         summary = audited.audit_one()
     assert adds_up(summary)
     assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
@@ -64,7 +63,7 @@ def test_a_group_made_anew_during_the_look_makes_nothing_acknowledged(audited: A
 def test_a_group_deleted_during_the_look_ends_no_run(audited: Audited) -> None:
     half_read(audited)
     remove = lambda: audited.client.xgroup_destroy(audited.stream, GROUP)  # noqa: E731
-    with amid(snapshot, "_write_pending", remove):
+    with amid(snapshot, "_read_pending", remove):
         summary = audited.audit_one()
     assert adds_up(summary)
     assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
@@ -74,8 +73,8 @@ def test_a_group_deleted_during_the_look_ends_no_run(audited: Audited) -> None:
 def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: Audited) -> None:
     half_read(audited)
     with amid(
-        window_run,
-        "take_snapshot",
+        rounds,
+        "look_at",
         lambda: audited.client.xgroup_destroy(audited.stream, GROUP),
     ):
         summary = audited.audit_one()
@@ -86,7 +85,7 @@ def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: A
 def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited: Audited) -> None:
     ids = half_read(audited)
     trim = lambda: audited.client.xtrim(audited.stream, minid=ids[25], approximate=False)  # noqa: E731
-    with amid(window_run, "archive_entries", trim):
+    with amid(rounds, "archive_entries", trim):
         summary = audited.audit_one()
     assert (summary.produced, summary.archived) == (30, 5)
     # Of the 25 ten were pending; by the group's count five were not delivered yet.
@@ -100,7 +99,7 @@ def test_all_that_was_flushed_in_mid_run_is_reported_and_the_next_run_begins_ane
 ) -> None:
     with Audited(lazy_spark, run_redis(), "flushed:", tmp_path / "archive") as audited:
         half_read(audited)
-        with amid(window_run, "take_snapshot", audited.client.flushall):
+        with amid(rounds, "look_at", audited.client.flushall):
             summary = audited.audit_one(name="shop/nightly")
         assert summary.verdict is AuditVerdict.FAILING
         assert audited.counts(summary) == {"indeterminate": 30}
@@ -128,7 +127,7 @@ def test_a_server_that_restarts_in_mid_run_is_awaited(
             servers.server.kill()
             servers.server.start()
 
-        with amid(snapshot, "_write_present", restart):
+        with amid(snapshot, "_find_present", restart):
             summary = audited.audit_one(name="shop/nightly")
         assert adds_up(summary)
         if kept:
@@ -146,11 +145,11 @@ def test_what_could_not_be_recorded_is_recorded_by_the_next_run(audited: Audited
     audited.client.set(audited.keys.audit, "in the way")
     trim = lambda: audited.client.xtrim(audited.stream, maxlen=0, approximate=False)  # noqa: E731
     with (
-        amid(window_run, "take_snapshot", trim),
+        amid(rounds, "look_at", trim),
         pytest.raises(WrongType, match=re.escape(audited.keys.audit)),
     ):
         audited.audit(name="shop/nightly")
-    assert audited.json("audit.json")["summary"]["counts"]["lost"] == 10
+    assert audited.report().summary.lost == 10
     audited.client.delete(audited.keys.audit)
     # Nothing new: a window of an hour is not over yet.
     assert audited.audit(name="shop/nightly", window=timedelta(hours=1)) == []

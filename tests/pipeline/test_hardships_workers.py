@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from pelops.pipeline import window as window_run
-from pelops.pipeline.archive import window_selection
-from pelops.pipeline.engine.spark_session import session_options
+from pelops.pipeline import rounds
+from pelops.pipeline.session import choose_cores, session_options
 from pelops.pipeline.settings import PipelineSettings, read_place
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import amid, be_patient
@@ -58,9 +57,8 @@ def pages(audited: Audited) -> int:
 
 @pytest.mark.full
 def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_doubled(
-    audited: Audited, monkeypatch: pytest.MonkeyPatch
+    audited: Audited,
 ) -> None:
-    monkeypatch.setattr(window_selection, "_MOST_OF_A_PAGE", 50)
     be_patient(audited)
     audited.create_group()
     audited.add(ENTRIES)
@@ -68,15 +66,16 @@ def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_do
     with ThreadPoolExecutor(1) as pool:
         killing = []
         begin = lambda: killing.append(pool.submit(kill_amid_reading, audited))  # noqa: E731
-        with amid(window_run, "archive_entries", begin):
-            summary = audited.audit_one(spark_from=0)
+        with amid(rounds, "archive_entries", begin):
+            summary = audited.audit_one()
         assert killing[0].result(), "no worker was there to be killed"
     assert summary.archived == ENTRIES
     assert audited.counts(summary) == {"in_flight": 10, "undelivered": ENTRIES - 10}
-    entries = audited.session.read.parquet(audited.place().part("entries"))
-    assert entries.distinct().count() == entries.count() == ENTRIES
+    assert len({(row["ms"], row["seq"]) for row in audited.entries()}) == ENTRIES
+    assert len(audited.entries()) == ENTRIES
 
 
 def test_a_task_that_dies_is_tried_again_where_nobody_chose_a_master(tmp_path: Path) -> None:
     settings = PipelineSettings(place=read_place({}, "redis://127.0.0.1:1"), archive=str(tmp_path))
-    assert session_options(settings)["spark.master"] == "local[*, 3]"
+    cores = choose_cores(settings)
+    assert session_options(settings)["spark.master"] == f"local[{cores}, 3]"

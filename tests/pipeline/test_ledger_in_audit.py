@@ -6,12 +6,14 @@ from datetime import timedelta
 
 from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.archive.windows import EPOCH
-from pelops.pipeline.reconcile.gone_entries import Gone, account_for_gone
-from pelops.pipeline.reconcile.ledger_history import GroupHistory
-from pelops.pipeline.run import open_run, run_archive
+from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.pipeline.audit.gone_entries import Gone, account_for_gone
+from pelops.pipeline.context import open_run
+from pelops.pipeline.ledger import GroupHistory
+from pelops.pipeline.run import run_archive
+from pelops.pipeline.windows import EPOCH
 from tests.pipeline.audited import FIRST_MS, Audited
+from tests.pipeline.histories import history_of
 
 WINDOW = Window(
     number=1, from_id=EntryId(10), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
@@ -42,8 +44,11 @@ def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
     }
     assert summary.recovery is not None
     assert summary.recovery.p99 == timedelta(milliseconds=70)
-    roots = audited.json("audit.json")["roots"]
-    assert roots == {"acknowledged_inferred": 4, "dead_lettered": 1, "undelivered": 1}
+    assert audited.report().roots == {
+        "acknowledged_inferred": 4,
+        "dead_lettered": 1,
+        "undelivered": 1,
+    }
 
     audited.acknowledge(*audited.deliver(1))
     audited.audit_one()
@@ -124,7 +129,7 @@ def audit_after_a_trim(audited: Audited, *checkpoint: str) -> AuditSummary:
 def test_what_was_trimmed_where_the_operator_observed_was_acknowledged(audited: Audited) -> None:
     summary = audit_after_a_trim(audited, "watched_from", "0-0")
     assert audited.counts(summary) == {"acknowledged_inferred": 8}
-    assert any("after 0-0 and up to" in one for one in audited.json("audit.json")["limits"])
+    assert any("after 0-0 and up to" in one for one in audited.limits())
 
 
 def test_what_was_trimmed_where_nobody_observed_is_indeterminate(audited: Audited) -> None:
@@ -136,7 +141,7 @@ def test_what_was_trimmed_where_nobody_observed_is_indeterminate(audited: Audite
 def test_a_checkpoint_of_an_operator_that_did_not_watch_proves_nothing(audited: Audited) -> None:
     summary = audit_after_a_trim(audited)
     assert audited.counts(summary) == {"acknowledged_inferred": 4, "indeterminate": 4}
-    assert any("last audit: no entries" in one for one in audited.json("audit.json")["limits"])
+    assert any("last audit: no entries" in one for one in audited.limits())
 
 
 def test_a_possible_loss_is_not_counted_as_one() -> None:
@@ -152,9 +157,7 @@ def test_a_possible_loss_is_not_counted_as_one() -> None:
 
 
 def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
-    return GroupHistory(
-        exists=True, archived=EntryId.MIN, rows=0, events=tuple(events), checkpoints=1
-    )
+    return history_of(*(LedgerEvent(entry_id=EntryId(1), kind=k, details=d) for k, d in events))
 
 
 def test_nothing_is_guessed_of_what_nobody_saw_go() -> None:

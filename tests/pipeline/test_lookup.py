@@ -5,26 +5,111 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pelops.cli.main import main
-from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import derive_keys
 from pelops.errors import PelopsError
-from pelops.pipeline.archive.arrow_reader import ArchiveFiles
-from pelops.pipeline.lookup import EntryHistory, LookupQuestion, look_up
+from pelops.pipeline.entry_history import EntryHistory
+from pelops.pipeline.errors import ArchiveUnusable
+from pelops.pipeline.lookup import LookupQuestion, look_up
+from pelops.pipeline.records import Phase
 from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.tables import (
+    ENTRIES,
+    EVENTS,
+    STATUSES,
+    WINDOWS,
+    Archive,
+    find_archive,
+    make_rows,
+    open_archive,
+)
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 COPY = f"{FIRST_MS + 500}-0"
+
+
+class Written:
+    """An archive whose rows a test writes itself, each window by a run of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.stream = "orders"
+        self.retry = derive_keys(self.stream, GROUP).retry
+
+    def window(
+        self,
+        number: int,
+        *,
+        entries: list[str],
+        acts: list[tuple[str, str, str]],
+        statuses: list[str],
+        copies: dict[str, str] | None = None,
+        upto: Phase = Phase.AUDITED,
+    ) -> None:
+        """Write a window; `copies` are held by the retry stream, each with its root."""
+        archive = Archive(find_archive(str(self.root), s3_endpoint=None, s3_region=None))
+        at = datetime(2026, 1, 2, tzinfo=UTC)
+        shared = {"date": at.date(), "stream": self.stream, "window": number, "group": GROUP}
+
+        def phase(name: Phase) -> Any:
+            return make_rows(WINDOWS, [shared | {"phase": name.value}])
+
+        archive.claim(phase(Phase.PLANNED), since=archive.newest_run())
+        rows = [shared | ids(one) | {"bytes": 10} for one in entries]
+        for copy, root in (copies or {}).items():
+            rows.append(shared | {"stream": self.retry} | ids(copy) | ids(root, "root_"))
+        archive.append(ENTRIES, make_rows(ENTRIES, rows))
+        if upto is not Phase.PLANNED:
+            archive.append(WINDOWS, phase(Phase.ARCHIVED))
+        done = []
+        for kind, entry, new in acts:
+            target = self.retry if new in (copies or {}) else None
+            done.append(
+                shared
+                | {"kind": kind, "source": "ledger", "in_stream": self.stream, "target": target}
+                | ids(entry) | ids(new, "new_") | ids(entry, "root_") | {"event_ms": 10}
+            )  # fmt: skip
+        archive.append(EVENTS, make_rows(EVENTS, done))
+        found = {"status": "in_flight", "evidence": "snapshot", "why": "pending", "as_of": number}
+        archive.append(
+            STATUSES,
+            make_rows(
+                STATUSES, [shared | ids(one) | found | {"audited_at": at} for one in statuses]
+            ),
+        )
+        if upto is Phase.AUDITED:
+            archive.end(phase(Phase.AUDITED))
+
+    def find(self, entry: str) -> list[EntryHistory]:
+        return look_up(open_archive(str(self.root)), LookupQuestion(entry=parse_entry_id(entry)))
+
+    def look(self, entry: str) -> EntryHistory:
+        (found,) = self.find(entry)
+        return found
+
+
+def ids(entry: str, prefix: str = "") -> dict[str, int]:
+    one: EntryId = parse_entry_id(entry)
+    return {f"{prefix}ms": one.ms, f"{prefix}seq": one.seq}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path / "archive")
 
 
 def look(audited: Audited, **asked: object) -> list[EntryHistory]:
     for name in ("entry", "root"):
         if name in asked:
             asked[name] = parse_entry_id(str(asked[name]))
-    return look_up(ArchiveFiles(str(audited.archive)), LookupQuestion(**asked))  # type: ignore[arg-type]
+    return look_up(open_archive(str(audited.archive)), LookupQuestion(**asked))  # type: ignore[arg-type]
 
 
 def said(history: EntryHistory) -> list[tuple[int | None, str, str]]:
@@ -131,3 +216,57 @@ def test_a_lookup_starts_no_spark(audited: Audited, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "is undelivered (window 0, snapshot)" in done.stdout
+
+
+@pytest.mark.parametrize("table", [ENTRIES, EVENTS, STATUSES])
+def test_a_missing_file_is_named_with_what_to_do(
+    written: Written, table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written.window(0, entries=["5-0"], acts=[], statuses=["5-0"])
+    written.window(1, entries=["8-0"], acts=[("dead-lettered", "8-0", "9-0")], statuses=["8-0"])
+    files = list((written.root / table).glob("date=*/*.parquet"))
+    for file in files:
+        file.unlink()
+    with pytest.raises(ArchiveUnusable, match=rf"a file of the table .*/{table} is missing") as one:
+        written.look("8-0")
+    assert any(file.name in str(one.value) for file in files)
+    assert "Restore it from a backup" in str(one.value)
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "lookup", "--archive", str(written.root), "--id", "8-0"])
+    assert ended.value.code == 1
+    assert "the archive is damaged" in capsys.readouterr().err
+
+
+def test_only_rows_of_runs_that_ended_count(written: Written) -> None:
+    written.window(0, entries=["5-0"], acts=[], statuses=["5-0"])
+    # Entries that were archived stay; what the same run tells of them is read again by the next.
+    act = ("dead-lettered", "5-0", "9-0")
+    written.window(1, entries=["6-0"], acts=[act], statuses=["6-0"], upto=Phase.ARCHIVED)
+    written.window(2, entries=["7-0"], acts=[act], statuses=["7-0"], upto=Phase.PLANNED)
+    assert [one.what for one in written.look("5-0").events] == ["added", "found in flight"]
+    assert [(one.window, one.what) for one in written.look("6-0").events] == [(1, "added")]
+    assert written.find("7-0") == []
+    assert written.find("9-0") == []
+    written.window(1, entries=[], acts=[act], statuses=["6-0"])
+    assert [one.what for one in written.look("6-0").events] == ["added", "found in flight"]
+    assert written.look("9-0").root == "5-0"
+
+
+def test_an_id_that_two_streams_hold_names_two_entries(written: Written) -> None:
+    written.window(
+        0,
+        entries=["5-0", "8-0"],
+        acts=[("requeued", "5-0", "8-0")],
+        statuses=["5-0", "8-0"],
+        copies={"8-0": "5-0"},
+    )
+    first, second = written.find("8-0")
+    assert [one.what for one in second.events] == ["added", "found in flight"]
+    assert (first.root, second.root) == ("5-0", "8-0")
+    assert said(first) == [
+        (0, "5-0", "added"),
+        (0, "8-0", "added as a copy of 5-0"),
+        (0, "5-0", "requeued as 8-0"),
+        (0, "5-0", "found in flight"),
+    ]
+    assert written.look("5-0") == first

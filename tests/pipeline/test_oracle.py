@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.session import LazySession
 from tests.pipeline.oracle.histories import make_history
 from tests.pipeline.oracle.known import KNOWN
 from tests.pipeline.oracle.lives import Options, live

@@ -21,6 +21,8 @@ from pelops.domain.audit import (
     build_summary,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.pipeline.records import GroupRecord
+from pelops.pipeline.report.model import GroupReport
 from tests.pipeline.oracle.books import Mark
 from tests.pipeline.oracle.findings import Judge, Record, Untrue, kinds_of
 from tests.pipeline.oracle.histories import Act, Files, History, Kind, make_history
@@ -91,7 +93,7 @@ _PROVEN, _INFERRED = _S.ACKNOWLEDGED_PROVEN, _S.ACKNOWLEDGED_INFERRED
         ("open:forgotten", lambda one: replace(one, open={})),
         ("open:count", lambda one: _say(one, open=one.summary.open + 1)),
         ("open:stuck-earlier", lambda one: _say(one, stuck_earlier=1)),
-        ("roots:sum", lambda one: replace(one, content={**one.content, "roots": {"lost": 1}})),
+        ("roots:sum", lambda one: _say_roots(one, {_S.LOST: 1})),
         (
             "sentence:delivered",
             lambda one: _say(
@@ -223,19 +225,23 @@ def _know(
     )  # fmt: skip
     settled = {one: status for one, status in earlier.items() if one not in still}
     done = {_PROVEN, _INFERRED}
-    content = {
-        "limits": [],
-        "removed_before_the_group": 0,
-        "roots": {one.value: n for one, n in roots.items()},
-    }
+    record = GroupRecord(
+        audited_after=EntryId.MIN, audited_from=0, open=0, left=0, followed=0, lowest_open=None,
+        lowest_undelivered=None, left_out=0, gone_before=0,
+    )  # fmt: skip
     return WindowReport(
-        summary=summary, content=content, named=named,
+        summary=summary, report=GroupReport(summary=summary, roots=roots), record=record,
+        named=named,
         again={one: status for one, status in {**still, **settled}.items() if one not in named},
         exceptions={one: status for one, status in named.items() if status not in done},
         settled=settled,
         moved={}, moved_copies={},
         open=still, roots=[Root(root=b"0-0", window=0, status=_S.LOST)], retried=retried,
     )  # fmt: skip
+
+
+def _say_roots(one: WindowReport, roots: dict[EntryStatus, int]) -> WindowReport:
+    return replace(one, report=one.report.model_copy(update={"roots": roots}))
 
 
 def _best(judge: Judge, place: int) -> EntryStatus:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pelops.domain.audit import AuditVerdict, Certainty, EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.archive.snapshot import PreviousGroupState
-from pelops.pipeline.reconcile.group_share import find_position_doubt
+from pelops.pipeline.audit.group_share import PreviousGroupState, find_position_doubt
 from pelops.pipeline.redis_reader import GroupSnapshot
 from tests.pipeline.audited import GROUP, Audited
 
@@ -72,7 +71,7 @@ def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> N
     (finding,) = summary.findings
     assert finding.kind == "indeterminate"
     assert "was set by XGROUP CREATE or SETID" in finding.sentence
-    assert [one for one in audited.json("audit.json")["limits"] if "XGROUP CREATE" in one]
+    assert [one for one in audited.limits() if "XGROUP CREATE" in one]
     # From there on it is a group like any other.
     audited.add(5)
     audited.acknowledge(*audited.deliver(5))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from pyarrow.dataset import dataset, field
 
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.entry_id import parse_entry_id
-from pelops.pipeline.archive.arrow_reader import ArchiveFiles
 from pelops.pipeline.lookup import LookupQuestion, look_up
+from pelops.pipeline.report.model import CountCheck
+from pelops.pipeline.tables import open_archive
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+from tests.pipeline.hardships import large_windows
 
 REDRIVE = "after-fix/6f1a"
 
@@ -103,15 +106,24 @@ def dead_letters(operator: Operator, number: int) -> tuple[list[str], list[str]]
 
 def currently(audited: Audited) -> dict[str, tuple[str, str | None]]:
     """The status that counts of each entry of the stream, and its new ID."""
-    table = dataset(f"{audited.archive}/statuses", format="parquet", partitioning=None)
-    rows = table.to_table(filter=field("stream") == audited.stream).to_pylist()
-    rows.sort(key=lambda row: int(row["as_of"]))
+    rows = sorted(audited.statuses(stream=audited.stream), key=lambda row: int(row["as_of"]))
     return {row["id"]: (row["status"], row["new_id"]) for row in rows}
 
 
-def broken(audited: Audited, number: int) -> list[dict[str, Any]]:
-    found = audited.json("audit.json", number)["identities"]
-    return [one for one in found if one["expected"] != one["found"]]
+def moved(audited: Audited, number: int) -> Counter[str]:
+    """What became of letters of earlier windows that the audit of a window saw move."""
+    rows = audited.statuses(number, stream=audited.stream)
+    earlier = [row for row in rows if row["window"] < number]
+    before = {
+        row["id"]: row["new_id"]
+        for row in sorted(audited.statuses(), key=lambda row: int(row["as_of"]))
+        if row["as_of"] < number
+    }
+    return Counter(row["status"] for row in earlier if row["new_id"] != before[row["id"]])
+
+
+def broken(audited: Audited, number: int) -> list[CountCheck]:
+    return [one for one in audited.report(number).checks if not one.holds]
 
 
 def kinds(summary: AuditSummary) -> set[str]:
@@ -120,7 +132,7 @@ def kinds(summary: AuditSummary) -> set[str]:
 
 def words(audited: Audited, entry: str) -> Iterator[str]:
     asked = LookupQuestion(entry=parse_entry_id(entry), group=GROUP)
-    (found,) = look_up(ArchiveFiles(str(audited.archive)), asked)
+    (found,) = look_up(open_archive(str(audited.archive)), asked)
     for one in found.events:
         yield f"{one.entry} {one.what}"
 
@@ -137,13 +149,13 @@ def test_an_entry_that_is_redriven_in_the_same_window_is_followed_to_its_copy(
     assert audited.counts(summary) == {
         "redriven": 2, "dead_lettered": 1, "acknowledged_inferred": 1, "in_flight": 1,
     }  # fmt: skip
-    reported = audited.json("audit.json")
-    assert reported["roots"] == {"acknowledged_inferred": 1, "dead_lettered": 1, "in_flight": 1}
-    assert (reported["copies"], broken(audited, 0)) == (2, [])
+    roots = {"acknowledged_inferred": 1, "dead_lettered": 1, "in_flight": 1}
+    assert audited.report().roots == roots
+    assert broken(audited, 0) == []
     assert "2 are redriven" in summary.sentence
     assert kinds(summary) == {"dead-lettered"}
     rows = {row["seq"]: row for row in audited.rows("exceptions")}
-    assert f"{rows[0]['new_ms']}-{rows[0]['new_seq']}" == copies[0]
+    assert rows[0]["new_id"] == copies[0]
     audited.acknowledge(copies[1])
     assert audited.audit_one().verdict is AuditVerdict.BALANCED
     (root,) = audited.rows("roots", 1)
@@ -151,25 +163,27 @@ def test_an_entry_that_is_redriven_in_the_same_window_is_followed_to_its_copy(
     assert currently(audited)[ids[1]] == ("redriven", copies[1])
 
 
-@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_an_entry_of_an_earlier_window_is_redriven_in_a_later_one(
-    operator: Operator, by_spark: bool
+    operator: Operator, is_large: bool
 ) -> None:
+    with large_windows() if is_large else nullcontext():
+        redrive_later(operator)
+
+
+def redrive_later(operator: Operator) -> None:
     audited = operator.audited
-    changes: dict[str, Any] = {"spark_from": 0} if by_spark else {}
     ids, letters = dead_letters(operator, 4)
-    summary = audited.audit_one(**changes)
+    summary = audited.audit_one()
     assert audited.counts(summary) == {"dead_lettered": 4}
     audited.add(1)
-    audited.audit_one(**changes)  # a window between them
+    audited.audit_one()  # a window between them
     copy = operator.redrive(letters[0])
     gone = operator.discard(letters[1])
     back = operator.restore(operator.discard(letters[2]))
-    summary = audited.audit_one(**changes)
+    summary = audited.audit_one()
     assert audited.counts(summary) == {"undelivered": 1}
-    assert audited.json("audit.json", 2)["moved"] == {
-        "dead_lettered": 1, "discarded": 1, "redriven": 1,
-    }  # fmt: skip
+    assert moved(audited, 2) == {"dead_lettered": 1, "discarded": 1, "redriven": 1}
     assert kinds(summary) == {"restored-letters"}
     assert "1 is redriven by now" in summary.sentence
     found = currently(audited)
@@ -180,14 +194,14 @@ def test_an_entry_of_an_earlier_window_is_redriven_in_a_later_one(
         ("dead_lettered", letters[3]),
     ]
     roots = {row["seq"]: (row["status"], row["window"]) for row in audited.rows("roots", 2)}
-    assert roots == {0: ("undelivered", 0), 1: ("discarded", 0), 2: ("dead_lettered", 0)}
+    assert roots == {0: ("undelivered", 0)}
     audited.acknowledge(*audited.deliver(5))
     restored = operator.restore(gone)
     operator.redrive(back)
-    summary = audited.audit_one(**changes)
-    assert audited.json("audit.json", 3)["moved"] == {"dead_lettered": 1, "redriven": 1}
+    summary = audited.audit_one()
+    assert moved(audited, 3) == {"dead_lettered": 1, "redriven": 1}
     ends = {row["seq"]: row["status"] for row in audited.rows("roots", 3)}
-    assert ends == {0: "acknowledged_inferred", 1: "dead_lettered", 2: "undelivered"}
+    assert ends == {0: "acknowledged_inferred", 2: "undelivered"}
     assert currently(audited)[ids[1]] == ("dead_lettered", restored)
     assert all(not broken(audited, number) for number in range(4))
 
@@ -233,7 +247,7 @@ def test_the_letter_of_a_copy_is_redriven_to_the_retry_stream_and_again_from_the
     copy = operator.redrive(letter, to_retry=True)
     audited.client.xreadgroup(GROUP, "b", {operator.keys.retry: ">"})
     audited.audit_one()
-    assert audited.json("audit.json")["roots"] == {"in_flight": 1}
+    assert audited.report().roots == {"in_flight": 1}
     # It fails again there, in this window, and is redriven to the stream in the next one.
     audited.client.xack(operator.keys.retry, GROUP, copy)
     again = operator._add(operator.keys.dead_letter, "*", entry)
@@ -252,8 +266,8 @@ def test_the_letter_of_a_copy_is_redriven_to_the_retry_stream_and_again_from_the
     (root,) = audited.rows("roots", 2)
     assert (root["ms"], root["seq"]) == (FIRST_MS, 0)
     assert root["status"] == "acknowledged_inferred"
-    (moved,) = audited.rows("moved", 2)
-    assert (moved["in_retry_stream"], moved["status"]) == (True, "redriven")
+    (row,) = audited.rows("retried", 2)
+    assert (row["id"], row["status"]) == (copy, "redriven")
     steps = list(words(audited, letter))
     for step in (
         f"{entry} dead-lettered as {letter}",
@@ -275,7 +289,7 @@ def test_copies_of_several_redrives_are_no_duplicates(operator: Operator) -> Non
     operator.redrive(operator.dead_letter(copy, entry, times=1))
     summary = audited.audit_one()
     assert audited.counts(summary) == {"redriven": 2, "undelivered": 1}
-    assert audited.json("audit.json")["roots"] == {"undelivered": 1}
+    assert audited.report().roots == {"undelivered": 1}
     assert "duplicates-by-root" not in kinds(summary)
     # The same copy twice, of one redrive, is one too many.
     marks = {"_redrive": REDRIVE, "_returned": 3, "_original_id": entry, "_retry_count": 0}
@@ -303,28 +317,24 @@ def test_a_ledger_that_leads_in_a_circle_ends(operator: Operator) -> None:
     assert audited.counts(audited.audit_one()) == {"dead_lettered": 1}
 
 
-def test_an_expired_letter_is_not_followed_any_more(operator: Operator) -> None:
+def test_a_letter_whose_entry_is_no_longer_in_the_archive_is_moved_all_the_same(
+    operator: Operator,
+) -> None:
     audited = operator.audited
-    _, letters = dead_letters(operator, 3)
-    audited.audit_one()
-    assert len(audited.rows("dead_letters")) == 3
-    operator.discard(letters[0])
-    audited.record("letters-expired", "count", 1, "last_id", letters[1])
-    audited.add(1)
-    audited.audit_one()
-    assert [row["act"] for row in audited.rows("dead_letters", 1)] == ["discarded", "dead-lettered"]
-
-
-def test_letters_older_than_the_archive_are_not_followed_any_more(operator: Operator) -> None:
-    audited = operator.audited
-    dead_letters(operator, 2)
-    audited.audit_one()
-    audited.add(1)
-    audited.audit_one(retention=timedelta(days=1))
-    assert len(audited.rows("dead_letters", 1)) == 2
-    audited.add(1)
-    audited.audit_one(retention=timedelta(0))
-    assert audited.rows("dead_letters", 2) == []
+    ids, letters = dead_letters(operator, 2)
+    for _ in range(3):
+        audited.audit_one()
+        audited.add(1)
+    audited.acknowledge(*audited.deliver(3))
+    audited.grow_older(0, timedelta(days=10))
+    audited.audit_one(retention=timedelta(days=9))
+    assert not {row["id"] for row in audited.statuses()} & set(ids)
+    copy = operator.redrive(letters[0])
+    operator.discard(letters[1])
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"undelivered": 1}
+    assert [row["id"] for row in audited.statuses(summary.window.number)] == [copy]
+    assert broken(audited, summary.window.number) == []
 
 
 def test_a_body_that_was_gone_stays_so_whatever_happens_to_its_letter(operator: Operator) -> None:

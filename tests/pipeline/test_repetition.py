@@ -1,18 +1,29 @@
-"""A run that died is repeated, and two runs meet: the results are the same bytes."""
+"""A run that died is repeated, and two runs meet: the tables hold the same rows."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import shutil
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from pelops.pipeline.archive.layout import slug
-from tests.pipeline.audited import GROUP, Audited
+import pytest
 
-# From the last stage to the first that needs no new look at Redis.
-STAGES = (f"group={slug(GROUP)}", "duplicates", "acts")
+from pelops.domain.audit import AuditSummary
+from pelops.pipeline.errors import RunOvertaken
+from pelops.pipeline.records import Phase
+from pelops.pipeline.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES
+from tests.pipeline.audited import Audited, Row
+from tests.pipeline.hardships import be_patient
+from tests.pipeline.steps import WRITTEN, Step, then
+
+
+class Killed(BaseException):
+    """As a kill: nothing handles it."""
 
 
 def prepare(audited: Audited) -> None:
+    be_patient(audited)
     audited.create_group()
     audited.add(300)
     read = audited.deliver(200)
@@ -20,28 +31,105 @@ def prepare(audited: Audited) -> None:
     audited.record("requeued", read[0], f"5-0 {read[0]} 1 1 40")
 
 
-def test_a_run_that_died_at_any_stage_is_repeated_to_the_same_bytes(audited: Audited) -> None:
-    prepare(audited)
-    before = audited.audit_one()
-    files = audited.files()
-    window = Path(audited.place().path)
-    for stage in (*STAGES, "entries"):
-        (window / "manifest.json").unlink()
-        for done in (stage, STAGES[0]):
-            audited.remove_stage(done)
-        # What a killed run leaves: half of a directory that nobody claimed.
-        (window / f"{stage}.0.unfinished").mkdir()
-        # The interrupted window is finished first; then a new one is closed.
-        assert audited.audit()[0] == before
-        audited.remove_window(1)
-        assert audited.files() == files, stage
+def die_after(audited: Audited, step: Step) -> None:
+    """Audit, and be gone after a step."""
+
+    def die() -> None:
+        raise Killed
+
+    with then(step, die), pytest.raises(Killed):
+        audited.audit()
 
 
-def test_two_runs_at_once_agree(audited: Audited) -> None:
+def rows_of(audited: Audited, table: str, run: int) -> int:
+    rows: list[int] = audited.archive_tables.read(table, columns=("run",))["run"].to_pylist()
+    return rows.count(run)
+
+
+def start_from(audited: Audited, archive: Path) -> None:
+    """Take an archive as it was once, in the place of the present one."""
+    shutil.rmtree(audited.archive, ignore_errors=True)
+    shutil.copytree(archive, audited.archive)
+
+
+def first_window(audited: Audited) -> dict[str, list[Row]]:
+    """What the tables hold of the first window; a repeated run closes a second one as well."""
+    return {
+        table: [row for row in rows if row.get("as_of", row["window"]) == 0]
+        for table, rows in audited.content().items()
+    }
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(audited: Audited) -> None:
     prepare(audited)
+    # A plan says when its window was closed: all runs work on one.
+    die_after(audited, Step.CLAIMED)
+    planned = audited.archive.with_name("planned")
+    shutil.copytree(audited.archive, planned)
+    audited.audit()
+    quiet = first_window(audited)
+    assert {table: len(rows) > 0 for table, rows in quiet.items()} == dict.fromkeys(SCHEMAS, True)
+    for step in Step:
+        start_from(audited, planned)
+        die_after(audited, step)
+        for table in (ENTRIES, EVENTS, STATUSES):
+            assert (rows_of(audited, table, 2) > 0) == (table in WRITTEN[step]), (step, table)
+        audited.audit()
+        assert first_window(audited) == quiet, step
+        # Archived entries stay; all else of a run that did not end is written again.
+        is_kept = step in (Step.ARCHIVED, Step.EVENTS, Step.STATUSES, Step.AUDITED)
+        assert (rows_of(audited, ENTRIES, 2) > 0) == is_kept, step
+        assert (rows_of(audited, STATUSES, 2) > 0) == (step is Step.AUDITED), step
+
+
+@pytest.mark.timeout(300)
+def test_of_two_runs_the_later_one_counts_and_the_other_ends_without_a_row(
+    audited: Audited,
+) -> None:
+    prepare(audited)
+    other: Future[list[AuditSummary]] = Future()
+    done = threading.Event()
+
+    def meet() -> None:
+        """Once: the other run has all of its steps between two of this one."""
+        if not done.is_set():
+            done.set()
+            other.set_result(audited.audit())
+
+    with then(Step.STATUSES, meet), pytest.raises(RunOvertaken, match="another run works on the"):
+        audited.audit()
+    # The other run finishes the window of this one, and then closes another.
+    summary, _ = other.result()
+    assert summary.produced == sum(summary.counts.values()) == 300
+    assert [row["run"] for row in audited.windows(Phase.PLANNED)] == [1, 2, 3]
+    assert {row["run"] for row in audited.windows(Phase.AUDITED)} == {2, 3}
+    assert rows_of(audited, STATUSES, 1) == rows_of(audited, EVENTS, 1) == 0
+    assert {row["run"] for row in audited.statuses()} == {2, 3}
+    assert len({(row["ms"], row["seq"]) for row in audited.entries()}) == 300
+
+
+@pytest.mark.timeout(300)
+def test_of_two_runs_at_once_one_at_least_audits_and_no_row_is_there_twice(
+    audited: Audited,
+) -> None:
+    prepare(audited)
+    audited.audit()
+    audited.add(20)
+
+    def audit(_: int) -> AuditSummary | None:
+        try:
+            return audited.audit_one()
+        except RunOvertaken:
+            return None
+
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda _: audited.audit(), range(2))
-    assert one[0] == other[0]
-    assert one[0].produced == sum(one[0].counts.values()) == 300
-    left = [name for name in audited.files() if ".unfinished" in name or ".claim" in name]
-    assert not left
+        found = [one for one in pool.map(audit, range(2)) if one is not None]
+    audited.audit()
+    assert found
+    rows = [row for row in audited.entries() if row["window"] == 1]
+    assert len(rows) == len({(row["ms"], row["seq"]) for row in rows}) == 20
+    statuses = [(row["group"], row["id"], row["as_of"]) for row in audited.statuses()]
+    assert len(statuses) == len(set(statuses))
+    audits = [(row["window"], row["group"]) for row in audited.windows(Phase.AUDITED)]
+    assert len(audits) == len(set(audits))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,15 @@ import pytest
 
 from pelops.domain.audit import AuditSummary, Certainty
 from pelops.domain.redrive import parse_plan
-from pelops.pipeline.archive.layout import report_path, slug
+from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.report.model import build_schema
-from pelops.pipeline.report.report_command import run_report, write_report
-from pelops.pipeline.run import open_run, run_archive
-from pelops.pipeline.settings import ArchivedPayload, AuditTarget
+from pelops.pipeline.report.pages import write_new_reports, write_reports
+from pelops.pipeline.report.places import report_path, slug
+from pelops.pipeline.run import find_targets, run_archive
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget, PipelineSettings
 from pelops.pipeline.triage.triage_command import run_triage
 from tests.pipeline.audited import GROUP, Audited
-from tests.pipeline.dead_letters import dead_letter
+from tests.pipeline.dead_letters import dead_letter_fields
 from tests.pipeline.json_schema import violations
 
 
@@ -32,10 +35,29 @@ def _document(audited: Audited) -> dict[str, Any]:
     return document
 
 
+@contextmanager
+def _running(audited: Audited, settings: PipelineSettings | None = None) -> Iterator[PipelineRun]:
+    run = open_run(audited.spark, settings or audited.settings)
+    try:
+        yield run
+    finally:
+        run.watch.close()
+
+
+def _write(audited: Audited, settings: PipelineSettings | None = None) -> Path:
+    """Write the reports, as the command does; the page of all streams."""
+    with _running(audited, settings) as run:
+        return Path(write_reports(run, find_targets(run)))
+
+
+def _triage(audited: Audited, settings: PipelineSettings | None = None) -> None:
+    with _running(audited, settings) as run:
+        run_triage(run, find_targets(run))
+
+
 def _bury(audited: Audited, number: int) -> None:
     for n in range(number):
-        _, _, _, pairs = dead_letter(n, [("secret", b"\xff42")], error=f"TimeoutError: {n} s")
-        flat = [part for pair in pairs for part in pair]
+        flat = dead_letter_fields(n, [("secret", b"\xff42")], error=f"TimeoutError: {n} s")
         client: Any = audited.client
         client.execute_command("XADD", audited.keys.dead_letter, "*", *flat)
 
@@ -53,13 +75,10 @@ def _trouble(audited: Audited) -> None:
     _bury(audited, 3)
 
 
-def test_the_report_reports_what_the_audit_found(
-    audited: Audited, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_reports_what_the_audit_found(audited: Audited) -> None:
     _trouble(audited)
     summary = audited.audit_one()
-    assert run_report(audited.spark, audited.settings) == 0
-    page = Path(capsys.readouterr().out.strip())
+    page = _write(audited)
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     (group,) = _document(audited)["groups"]
     assert group["summary"]["counts"] == audited.counts(summary)
@@ -82,7 +101,7 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     audited.audit()
     audited.add(3)
     audited.audit()
-    run_report(audited.spark, audited.settings)
+    _write(audited)
     (group,) = _document(audited)["groups"]
     assert (group["summary"]["window"]["number"], group["summary"]["produced"]) == (1, 3)
     assert [one["produced"] for one in group["earlier"]] == [5]
@@ -96,7 +115,7 @@ def test_a_run_without_new_acknowledgements_is_not_proven(audited: Audited) -> N
     assert audited.audit_one().certainty is Certainty.INFERRED
     audited.add(1)
     audited.audit()
-    run_report(audited.spark, audited.settings)
+    _write(audited)
     document = _document(audited)
     (group,) = document["groups"]
     assert group["summary"]["counts"] == {"undelivered": 1}
@@ -110,7 +129,7 @@ def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     audited.create_group()
     audited.audit_one()
     both = (audited.target("mail"), *audited.settings.targets)
-    assert run_report(audited.spark, replace(audited.settings, targets=both)) == 0
+    _write(audited, replace(audited.settings, targets=both))
     [group] = _document(audited)["groups"]
     assert group["summary"]["group"] == GROUP
 
@@ -120,7 +139,7 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 ) -> None:
     audited.create_group()
     _bury(audited, 4)
-    assert run_triage(audited.spark, audited.settings) == 0
+    _triage(audited)
     assert "4 dead letters" in capsys.readouterr().out
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     with (base / "redrive.jsonl").open(encoding="utf-8") as lines:
@@ -142,7 +161,7 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 
 def test_triage_shows_payloads_where_they_may_be_archived(audited: Audited) -> None:
     _bury(audited, 1)
-    run_triage(audited.spark, replace(audited.settings, payload=ArchivedPayload.FULL))
+    _triage(audited, replace(audited.settings, payload=ArchivedPayload.FULL))
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     (cluster,) = json.loads((base / "clusters.json").read_text(encoding="utf-8"))["clusters"]
     ((field,),) = [one["fields"] for one in cluster["examples"]]
@@ -169,15 +188,15 @@ def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audit
     audited.deliver(4)
     audited.let_idle(ids[0], 600_000)
     audited.audit()
-    run_report(audited.session, audited.settings)
+    _write(audited)
     other = _other_stream(audited, "report")
     theirs = replace(audited.settings, targets=(other,))
     audited.audit(targets=(other,))
     # A run of another audit, of another stream, into the same archive.
-    assert run_report(audited.session, theirs) == 0
+    _write(audited, theirs)
 
     for stream in (audited.stream, other.stream):
-        base = Path(report_path(str(audited.archive), stream))
+        base = audited.archive / report_path(stream)
         document = json.loads((base / "audit.json").read_text(encoding="utf-8"))
         assert [one["summary"]["stream"] for one in document["groups"]] == [stream]
         assert stream in (base / "audit.html").read_text(encoding="utf-8")
@@ -200,7 +219,7 @@ def test_a_report_that_cannot_be_read_is_reported_and_is_no_reason_for_a_tick(
     broken = audited.archive / "report" / "another" / "audit.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{}")
-    run_report(audited.session, audited.settings)
+    _write(audited)
     whole = _document(audited)
     assert (whole["verdict"], whole["unread"]) == ("unknown", [str(broken)])
     assert "✓" not in (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
@@ -218,7 +237,7 @@ def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
     audited.deliver(6)
     audited.client.xdel(audited.stream, *more[:4])
     audited.audit()
-    run_report(audited.session, audited.settings)
+    _write(audited)
     (group,) = _document(audited)["groups"]
     found = {one["kind"]: one["count"] for one in group["findings"]}
     assert found["payload-gone"] == 4
@@ -239,7 +258,7 @@ def test_what_is_pending_again_after_a_group_was_set_back_is_among_what_to_look_
     audited.deliver(3)
     audited.client.xdel(audited.stream, *ids[:2])
     audited.audit()
-    run_report(audited.session, audited.settings)
+    _write(audited)
     (group,) = _document(audited)["groups"]
     assert group["exceptions"]["counts"] == {"earlier": {"payload_gone": 2}}
     assert [one["id"] for one in group["exceptions"]["first"]] == ids[:2]
@@ -249,16 +268,13 @@ def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) 
     audited.create_group()
     audited.add(2)
     summaries = audited.audit()
-    run_report(audited.session, audited.settings)
+    _write(audited)
     whole = audited.archive / "report" / "audit.json"
     before = whole.read_bytes()
 
     def write(reported: list[AuditSummary]) -> None:
-        run = open_run(audited.session, audited.settings)
-        try:
-            write_report(run, reported)
-        finally:
-            run.watch.close()
+        with _running(audited) as run:
+            write_new_reports(run, find_targets(run), reported)
 
     write([])
     assert whole.read_bytes() == before
@@ -273,12 +289,9 @@ def test_a_window_that_was_archived_and_not_audited_yet_is_reported(audited: Aud
     audited.add(5)
     audited.audit()
     audited.add(3)
-    run = open_run(audited.session, audited.settings)
-    try:
+    with _running(audited) as run:
         run_archive(run)
-    finally:
-        run.watch.close()
-    run_report(audited.session, audited.settings)
+    _write(audited)
     (group,) = _document(audited)["groups"]
     assert group["summary"]["window"]["number"] == 0
     reported = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]

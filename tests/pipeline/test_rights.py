@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, EvidenceKind
-from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import ArchivedPayload, read_place
 from pelops.redis_streams.access import Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, Audited, by_password_file

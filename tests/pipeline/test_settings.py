@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pelops.domain.audit import AuditSummary, AuditVerdict
-from pelops.pipeline import settings
+from pelops.pipeline import session, settings
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import add_arguments, main
 from pelops.pipeline.run import exit_code
+from pelops.pipeline.session import LONG_RUN, choose_cores, session_options
 from pelops.pipeline.settings import (
     ArchivedPayload,
     PipelineSettings,
-    StatusTable,
-    TableFormat,
     UserTable,
     read_settings,
 )
@@ -112,9 +113,6 @@ def test_arguments_win_over_variables() -> None:
         ({"PELOPS_AUDIT_NAME": "a b"}, "PELOPS_AUDIT_NAME"),
         ({"PELOPS_REDIS_URL": "http://x"}, "PELOPS_REDIS"),
         ({"PELOPS_REDIS_URL": None}, "give --redis-url redis://host:port/db"),
-        ({"PELOPS_AUDIT_STATUSES_FORMAT": "orc"}, "must be one of parquet, delta, iceberg"),
-        ({"PELOPS_AUDIT_STATUSES_FORMAT": "delta"}, "needs --statuses-table"),
-        ({"PELOPS_AUDIT_STATUSES_TABLE": "a.b"}, "needs --statuses-format"),
     ],
 )
 def test_what_cannot_be_used_is_named(changes: dict[str, str | None], reported: str) -> None:
@@ -135,16 +133,6 @@ def test_an_argument_that_cannot_be_used_is_named_as_it_was_given() -> None:
     table = ("--business-key", "order", "--table-format", "jdbc")
     with pytest.raises(WrongPipelineSettings, match=r"write jdbc:\.\.\.#TABLE"):
         read("--sent", "jdbc:postgresql://db/shop", *table)
-
-
-def test_statuses_go_to_the_table_that_is_named() -> None:
-    assert read().status_table is None
-    assert read("--statuses-format", "parquet").status_table is None
-    chosen = ("--statuses-format", "iceberg", "--statuses-table")
-    table = StatusTable(format=TableFormat.ICEBERG, name="lake.shop.statuses")
-    assert read(*chosen, "lake.shop.statuses").status_table == table
-    with pytest.raises(WrongPipelineSettings, match=r"is a path; .* CATALOG\.DATABASE\.TABLE"):
-        read(*chosen, "/lake/statuses")
 
 
 def test_a_database_is_reported_without_its_password() -> None:
@@ -227,3 +215,121 @@ def test_each_part_of_redis_reaches_the_data_source() -> None:
     assert (place.options["tls"], place.options["tlsServerName"]) == ("true", "redis.shop")
     assert place.options["credentialHosts"] == "a"
     assert "hunter2" not in str(place.options)
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int, str], None]:
+    """A machine with so many cores, and a file that limits a container to some of them."""
+
+    def limit(there: int, limits: str) -> None:
+        file = tmp_path / "cpu.max"
+        file.write_text(limits)
+        monkeypatch.setattr(session, "_CPU_LIMIT", file)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(there)))
+        monkeypatch.setattr(os, "cpu_count", lambda: there)
+
+    return limit
+
+
+@pytest.mark.parametrize(
+    ("there", "limits", "memory_mib", "chosen"),
+    [
+        (8, "max 100000\n", None, 8),  # a container without a limit
+        (8, "200000 100000\n", None, 2),
+        (8, "150000 100000\n", None, 2),  # a part of a core counts as one
+        (8, "10000 100000\n", None, 1),
+        (2, "400000 100000\n", None, 2),
+        (8, "no limit at all\n", None, 8),
+        (8, "max 100000\n", 4096, 8),
+        (8, "max 100000\n", 2048, 3),  # 400 MiB, a heap of 512 MiB, and 300 MiB for each core
+        (8, "max 100000\n", 1024, 1),
+        (8, "max 100000\n", 100, 1),
+    ],
+)
+def test_cores_are_those_of_the_cpu_limit_while_the_memory_suffices(
+    cores: Callable[[int, str], None],
+    there: int,
+    limits: str,
+    memory_mib: int | None,
+    chosen: int,
+) -> None:
+    cores(there, limits)
+    reported = None if memory_mib is None else str(memory_mib)
+    settings = read(PELOPS_AUDIT_MEMORY_MIB=reported)
+    assert choose_cores(settings) == chosen
+    assert session_options(settings)["spark.master"] == f"local[{chosen}, 3]"
+
+
+def test_without_control_groups_every_core_counts(
+    cores: Callable[[int, str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cores(6, "")
+    monkeypatch.setattr(session, "_CPU_LIMIT", tmp_path / "none")
+    assert choose_cores(read()) == 6
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "cores_there", "heap"),
+    [("4096", 2, "3096m"), ("2048", 2, "1048m"), ("1024", 2, "512m"), ("300", 1, "512m")],
+)
+def test_the_heap_is_what_the_driver_and_the_workers_leave(
+    cores: Callable[[int, str], None], memory_mib: str, cores_there: int, heap: str
+) -> None:
+    cores(cores_there, "max 100000\n")
+    options = session_options(read(PELOPS_AUDIT_MEMORY_MIB=memory_mib))
+    assert options["spark.driver.memory"] == heap
+    assert "spark.driver.memory" not in session_options(read())
+
+
+def test_a_master_that_is_given_stays_and_no_local_address_is_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = session_options(read("--master", "spark://there:7077"))
+    assert options["spark.master"] == "spark://there:7077"
+    assert "spark.driver.bindAddress" not in options
+    assert session_options(read())["spark.driver.bindAddress"] == "127.0.0.1"
+    # spark-submit has chosen a master, and options of Java.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    submitted = session_options(read(), entries=1)
+    assert "spark.master" not in submitted
+    assert "TieredStopAtLevel" not in submitted.get("spark.driver.extraJavaOptions", "")
+
+
+def test_a_short_run_starts_a_java_that_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("TMPDIR", "/var/tmp")
+    of_java = "spark.driver.extraJavaOptions"
+    short = session_options(read(), entries=1000)[of_java]
+    assert short == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir=/var/tmp"
+    assert session_options(read(), entries=LONG_RUN + 1)[of_java] == "-Djava.io.tmpdir=/var/tmp"
+    # Options of Java that are given already are not replaced.
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.driver.memory=1g pyspark-shell")
+    assert session_options(read(), entries=1000)[of_java] == "-Djava.io.tmpdir=/var/tmp"
+
+
+@pytest.mark.parametrize(
+    ("variables", "region"),
+    [
+        ({}, None),
+        ({"PELOPS_AUDIT_S3_REGION": "eu-west-1"}, "eu-west-1"),
+        ({"PELOPS_AUDIT_S3_ENDPOINT": "http://store:9000"}, "us-east-1"),
+        (
+            {"PELOPS_AUDIT_S3_ENDPOINT": "http://store:9000", "PELOPS_AUDIT_S3_REGION": "here"},
+            "here",
+        ),
+    ],
+)
+def test_an_object_store_is_asked_in_its_region(
+    variables: dict[str, str], region: str | None
+) -> None:
+    options = session_options(read(**variables))
+    assert options.get("spark.hadoop.fs.s3a.endpoint.region") == region
+    endpoint = variables.get("PELOPS_AUDIT_S3_ENDPOINT")
+    assert options.get("spark.hadoop.fs.s3a.endpoint") == endpoint
+
+
+def test_every_session_can_write_the_tables_and_runs_each_query_as_one_job() -> None:
+    options = session_options(read())
+    assert options["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert options["spark.sql.session.timeZone"] == "UTC"
+    assert options["spark.sql.adaptive.enabled"] == "false"

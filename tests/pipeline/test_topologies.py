@@ -18,9 +18,8 @@ from local_cluster.redis_servers import (
 )
 from pelops.domain.audit import AuditSummary, AuditVerdict, EvidenceKind
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.pipeline import window as window_run
-from pelops.pipeline.archive import snapshot
-from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline import rounds, snapshot
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, read_place
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited, by_password_file
@@ -81,7 +80,7 @@ def test_streams_on_every_shard_are_audited_under_the_least_rights(
             other = next(one for one in servers.masters() if one.port != owner.port)
             servers.move_slot(keys[0].slot, other)
 
-        with amid(window_run, "take_snapshot", move):
+        with amid(rounds, "look_at", move):
             summaries = audited.audit(
                 targets=tuple(AuditTarget(stream=stream, group=GROUP) for stream in streams)
             )
@@ -159,7 +158,7 @@ def test_failovers_between_windows_and_in_mid_run_change_nothing(watched: Audite
     assert watched.counts(first) == HALF_READ
     _fail_over(watched)
     added = watched.add(10)
-    with amid(snapshot, "_write_present", lambda: _fail_over(watched)):
+    with amid(snapshot, "_find_present", lambda: _fail_over(watched)):
         second = watched.audit_one()
     assert watched.counts(second) == {"undelivered": 10}
     assert _kinds(second) == set()

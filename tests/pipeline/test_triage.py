@@ -1,4 +1,4 @@
-"""Dead letters in clusters, on a real Spark and without."""
+"""Dead letters in clusters, and plans of what to do with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.redrive import PlanHeader, PlannedLetter, parse_plan
@@ -16,19 +15,18 @@ from pelops.pipeline.triage.redrive_plan import (
     EXAMPLES,
     FIELDS_SHOWN,
     Triage,
-    plan_lines,
     plan_redrive,
     start_header,
     triage_dead_letters,
 )
 from pelops.policy.redrive.triage import RedriveAction
-from tests.pipeline.dead_letters import FIRST_MS, dead_letter, foreign_letter, frame
+from tests.pipeline.dead_letters import FIRST_MS, dead_letter, foreign_letter
 
 ORDER = [("order", b"4711"), ("body", b'{"id": 1, "lines": [{"sku": "a"}]}')]
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def _mixed(both: SparkSession) -> Triage:
+def _mixed() -> Triage:
     outage = [
         dead_letter(n, ORDER, error=f"ConnectTimeout: 10.0.0.{n}:5432 after {n} s")
         for n in range(6)
@@ -38,11 +36,11 @@ def _mixed(both: SparkSession) -> Triage:
         for n in range(3)
     ]
     gone = [dead_letter(20, [], reason="PayloadGone", error="the body is gone")]
-    return triage_dead_letters(frame(both, [*outage, *odd, *gone]))
+    return triage_dead_letters([*outage, *odd, *gone])
 
 
-def test_letters_that_differ_in_numbers_only_are_one_cluster(both: SparkSession) -> None:
-    found = _mixed(both)
+def test_letters_that_differ_in_numbers_only_are_one_cluster() -> None:
+    found = _mixed()
     assert [cluster.letters for cluster in found.clusters] == [6, 3, 1]
     assert sum(cluster.letters for cluster in found.clusters) == found.letters == 10
     first = found.clusters[0].signature
@@ -50,9 +48,9 @@ def test_letters_that_differ_in_numbers_only_are_one_cluster(both: SparkSession)
     assert first.shape == 'body={"id":number,"lines":[{"sku":text}]} order=number'
 
 
-def test_a_cluster_reports_when_it_was_seen_how_often_and_by_whom(both: SparkSession) -> None:
+def test_a_cluster_reports_when_it_was_seen_how_often_and_by_whom() -> None:
     letters = [dead_letter(n, ORDER, retry_count=str(n * 4)) for n in range(4)]
-    (cluster,) = triage_dead_letters(frame(both, letters)).clusters
+    (cluster,) = triage_dead_letters(letters).clusters
     assert (cluster.first_seen_ms, cluster.last_seen_ms) == (FIRST_MS, FIRST_MS + 3000)
     assert cluster.consumers == 2
     assert len(cluster.retries) == MOST_RETRIES + 1
@@ -64,10 +62,10 @@ def test_a_cluster_reports_when_it_was_seen_how_often_and_by_whom(both: SparkSes
     }
 
 
-def test_the_oldest_letters_are_the_examples_and_show_a_bounded_part(both: SparkSession) -> None:
+def test_the_oldest_letters_are_the_examples_and_show_a_bounded_part() -> None:
     wide = [(f"name{n}", b"\xff" * 5000) for n in range(100)]
-    letters = [dead_letter(n, wide) for n in reversed(range(5))]
-    (cluster,) = triage_dead_letters(frame(both, letters)).clusters
+    letters = [dead_letter(n, wide) for n in range(5)]
+    (cluster,) = triage_dead_letters(letters).clusters
     assert [one.entry_id.ms for one in cluster.examples] == [
         FIRST_MS + 1000 * n for n in range(EXAMPLES)
     ]
@@ -77,23 +75,23 @@ def test_the_oldest_letters_are_the_examples_and_show_a_bounded_part(both: Spark
     assert (name.head, value.head, value.size) == (b"name0", b"\xff" * BYTES_SHOWN, 5000)
 
 
-def test_fields_of_the_user_that_look_like_ours_are_the_users(both: SparkSession) -> None:
+def test_fields_of_the_user_that_look_like_ours_are_the_users() -> None:
     payload = [("_reason", b"mine"), ("_original_id", b"7-7")]
-    (cluster,) = triage_dead_letters(frame(both, [dead_letter(1, payload)])).clusters
+    (cluster,) = triage_dead_letters([dead_letter(1, payload)]).clusters
     assert cluster.signature.reason == "HandlerFailed"
     assert [name.head for name, _ in cluster.examples[0].fields] == [b"_reason", b"_original_id"]
 
 
-def test_a_letter_of_another_hand_is_its_own_root_and_is_inspected(both: SparkSession) -> None:
-    (cluster,) = triage_dead_letters(frame(both, [foreign_letter(1, [("a", b"1")])])).clusters
+def test_a_letter_of_another_hand_is_its_own_root_and_is_inspected() -> None:
+    (cluster,) = triage_dead_letters([foreign_letter(1, [("a", b"1")])]).clusters
     assert cluster.signature.reason == "Unknown"
     assert cluster.examples[0].root_id == cluster.examples[0].entry_id
     assert cluster.advice.action == RedriveAction.INSPECT
 
 
-def test_another_field_prefix_is_understood(both: SparkSession) -> None:
-    letters = frame(both, [dead_letter(1, ORDER, prefix="x-", reason="StreamExhausted")])
-    (cluster,) = triage_dead_letters(letters, field_prefix="x-").clusters
+def test_another_field_prefix_is_understood() -> None:
+    letter = dead_letter(1, ORDER, prefix="x-", reason="StreamExhausted")
+    (cluster,) = triage_dead_letters([letter]).clusters
     assert cluster.signature.reason == "StreamExhausted"
 
 
@@ -110,29 +108,25 @@ def test_another_field_prefix_is_understood(both: SparkSession) -> None:
         ("reason", b"\xff"),
     ],
 )
-def test_marks_that_hold_nonsense_stop_nothing(
-    both: SparkSession, mark: str, value: str | bytes
-) -> None:
+def test_marks_that_hold_nonsense_stop_nothing(mark: str, value: str | bytes) -> None:
     marks: dict[str, Any] = {mark: value}
     letters = [dead_letter(1, ORDER, **marks), dead_letter(2, ORDER)]
-    found = triage_dead_letters(frame(both, letters))
+    found = triage_dead_letters(letters)
     assert sum(cluster.letters for cluster in found.clusters) == 2
     assert len(_plan(found)[1]) == 2
 
 
-def test_what_comes_back_after_a_redrive_is_inspected(both: SparkSession) -> None:
+def test_what_comes_back_after_a_redrive_is_inspected() -> None:
     again = [dead_letter(n, ORDER, error="TimeoutError: late", original_id="5-0") for n in range(2)]
-    (cluster,) = triage_dead_letters(frame(both, again)).clusters
+    (cluster,) = triage_dead_letters(again).clusters
     assert (cluster.letters, cluster.returned) == (2, 1)
     assert cluster.advice.action == RedriveAction.INSPECT
 
 
-def test_a_letter_that_was_redriven_is_counted_as_returned_and_keeps_its_cluster(
-    both: SparkSession,
-) -> None:
+def test_a_letter_that_was_redriven_is_counted_as_returned_and_keeps_its_cluster() -> None:
     marks = [("_redrive", b"after-fix/6f1a"), ("_returned", b"2")]
     letters = [dead_letter(1, ORDER), dead_letter(2, [*ORDER, *marks])]
-    (cluster,) = triage_dead_letters(frame(both, letters)).clusters
+    (cluster,) = triage_dead_letters(letters).clusters
     assert (cluster.letters, cluster.returned) == (2, 1)
     assert [[name.head for name, _ in one.fields] for one in cluster.examples] == (
         [[b"order", b"body"]] * 2
@@ -140,26 +134,22 @@ def test_a_letter_that_was_redriven_is_counted_as_returned_and_keeps_its_cluster
     assert cluster.advice.action == RedriveAction.INSPECT
 
 
-def test_marks_of_a_redrive_within_a_payload_are_the_users(both: SparkSession) -> None:
+def test_marks_of_a_redrive_within_a_payload_are_the_users() -> None:
     payload = [("_redrive", b"mine"), ("_returned", b"2"), ("order", b"1")]
-    (cluster,) = triage_dead_letters(frame(both, [dead_letter(1, payload)])).clusters
+    (cluster,) = triage_dead_letters([dead_letter(1, payload)]).clusters
     assert cluster.returned == 0
     assert len(cluster.examples[0].fields) == 3
 
 
-def test_a_group_without_dead_letters_has_no_clusters_and_an_empty_plan(
-    both: SparkSession,
-) -> None:
-    found = triage_dead_letters(frame(both, []))
+def test_a_group_without_dead_letters_has_no_clusters_and_an_empty_plan() -> None:
+    found = triage_dead_letters([])
     header, planned = _plan(found)
     assert (found.letters, found.clusters, planned) == (0, (), [])
     assert header.actions == {"redrive": 0, "inspect": 0, "discard": 0}
 
 
-def test_the_plan_names_every_letter_once_with_the_action_of_its_cluster(
-    both: SparkSession,
-) -> None:
-    found = _mixed(both)
+def test_the_plan_names_every_letter_once_with_the_action_of_its_cluster() -> None:
+    found = _mixed()
     header, letters = _plan(found)
     assert header.actions == {"redrive": 6, "inspect": 3, "discard": 1}
     assert [one.entry_id for one in letters] == sorted({one.entry_id for one in letters})
@@ -170,8 +160,8 @@ def test_the_plan_names_every_letter_once_with_the_action_of_its_cluster(
     }
 
 
-def test_a_plan_that_is_made_again_is_the_same(both: SparkSession) -> None:
-    assert _lines(_mixed(both)) == _lines(_mixed(both))
+def test_a_plan_that_is_made_again_is_the_same() -> None:
+    assert _lines(_mixed()) == _lines(_mixed())
 
 
 def _plan(found: Triage) -> tuple[PlanHeader, list[PlannedLetter]]:
@@ -181,4 +171,4 @@ def _plan(found: Triage) -> tuple[PlanHeader, list[PlannedLetter]]:
 
 def _lines(found: Triage) -> list[str]:
     header = start_header("orders", "mail", "dlq", at=AT)
-    return [row["value"] for row in plan_lines(*plan_redrive(found, header)).collect()]
+    return list(plan_redrive(found, header))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.audit import EntryStatus
@@ -34,7 +35,7 @@ def server_with_files(request: pytest.FixtureRequest) -> Iterator[StandaloneServ
 
 
 async def test_the_files_report_of_every_entry_what_became_of_it_and_nothing_else_proves(
-    server_with_files: StandaloneServers,
+    spark: SparkSession, server_with_files: StandaloneServers
 ) -> None:
     async with open_life(server_with_files, seed=7, size=SIZE) as life:
         await live(life, ENTRIES)
@@ -42,5 +43,5 @@ async def test_the_files_report_of_every_entry_what_became_of_it_and_nothing_els
         assert set(life.driver.main.counts()) == EXPECTED
         for truth in (life.driver.main, life.driver.retry):
             seen = await see(life, truth, server_with_files.server.directory / "appendonlydir")
-            check_with_files(seen)
-            check_without_files(seen)
+            check_with_files(spark, seen)
+            check_without_files(spark, seen)

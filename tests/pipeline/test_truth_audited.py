@@ -15,7 +15,6 @@ from tests.pipeline.auditing_truth import Compared, audit_life
 
 # As many as are promised: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` tells more.
 PROMISED: Final = int(os.environ.get("PELOPS_TRUTH_ENTRIES", "1000000"))
-# Windows so small need no Spark; that both engines make the same tables is in test_engines.py.
 FEW: Final = 50_000
 SIZE: Final = 1000  # entries of a round
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.archive.windows import (
+from pelops.pipeline.redis_reader import StreamSnapshot
+from pelops.pipeline.windows import (
     Checkpoint,
     Replacement,
     Traces,
@@ -20,7 +21,6 @@ from pelops.pipeline.archive.windows import (
     find_break,
     find_replacement,
 )
-from pelops.pipeline.redis_reader import StreamSnapshot
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

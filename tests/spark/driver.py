@@ -19,7 +19,16 @@ def build_session() -> SparkSession:
         # Short lives: what the second compiler saves costs more than it brings.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.constraintPropagation.enabled", "false")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+        .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.retainedJobs", "100000")  # tests count them
+        .config("spark.ui.retainedStages", "100000")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

@@ -16,8 +16,8 @@ from pelops.domain.audit import (
     Window,
 )
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.archive.windows import EPOCH
-from pelops.pipeline.reconcile.summary import GroupFacts, Identity, build_group_summary, list_broken
+from pelops.pipeline.audit.summary import GroupFacts, Identity, build_group_summary, list_broken
+from pelops.pipeline.windows import EPOCH
 from pelops.policy.audit.classification import Why
 
 WINDOW = Window(

@@ -140,7 +140,7 @@ def test_other_commands_need_no_other_package(words: tuple[str, ...], tmp_path: 
 def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it(tmp_path: Path) -> None:
     done = run(tmp_path, "audit", "lookup", "--archive", str(tmp_path), "--id", "1-1")
     assert done.returncode == 1
-    assert "the package pyarrow is not installed. Install Pelops with the extra [spark]: " in (
+    assert "the package pyarrow is not installed. Install Pelops with the extra [pipeline]: " in (
         done.stderr
     )
     for package, extra in _EXTRAS.items():

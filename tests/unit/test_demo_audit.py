@@ -45,7 +45,7 @@ BALANCE, MOVES, LOSSES, STATUS, PAGE = range(5)
 
 
 def a_manifest(archive: str = "/archive") -> str:
-    return render_audit(AUDIT_MANIFEST.read_text(), archive=Path(archive))
+    return render_audit(AUDIT_MANIFEST.read_text(), archive=Path(archive), java=Path("/java"))
 
 
 def test_all_holds_when_all_is_well() -> None:

@@ -34,7 +34,7 @@ class Adapter:
 refused = set(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Adapter())
 sys.argv[0] = "pelops.pipeline"
-import pelops.pipeline.report.report_command, pelops.pipeline.triage.redrive_plan
+import pelops.pipeline.report.pages, pelops.pipeline.triage.redrive_plan
 import pyspark_redis_streams.source
 runpy.run_module("pelops.pipeline", run_name="__main__")
 """

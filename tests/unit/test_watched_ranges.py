@@ -5,8 +5,8 @@ from __future__ import annotations
 from pelops.domain.audit import EvidenceKind
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerEvent, LedgerKind
-from pelops.pipeline.reconcile.ledger_history import WatchedRange, join_watched
-from pelops.pipeline.reconcile.summary import Grounds, list_limits
+from pelops.pipeline.audit.summary import Grounds, list_limits
+from pelops.pipeline.ledger import WatchedRange, join_watched
 
 
 def checkpoint(after: int | None, upto: int, *, added: int = 100) -> LedgerEvent:

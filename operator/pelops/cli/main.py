@@ -252,7 +252,7 @@ def _describe_commands() -> str:
 
 
 # The extra of pelops-operator with a package; the extra `cli` has all that is not listed.
-_EXTRAS: Final = {"pyarrow": "spark", "pyspark": "spark"}
+_EXTRAS: Final = {"deltalake": "pipeline", "pyarrow": "pipeline", "pyspark": "spark"}
 
 
 def _explain_missing(command: Command, error: ModuleNotFoundError) -> CommandFailed:

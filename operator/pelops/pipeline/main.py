@@ -7,25 +7,26 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from typing import Final
 
 from pelops.build import describe_build
 from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus
 from pelops.errors import PelopsError
-from pelops.pipeline.engine.spark_errors import is_of_spark
-from pelops.pipeline.engine.spark_session import (
+from pelops.pipeline.context import PipelineRun, open_run
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.name_check import check_dead_letters, check_names
+from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.report.pages import write_new_reports, write_reports
+from pelops.pipeline.run import exit_code, find_targets, run_archive, run_audit
+from pelops.pipeline.session import (
     LazySession,
+    count_work,
     progress_reported,
     refuse_connect,
     run_interruptibly,
 )
-from pelops.pipeline.errors import WrongPipelineSettings
-from pelops.pipeline.name_check import check_names
-from pelops.pipeline.redis_reader import RedisReader
-from pelops.pipeline.report.report_command import run_report, write_report
-from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
 from pelops.pipeline.settings import (
     BALANCED,
     BROKEN,
@@ -33,12 +34,10 @@ from pelops.pipeline.settings import (
     UNUSABLE,
     ArchivedPayload,
     PipelineSettings,
-    TableFormat,
     read_settings,
     read_url_file,
 )
-from pelops.pipeline.stages import PipelineRun
-from pelops.pipeline.status_table import check_table
+from pelops.pipeline.spark_errors import first_line, is_of_spark
 from pelops.pipeline.triage.triage_command import run_triage
 from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreamsError
 
@@ -91,17 +90,9 @@ def _run(command: str, settings: PipelineSettings) -> int:
     except Exception as error:
         if not is_of_spark(error):
             raise
-        log.error("Spark failed: %s", _first_line(error))
+        log.error("Spark failed: %s", first_line(error))
         log.debug("the whole error", exc_info=True)
         return BROKEN
-
-
-def _first_line(error: Exception) -> str:
-    """Of an error of Java, without the call that led to it; of any, without the stack."""
-    text = str(error)
-    with suppress(Exception):  # Java may be gone
-        text = str(error.java_exception.toString())  # type: ignore[attr-defined]
-    return next(iter(text.strip().splitlines()), type(error).__name__)
 
 
 def _run_command(command: str, settings: PipelineSettings) -> int:
@@ -130,30 +121,42 @@ def _reach(settings: PipelineSettings) -> None:
 
 
 def _work(command: str, session: LazySession, settings: PipelineSettings) -> int:
-    if command == "report":
-        return run_report(session, settings)
-    if command == "triage":
-        return run_triage(session, settings)
     run = open_run(session, settings)
     try:
-        check_names(run)
-        check_table(run)
-        if command == "archive":
+        if command == "report":
+            print(write_reports(run, find_targets(run)))
+        elif command == "triage":
+            check_dead_letters(run)
+            run_triage(run, find_targets(run))
+        elif command == "archive":
+            check_names(run)
             print(f"{run_archive(run)} entries archived")
-            return BALANCED
-        return _audit(run)
+        else:
+            check_names(run)
+            return _audit(run)
+        return BALANCED
     finally:
         run.watch.close()
 
 
 def _audit(run: PipelineRun) -> int:
     summaries = run_audit(run)
+    _log_work(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
-    page = write_report(run, summaries)
+    page = write_new_reports(run, find_targets(run), summaries)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")
     return exit_code(run.settings, summaries)
+
+
+def _log_work(run: PipelineRun) -> None:
+    context = run.spark.context
+    if context is None:
+        log.info("nothing is new: Spark was not started")
+        return
+    work = count_work(context)
+    log.info("Spark %s on %s: %d jobs, %d tasks", work.spark, work.master, work.jobs, work.tasks)
 
 
 def render_table(summary: AuditSummary) -> str:
@@ -230,9 +233,8 @@ variables without an argument:
   PELOPS_AUDIT_RETENTION_SECONDS Age in seconds at which windows leave the archive.
                                  Default: never.
   PELOPS_AUDIT_DEADLINE_SECONDS  Seconds after which the run stops. Finished steps are kept.
-  PELOPS_AUDIT_MEMORY_MIB        Memory of the machine; Java uses three quarters of it.
-  PELOPS_AUDIT_SPARK_FROM        Number of entries from which Spark processes a window.
-                                 Default: 100000; 0: Spark processes every window.
+  PELOPS_AUDIT_MEMORY_MIB        Memory of the machine. Java's heap is what 400 MiB for the
+                                 driver and 300 MiB for each core leave of it.
   PELOPS_AUDIT_S3_ENDPOINT, PELOPS_AUDIT_S3_REGION: the object store.
   PELOPS_AUDIT_FINDINGS_EXIT     Exit code of an audit that is not balanced, instead of 3 and 4.
 
@@ -309,17 +311,6 @@ def _add_how_to_audit(parser: _Group) -> None:
         help="directory with append-only files (PELOPS_AUDIT_AOF_PATH)",
     )
     add(
-        "--statuses-format",
-        choices=["parquet", *(one.value for one in TableFormat)],
-        help="also write the statuses to a table of this format; default parquet: only to the "
-        "archive (PELOPS_AUDIT_STATUSES_FORMAT)",
-    )
-    add(
-        "--statuses-table",
-        metavar="TABLE",
-        help="path of that table, or its name in Spark's catalog (PELOPS_AUDIT_STATUSES_TABLE)",
-    )
-    add(
         "--require",
         choices=[Certainty.INFERRED.value, Certainty.PROVEN.value],
         default=Certainty.INFERRED.value,
@@ -329,7 +320,7 @@ def _add_how_to_audit(parser: _Group) -> None:
     add(
         "--master",
         metavar="URL",
-        help="address of the Spark cluster; default local[*], this machine",
+        help="address of the Spark cluster; default: this machine, with the cores of its CPU limit",
     )
 
 

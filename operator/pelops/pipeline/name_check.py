@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive.layout import stream_path, window_numbers
+from pelops.pipeline.audit.user_tables import read_table
+from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import WrongPipelineSettings
-from pelops.pipeline.reconcile.truth import read_table
+from pelops.pipeline.records import Journal, Phase
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.stages import PipelineRun
 
 log: Final = logging.getLogger(__name__)
 
@@ -28,14 +28,15 @@ def check_names(run: PipelineRun) -> None:
     """
     settings = run.settings
     for table in filter(None, (settings.sent, settings.effects)):
-        read_table(run.session, table)
+        read_table(run.spark.get(), table)
     if settings.name is not None:
         return
     found = find_targets(run)
     if not found:
         raise WrongPipelineSettings(f"no stream that has a group fits {settings.pattern!r}")
+    journal = Journal.read(run.archive)
     for stream, targets in found.items():
-        _check_groups(run, stream, targets)
+        _check_groups(run, journal, stream, targets)
 
 
 def check_dead_letters(run: PipelineRun) -> None:
@@ -50,29 +51,23 @@ def check_dead_letters(run: PipelineRun) -> None:
                 raise WrongPipelineSettings(_missing(run, one, sorted(there)))
 
 
-def _check_groups(run: PipelineRun, stream: str, targets: Sequence[AuditTarget]) -> None:
+def _check_groups(
+    run: PipelineRun, journal: Journal, stream: str, targets: Sequence[AuditTarget]
+) -> None:
     there = run.watch.groups(stream)
-    numbers = window_numbers(run.storage.list_names(stream_path(run.settings.archive, stream)))
+    numbers = journal.numbers(stream, Phase.PLANNED)
     for target in targets:
-        # Of one that was planned for, that it is gone is no error of the command, but a finding.
-        if _was_planned(run, target, numbers):
+        # Of one that was audited, that it is gone is no error of the command, but a finding.
+        if target.group in journal.groups(stream):
             continue
         if target.group not in there:
             raise WrongPipelineSettings(_missing(run, target, sorted(there)))
-        if numbers:
+        if numbers and journal.numbers(stream, Phase.AUDITED):
             log.warning(
                 "group %r is in no archived window of %r: entries added before those windows ended"
                 " are not audited for it. To audit them, use a separate archive",
                 target.group, stream,
             )  # fmt: skip
-
-
-def _was_planned(run: PipelineRun, target: AuditTarget, numbers: Sequence[int]) -> bool:
-    base = stream_path(run.settings.archive, target.stream)
-    plans = (run.storage.read_json(f"{base}/window={one}/plan.json") for one in reversed(numbers))
-    return any(
-        reported["group"] == target.group for plan in plans if plan for reported in plan["targets"]
-    )
 
 
 def _missing(run: PipelineRun, target: AuditTarget, groups: Sequence[str]) -> str:

@@ -7,26 +7,22 @@ yet is recorded by the next one, in the order of the windows, so that no lost en
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.domain.audit import AuditSummary, parse_summary
+from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive.compaction import read_marker
-from pelops.pipeline.archive.layout import WindowPlace, slug
-from pelops.pipeline.archive.window_selection import is_complete, last_plan, read_plan
-from pelops.pipeline.archive.windows import Plan
-from pelops.pipeline.reconcile.ledger_history import read_history
+from pelops.pipeline.context import PipelineRun
+from pelops.pipeline.records import Journal, Phase, published_rows, read_records, read_summaries
 from pelops.pipeline.settings import AuditTarget, RedisPlace
-from pelops.pipeline.stages import PipelineRun
+from pelops.pipeline.tables import WINDOWS
+from pelops.pipeline.windows import StreamRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import record_audit, record_groups
 
-_MARKER: Final = "published.json"
 _MOST_LEFT: Final = 100  # windows: of an archive that was never recorded, the newest ones
 
 
@@ -39,15 +35,21 @@ class Publication:
     archived: EntryId  # the ledger's last event that is archived
 
 
-def publish_windows(run: PipelineRun, name: str, stream: str) -> None:
-    """Record every audited window of a stream that is not recorded yet. Repeats safely.
+def publish_windows(run: PipelineRun, name: str, streams: Sequence[str]) -> None:
+    """Record every audited window of these streams that is not recorded yet. Repeats safely.
 
     Raises what the adapter raises; what is recorded by then is not recorded again.
     """
-    for plan in _left(run, stream):
-        place = _place(run, plan)
-        asyncio.run(_record_all(run.settings.place, name, _publications(run, plan, place)))
-        run.storage.create_json(place.part(_MARKER), {"name": name})
+    journal = Journal.read(run.archive)
+    for stream in streams:
+        audited = journal.numbers(stream, Phase.AUDITED)
+        published = journal.numbers(stream, Phase.PUBLISHED)
+        # Before one that is recorded, all are.
+        after = max(published, default=-1)
+        left = sorted({number for number in audited if number > after})[-_MOST_LEFT:]
+        for record in read_records(run.archive, stream, left):
+            asyncio.run(_record_all(run.settings.place, name, _publications(run, record)))
+            run.archive.append(WINDOWS, published_rows([record.plan]))
 
 
 def publish_index(place: RedisPlace, name: str, targets: Iterable[AuditTarget]) -> None:
@@ -56,37 +58,14 @@ def publish_index(place: RedisPlace, name: str, targets: Iterable[AuditTarget]) 
     asyncio.run(_record_index(place, name, groups))
 
 
-def _left(run: PipelineRun, stream: str) -> list[Plan]:
-    """Audited windows that are not recorded, in order: before one that is, all are."""
-    found: list[Plan] = []
-    plan = last_plan(run, stream)
-    while plan is not None and len(found) < _MOST_LEFT:
-        if run.storage.exists(_place(run, plan).part(_MARKER)):
-            break
-        if is_complete(run, plan):
-            found.append(plan)
-        plan = read_plan(run, stream, plan.window.number - 1)
-    return found[::-1]
-
-
-def _place(run: PipelineRun, plan: Plan) -> WindowPlace:
-    return WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)
-
-
-def _publications(run: PipelineRun, plan: Plan, place: WindowPlace) -> list[Publication]:
-    acts = read_marker(run.storage, place, "acts")
-    audits = {
-        target.group: read_marker(run.storage, place, f"group={slug(target.group)}")
-        for target in plan.targets
-    }
-    return [
-        Publication(
-            target=target,
-            summary=parse_summary(json.dumps(audits[target.group]["audit"]["summary"])),
-            archived=read_history(acts, target.group).archived,
-        )
-        for target in plan.targets
-    ]
+def _publications(run: PipelineRun, record: StreamRecord) -> list[Publication]:
+    plan = record.plan
+    found = []
+    for target in plan.targets:
+        for summary in read_summaries(run.archive, plan.stream, target.group, [plan.number]):
+            archived = record.ledgers[target.group].last
+            found.append(Publication(target=target, summary=summary, archived=archived))
+    return found
 
 
 async def _record_all(place: RedisPlace, name: str, publications: Sequence[Publication]) -> None:

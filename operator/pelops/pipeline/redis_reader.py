@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import bound_deliveries
 from pelops.pipeline.settings import RedisPlace, on_cluster
-from pyspark_redis_streams.errors import GroupMissing, NotPermitted, StreamMissing
+from pyspark_redis_streams.batch.pages import PageSizer
+from pyspark_redis_streams.errors import (
+    GroupMissing,
+    NotPermitted,
+    RedisStreamsError,
+    StreamMissing,
+)
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
 from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.redis.streams import find_streams, parse_stream_state
 
 log: Final = logging.getLogger(__name__)
+_PAGE: Final = 1000
+_AT_ONCE: Final = 100  # entries that are asked for in one round trip: each is answered whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +202,60 @@ class RedisReader:
             counts_trimmed=_numbers(version) >= ((9, 0) if is_valkey else (8, 2)),
             began_empty=loads_nothing and found.get("rdb_last_load_keys_loaded") == "0",
         )
+
+    def entries(
+        self, stream: str, after: EntryId, last: EntryId
+    ) -> Iterator[tuple[EntryId, list[bytes]]]:
+        """Entries after one ID up to another, each with a flat list of names and values.
+
+        Page by page: what is gone meanwhile is left out.
+        """
+        sizer = PageSizer(_PAGE)
+        while after < last:
+            asked = sizer.count
+            page = self.ask(stream, "XRANGE", stream, f"({after}", str(last), "COUNT", asked)
+            sizer.observe(page)
+            for entry_id, flat in page:
+                after = parse_entry_id(entry_id)
+                yield after, flat or []
+            if len(page) < asked:
+                return
+
+    def pending(self, stream: str, group: str) -> Iterator[tuple[EntryId, str, int, int]]:
+        """The pending entries of a group: ID, consumer, idle time in milliseconds, deliveries.
+
+        Raises StreamMissing, or GroupMissing.
+        """
+        after = "-"
+        while True:
+            page = self.ask(stream, "XPENDING", stream, group, after, "+", _PAGE)
+            for entry_id, consumer, idle_ms, deliveries in page:
+                name = consumer.decode("utf-8", "backslashreplace")
+                yield parse_entry_id(entry_id), name, idle_ms, bound_deliveries(deliveries)
+            if len(page) < _PAGE:
+                return
+            after = f"({page[-1][0].decode()}"
+
+    def are_there(self, stream: str, ids: Sequence[EntryId]) -> list[bool]:
+        """Whether each of these entries is in a stream."""
+        found: list[bool] = []
+        for start in range(0, len(ids), _AT_ONCE):
+            some = [str(one) for one in ids[start : start + _AT_ONCE]]
+            found += self._are_there(stream, [("XRANGE", stream, one, one) for one in some])
+        return found
+
+    def _are_there(self, stream: str, commands: Sequence[tuple[str, ...]]) -> list[bool]:
+        def ask() -> list[bool]:
+            link = self.connections.link_for(stream)
+            for command in commands:
+                link.send(*command)
+            return [bool(link.receive(*command)) for command in commands]
+
+        try:
+            return self.connections.persist(ask)
+        except RedisStreamsError:
+            self.connections.forget()  # replies that nobody fetched are those of no other question
+            raise
 
     def find_streams(self, pattern: str) -> tuple[str, ...]:
         """Streams whose name fits a glob."""

@@ -33,7 +33,6 @@ from pelops.pipeline.errors import WrongPipelineSettings
 
 STUCK_AFTER_MS: Final = 300_000
 _SCHEME_ALONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*")
-SPARK_FROM: Final = 100_000  # entries of a window; fewer are worked without Spark
 # Exit codes.
 BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -75,21 +74,6 @@ class UserTable:
         return f"{name} of {re.split('[?;]', url.rpartition('@')[2], maxsplit=1)[0]}"
 
 
-class TableFormat(StrEnum):
-    """Format of a table that statuses are written to, beside the archive's own."""
-
-    DELTA = "delta"
-    ICEBERG = "iceberg"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusTable:
-    """A table of statuses outside of the archive."""
-
-    format: TableFormat
-    name: str  # a path or a table of Spark's catalog; of Iceberg a table
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
     """One run."""
@@ -111,12 +95,10 @@ class PipelineSettings:
     business_key: str | None = None  # a field of the entries
     sent: UserTable | None = None
     effects: UserTable | None = None
-    status_table: StatusTable | None = None
     master: str | None = None
     memory_mib: int | None = None
     s3_endpoint: str | None = None
     s3_region: str | None = None
-    spark_from: int = SPARK_FROM  # entries, and all else that a window has to look at
 
 
 def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) -> PipelineSettings:
@@ -148,15 +130,10 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         business_key=chosen.business_key,
         sent=_read_table(chosen, chosen.sent, chosen.sent_ms),
         effects=_read_table(chosen, chosen.effects),
-        status_table=_read_status_table(
-            chosen.statuses_format or reported.text("PELOPS_AUDIT_STATUSES_FORMAT"),
-            chosen.statuses_table or reported.text("PELOPS_AUDIT_STATUSES_TABLE"),
-        ),
         master=chosen.master,
         memory_mib=reported.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
         s3_endpoint=reported.text("PELOPS_AUDIT_S3_ENDPOINT"),
         s3_region=reported.text("PELOPS_AUDIT_S3_REGION"),
-        spark_from=reported.number("PELOPS_AUDIT_SPARK_FROM", SPARK_FROM),
     )
 
 
@@ -302,29 +279,6 @@ def _read_payload(text: str | None) -> ArchivedPayload:
         raise WrongPipelineSettings(
             f"PELOPS_AUDIT_PAYLOAD is {text!r}; it must be one of {', '.join(ArchivedPayload)}"
         ) from error
-
-
-def _read_status_table(form: str | None, name: str | None) -> StatusTable | None:
-    """None: the archive's own table, of Parquet, is all."""
-    known = ["parquet", *TableFormat]
-    if form is not None and form not in known:
-        raise WrongPipelineSettings(
-            f"PELOPS_AUDIT_STATUSES_FORMAT is {form!r}; it must be one of {', '.join(known)}"
-        )
-    if form in (None, "parquet"):
-        if name is not None:
-            raise WrongPipelineSettings("--statuses-table needs --statuses-format delta or iceberg")
-        return None
-    if name is None:
-        raise WrongPipelineSettings(
-            f"--statuses-format {form} needs --statuses-table PATH or TABLE"
-        )
-    if form == TableFormat.ICEBERG and "/" in name:
-        raise WrongPipelineSettings(
-            f"--statuses-table {name} is a path; of Iceberg it must be a table of one of Spark's "
-            "catalogs: CATALOG.DATABASE.TABLE"
-        )
-    return StatusTable(format=TableFormat(form), name=name)
 
 
 def _read_table(

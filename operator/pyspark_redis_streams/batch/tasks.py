@@ -153,7 +153,8 @@ class Axis:
         return (self._coordinate(entry_id) - self._coordinate(self._first)) / self._length
 
     def entries_per_unit(self, ids: Sequence[EntryId]) -> float:
-        distance = self._coordinate(ids[-1]) - self._coordinate(ids[0])
+        # A hostile server may list IDs in any order.
+        distance = max(0.0, self._coordinate(ids[-1]) - self._coordinate(ids[0]))
         return len(ids) / (distance + 1) * self._length
 
 

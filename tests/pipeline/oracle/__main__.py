@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from local_cluster.java import require_java
-from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.session import LazySession
 from tests.pipeline.oracle.findings import kinds_of
 from tests.pipeline.oracle.histories import History, make_history, parse_history
 from tests.pipeline.oracle.known import KNOWN
@@ -27,7 +27,7 @@ from tests.spark.driver import build_session
 class Session(LazySession):
     """The session of the tests, from the moment when a large window needs it."""
 
-    def get(self, entries: int = 0) -> SparkSession:
+    def get(self, entries: int | None = None) -> SparkSession:
         if self._found is None:
             os.environ["JAVA_HOME"] = str(require_java())
             os.environ["PYSPARK_PYTHON"] = sys.executable

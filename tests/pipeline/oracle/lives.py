@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary
-from pelops.pipeline.engine.spark_session import LazySession
-from pelops.pipeline.report.report_command import write_report
-from pelops.pipeline.run import open_run, run_archive, run_audit
+from pelops.pipeline.context import open_run
+from pelops.pipeline.report.pages import write_new_reports
+from pelops.pipeline.run import find_targets, run_archive, run_audit
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
 from tests.pipeline.oracle.findings import Judge, Record, Untrue
 from tests.pipeline.oracle.histories import Files, History, Kind
@@ -96,7 +97,7 @@ def _audit(
     run = open_run(spark, settings)
     try:
         summaries = run_audit(run)
-        page = Path(write_report(run)) if has_page else None
+        page = Path(write_new_reports(run, find_targets(run), summaries)) if has_page else None
     finally:
         run.watch.close()
     reported = {judge.group: list(_read(settings, judge.group, summaries)) for judge in judges}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-from pyarrow.dataset import dataset, field
+import pyarrow.dataset as ds
+from pydantic import TypeAdapter
 
-from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
-from pelops.pipeline.archive.layout import STATUSES, WindowPlace
+from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.records import GroupRecord, Phase, read_summaries
+from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.tables import STATUSES, WINDOWS, Archive, find_archive
+
+_DONE = {EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED}
 
 Id = bytes
 
@@ -31,7 +35,8 @@ class WindowReport:
     """What one window says of one group."""
 
     summary: AuditSummary
-    content: Mapping[str, Any]  # audit.json
+    report: GroupReport
+    record: GroupRecord
     named: Mapping[Id, EntryStatus]  # entries of the window, by the table of statuses
     again: Mapping[Id, EntryStatus]  # the same of earlier windows
     exceptions: Mapping[Id, EntryStatus]  # entries of the window that are not acknowledged
@@ -44,81 +49,68 @@ class WindowReport:
 
     @property
     def limits(self) -> str:
-        return " ".join(self.content["limits"])
+        return " ".join(one.sentence for one in self.report.unproven if one.why == "limit")
 
     @property
     def root_counts(self) -> dict[EntryStatus, int]:
-        return {EntryStatus(name): count for name, count in self.content["roots"].items()}
+        return dict(self.report.roots or {})
 
     @property
     def before_the_group(self) -> int:
-        found: int = self.content["before_the_group"]
-        return found
+        return self.record.left_out
 
     @property
     def removed_before_the_group(self) -> int:
-        found: int = self.content["removed_before_the_group"]
-        return found
+        return self.record.gone_before
 
 
 def read_reported(archive: str, stream: str, group: str, number: int) -> WindowReport:
     """All that the archive says of a group in a window."""
-    place = WindowPlace(root=archive, stream=stream, number=number)
-    content = json.loads(Path(place.of_group(group, "audit.json")).read_text())
-    rows = _of_table(archive, stream, group, number)
+    opened = Archive(find_archive(archive, s3_endpoint=None, s3_region=None))
+    found = _read_window(opened, stream, group, number)
+    retry = derive_keys(stream, group).retry
+    condition = (ds.field("group") == group) & (ds.field("as_of") == number)
+    rows = opened.read(STATUSES, condition).to_pylist()
+    main = [row for row in rows if row["stream"] == stream]
+    named = {_id(row): _status(row) for row in main if row["window"] == number}
+    again = {_id(row): _status(row) for row in main if row["window"] != number}
+    open_rows = {_id(row): _status(row) for row in main if _is_open(row)}
     return WindowReport(
-        summary=parse_summary(json.dumps(content["summary"])),
-        content=content,
-        named={one: status for one, window, status in rows if window == number},
-        again={one: status for one, window, status in rows if window != number},
-        exceptions={
-            **_statuses(place, group, "exceptions"),
-            **_statuses(place, group, "unarchived"),
-        },
-        settled=_statuses(place, group, "settled"),
-        open=_statuses(place, group, "open"),
+        summary=read_summaries(opened, stream, group, [number])[0],
+        report=GroupReport.model_validate_json(found["report"]),
+        record=TypeAdapter(GroupRecord).validate_json(found["state"]),
+        named=named,
+        again=again,
+        exceptions={one: status for one, status in named.items() if status not in _DONE},
+        settled={one: status for one, status in again.items() if one not in open_rows},
+        open=open_rows,
         roots=[
-            Root(root=b"%d-%d" % (ms, seq), window=window, status=EntryStatus(status))
-            for ms, seq, window, status in _rows(place.of_group(group, "roots"), "window", "status")
+            Root(root=_id(row), window=row["window"], status=EntryStatus(row["outcome"]))
+            for row in main
+            if row["outcome"] is not None
         ],
-        retried=_statuses(place, group, "retried"),
-        moved=_moved(place, group, in_retry=False),
-        moved_copies=_moved(place, group, in_retry=True),
+        retried={_id(row): _status(row) for row in rows if row["stream"] == retry},
+        moved={},
+        moved_copies={},
     )
 
 
-def _of_table(
-    archive: str, stream: str, group: str, number: int
-) -> list[tuple[Id, int, EntryStatus]]:
-    """What the audit of a window says of each entry, in the table that is for everybody."""
-    table = dataset(f"{archive}/{STATUSES}", format="parquet", partitioning=None)
-    is_ours = (field("stream") == stream) & (field("group") == group) & (field("as_of") == number)
-    rows = table.to_table(columns=["id", "window", "status"], filter=is_ours)
-    columns = (rows.column(name).to_pylist() for name in ("id", "window", "status"))
-    return [
-        (one.encode(), window, EntryStatus(status))
-        for one, window, status in zip(*columns, strict=True)
-    ]
+def _read_window(archive: Archive, stream: str, group: str, number: int) -> dict[str, Any]:
+    condition = (ds.field("stream") == stream) & (ds.field("group") == group)
+    condition &= (ds.field("window") == number) & (ds.field("phase") == Phase.AUDITED.value)
+    [found] = archive.read(WINDOWS, condition).to_pylist()
+    return dict(found)
 
 
-def _statuses(place: WindowPlace, group: str, part: str) -> dict[Id, EntryStatus]:
-    rows = _rows(place.of_group(group, part), "status")
-    return {b"%d-%d" % (ms, seq): EntryStatus(status) for ms, seq, status in rows}
+def _id(row: Mapping[str, Any]) -> Id:
+    assert parse_entry_id(row["id"])
+    return str(row["id"]).encode()
 
 
-def _moved(place: WindowPlace, group: str, *, in_retry: bool) -> dict[Id, EntryStatus]:
-    rows = _rows(place.of_group(group, "moved"), "status", "in_retry_stream")
-    return {
-        b"%d-%d" % (ms, seq): EntryStatus(status)
-        for ms, seq, status, is_copy in rows
-        if is_copy == in_retry
-    }
+def _status(row: Mapping[str, Any]) -> EntryStatus:
+    return EntryStatus(row["status"])
 
 
-def _rows(path: str, *columns: str) -> Iterator[tuple[Any, ...]]:
-    """The ID of each row as two numbers, and these columns; nothing without such a part."""
-    if not Path(path).exists():
-        return
-    table = pq.read_table(path, columns=["ms", "seq", *columns], partitioning=None)
-    for batch in table.to_batches():
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _is_open(row: Mapping[str, Any]) -> bool:
+    """By its own status: that of its last copy may be open as well."""
+    return bool(row["is_open"]) and row["outcome"] is None

@@ -47,14 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Print the histories that the archive has of the entry."""
     from pelops.domain.entry_id import parse_entry_id
-    from pelops.pipeline.archive.arrow_reader import ArchiveFiles
-    from pelops.pipeline.lookup import (
-        LookupQuestion,
-        look_up,
-        read_field,
-        render_histories,
-        render_history,
-    )
+    from pelops.pipeline.entry_history import render_histories, render_history
+    from pelops.pipeline.lookup import LookupQuestion, look_up, read_field
+    from pelops.pipeline.tables import open_archive
 
     asked = LookupQuestion(
         entry=None if arguments.id is None else parse_entry_id(arguments.id),
@@ -63,7 +58,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         stream=arguments.stream,
         group=arguments.group,
     )
-    found = look_up(ArchiveFiles(arguments.archive), asked)
+    found = look_up(open_archive(arguments.archive), asked)
     if arguments.json:
         histories = [render_history(one) for one in found]
         console.write(json.dumps(histories, indent=2, ensure_ascii=False))

@@ -86,13 +86,14 @@ def _question(arguments: argparse.Namespace, name: str) -> tuple[Asked, list[str
 def _look_up(path: str, answer: Answer) -> list[dict[str, Any]]:
     """The histories that the archive has of the same entry."""
     from pelops.domain.entry_id import parse_entry_id
-    from pelops.pipeline.archive.arrow_reader import ArchiveFiles
-    from pelops.pipeline.lookup import LookupQuestion, look_up, render_history
+    from pelops.pipeline.entry_history import render_history
+    from pelops.pipeline.lookup import LookupQuestion, look_up
+    from pelops.pipeline.tables import open_archive
 
     question = LookupQuestion(
         root=parse_entry_id(answer["rootId"]), stream=answer["stream"], group=answer["group"]
     )
-    return [render_history(one) for one in look_up(ArchiveFiles(path), question)]
+    return [render_history(one) for one in look_up(open_archive(path), question)]
 
 
 def _print(answer: Answer, console: Console, arguments: argparse.Namespace, name: str) -> None:

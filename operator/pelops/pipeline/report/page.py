@@ -18,10 +18,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, Certainty, EntryStatus
-from pelops.pipeline.archive.layout import anchor_of, link_to
 from pelops.pipeline.report import charts, sentences
 from pelops.pipeline.report.findings import Finding, Severity
 from pelops.pipeline.report.model import EntrySource, GroupLine, GroupReport, Report, sort_lines
+from pelops.pipeline.report.places import anchor_of, link_to
 from pelops.pipeline.report.sentences import count_entries, count_of, show_count, show_span
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere

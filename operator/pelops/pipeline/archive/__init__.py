@@ -1,1 +1,0 @@
-"""The archive: its layout, files, windows, and what a run reads into it."""

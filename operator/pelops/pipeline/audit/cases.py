@@ -1,0 +1,369 @@
+"""One group in one window: all that its audit rests on, beside the entries themselves.
+
+`build_sides` makes of it what the rules compare entries with: a row of constants for the stream,
+and a row for the group's own retry stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import CreationReason, LedgerKind
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.audit.gone_entries import certain_losses, gap_of
+from pelops.pipeline.audit.group_share import (
+    Archived,
+    GroupShare,
+    GroupStart,
+    PreviousGroupState,
+    Removed,
+    find_audited_after,
+    find_beginning,
+    find_position_doubt,
+    find_share,
+    read_first_creation,
+    read_moves,
+)
+from pelops.pipeline.ids import bounded
+from pelops.pipeline.ledger import GroupHistory
+from pelops.pipeline.records import GroupRecord, Known
+from pelops.pipeline.redis_reader import GroupSnapshot
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.snapshot import GroupLook, Presence, StreamLook
+from pelops.pipeline.windows import Plan, StreamRecord
+
+_RANGE: Final = pa.struct([(name, pa.int64()) for name in ("after_ms", "after_seq", "ms", "seq")])
+_ID_COLUMNS: Final = (
+    "owed_after", "after", "upto", "audited_after", "reached_before", "position", "position_after",
+    "from", "last_known", "begins", "sure_after", "max_deleted", "archived_upto", "whole_after",
+)  # fmt: skip
+SIDES: Final = pa.schema(
+    [
+        ("g", pa.int32()),
+        ("copy", pa.bool_()),
+        ("stream", pa.string()),
+        ("grp", pa.string()),
+        ("window", pa.int32()),
+        ("run_before", pa.int64()),
+        ("at_ms", pa.int64()),
+        ("closed_ms", pa.int64()),
+        ("stuck_after_ms", pa.int64()),
+        ("looks_gone", pa.bool_()),
+        ("exists", pa.bool_()),
+        ("is_reached_still", pa.bool_()),
+        ("position_holds", pa.bool_()),
+        ("position_was_read", pa.bool_()),
+        ("is_anew", pa.bool_()),
+        *(
+            (name, pa.list_(_RANGE))
+            for name in ("seen", "watched", "gaps", "dropped", "dropped_since")
+        ),
+        *((f"{name}_{part}", pa.int64()) for name in _ID_COLUMNS for part in ("ms", "seq")),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCreation:
+    """What append-only files saw of a group's first creation."""
+
+    position: EntryId | None = None  # None: they did not see it
+    gone_before: int = 0  # entries below the window that were gone by then: never the group's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamCounts:
+    """What was archived of a stream in a window."""
+
+    entries: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    # Entries whose IDs the archive cannot hold: by their milliseconds, or their sequence numbers.
+    beyond: int = 0
+    beyond_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One group in one window."""
+
+    g: int
+    plan: Plan
+    target: AuditTarget
+    look: GroupLook
+    stream_look: StreamLook
+    history: GroupHistory
+    counts: StreamCounts
+    share: GroupShare  # the group's part of the window
+    known: Known
+    has_files: bool
+    audited_after: EntryId  # the first window that was audited for the group begins here
+    previous: PreviousGroupState  # the group when the window before was looked at
+
+    @property
+    def record(self) -> GroupRecord | None:
+        """What the window before left for this one; None when it was not audited in it."""
+        return previous_record(self.plan, self.known, self.target.group)
+
+    @property
+    def retry(self) -> str:
+        """The group's own retry stream."""
+        return derive_keys(self.plan.stream, self.target.group).retry
+
+    @property
+    def reached_before(self) -> EntryId:
+        """What the group had passed before the archive was made."""
+        return self.plan.positions.get(self.target.group, EntryId.MIN)
+
+    @property
+    def is_reached_still(self) -> bool:
+        """Whether the position is no lower than it was then; what lay below was not looked for."""
+        before = self.look.before
+        return before is not None and before.position >= self.reached_before
+
+    @property
+    def position_holds(self) -> bool:
+        """Whether the position went forward only, and only by deliveries."""
+        before, after = self.look.before, self.look.after
+        if before is None or after is None or after.is_another(before):
+            return False
+        if not self.reached_before <= before.position <= after.position:
+            return False
+        if before.position < self.previous.position:
+            return False
+        if self.position_doubt is not None and self.previous.group is None:
+            return False  # nobody knows where it was before it was set: it may have been ahead
+        created = self.history.of(LedgerKind.GROUP_CREATED)
+        new = [one for one in created if one.get("why") != CreationReason.FIRST]
+        return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
+
+    @property
+    def last_known_position(self) -> EntryId:
+        """Of a group that is missing now; the highest ID when nothing is known of it."""
+        known = max(self.reached_before, self.previous.position)
+        return EntryId.MAX if known == EntryId.MIN else known
+
+    @property
+    def position_doubt(self) -> str | None:
+        """Why entries up to the position may never have been delivered; None when they were."""
+        before = self.look.before
+        if before is None:
+            return None
+        return find_position_doubt(
+            before,
+            self.previous,
+            max_deleted=self.stream_look.stream.max_deleted,
+            created_at=self.share.begin,
+        )
+
+    @property
+    def position_was_read(self) -> bool:
+        """Whether what is not pending below the position was delivered."""
+        return self.position_holds and self.position_doubt is None
+
+    @property
+    def looks_gone(self) -> bool:
+        """Whether entries of the group may have been gone before the archive."""
+        return self.share.archived < self.share.produced or bool(self.share.removed)
+
+
+def previous_record(plan: Plan, known: Known, group: str) -> GroupRecord | None:
+    """What the window before the plan's kept of a group."""
+    record = known.record
+    if record is None or record.plan.number != plan.number - 1:
+        return None
+    return known.groups.get(group)
+
+
+def previous_state(plan: Plan, record: StreamRecord | None, group: str) -> PreviousGroupState:
+    """The group when the window before was looked at."""
+    if record is None or plan.breaks or record.plan.number != plan.number - 1:
+        return PreviousGroupState()
+    return PreviousGroupState(
+        group=record.after.get(group), was_missing=group not in record.all_groups
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseParts:
+    """What a case is made of, before it is known where the group began."""
+
+    g: int
+    plan: Plan
+    target: AuditTarget
+    look: StreamLook
+    history: GroupHistory
+    created: FileCreation
+    counts: StreamCounts
+    known: Known
+    has_files: bool
+
+
+def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
+    """One group in one window; `count_until` tells how many archived entries lie up to an ID."""
+    plan, known, group = parts.plan, parts.known, parts.target.group
+    look, previous = parts.look.groups[group], previous_state(plan, known.record, group)
+    position = None if look.before is None else look.before.position
+    there = Archived(
+        entries=parts.counts.entries,
+        count_until=count_until,
+        beyond=parts.counts.beyond,
+        beyond_seq=parts.counts.beyond_seq,
+    )
+    begin = find_beginning(
+        read_first_creation(plan.stream, parts.history),
+        GroupStart(at=parts.created.position, gone=parts.created.gone_before),
+        there,
+        position=position,
+    )
+    gone_before = min(begin.gone, plan.window.from_added) if plan.begins_anew else 0
+    removed = Removed(
+        entries=plan.window.from_added - gone_before, max_deleted=parts.look.stream.max_deleted
+    )
+    share = find_share(
+        plan.window, there, begin=begin.at, removed=removed if plan.begins_anew else None
+    )
+    record = previous_record(plan, known, group)
+    after = share.after  # in a stream that was created again, this window is the first
+    if record is not None and not plan.breaks:
+        after = find_audited_after(
+            record.audited_after,
+            read_moves(plan.stream, parts.history),
+            position=position,
+            last=previous.position,
+        )
+    return Case(
+        g=parts.g,
+        plan=plan,
+        target=parts.target,
+        look=look,
+        stream_look=parts.look,
+        history=parts.history,
+        counts=parts.counts,
+        share=replace(share, gone_before=gone_before),
+        known=known,
+        has_files=parts.has_files,
+        audited_after=after,
+        previous=previous,
+    )
+
+
+def build_sides(cases: Iterable[Case]) -> pa.Table:
+    """The constants of all groups: rows of `SIDES`."""
+    return pa.Table.from_pylist([row for case in cases for row in _sides(case)], SIDES)
+
+
+def _sides(case: Case) -> list[dict[str, Any]]:
+    plan, target = case.plan, case.target
+    shared = {
+        "g": case.g,
+        "grp": target.group,
+        "window": plan.number,
+        "run_before": case.known.run if case.record is not None else 0,
+        "at_ms": case.stream_look.at_ms,
+        "closed_ms": bounded(EntryId(max(0, int(plan.window.at.timestamp() * 1000))))[0],
+        "stuck_after_ms": target.stuck_after_ms,
+        "is_anew": bool(plan.breaks),
+    }
+    look, presence = case.look, case.stream_look.presence
+    losses = certain_losses(case.history)
+    exact = [one for one in losses if one.get("at_least", "") == one.get("at_most")]
+    since = EntryId(0 if case.known.record is None else case.known.record.at_ms)
+    dropped = case.history.dropped
+    main = shared | {
+        "copy": False,
+        "stream": plan.stream,
+        "looks_gone": case.looks_gone,
+        "exists": look.before is not None,
+        "is_reached_still": case.is_reached_still,
+        "position_holds": case.position_holds,
+        "position_was_read": case.position_was_read,
+        "seen": _ranges(gap_of(one) for one in exact),
+        "watched": _ranges((one.after, one.upto) for one in case.history.watched),
+        "gaps": _ranges(gap_of(one) for one in losses),
+        "dropped": _ranges((one.after, one.upto) for one in dropped),
+        "dropped_since": _ranges((one.after, one.upto) for one in dropped if one.at > since),
+    }
+    main |= _ids(
+        **{"from": plan.window.from_id},
+        owed_after=case.share.window.from_id if case.share.left_out else EntryId.MIN,
+        after=case.share.after,
+        upto=case.share.window.to_id,
+        audited_after=case.audited_after,
+        reached_before=case.reached_before,
+        **_positions(look),
+        last_known=case.last_known_position,
+        **_presence(presence),
+        max_deleted=case.stream_look.stream.max_deleted,
+        archived_upto=plan.window.to_id,
+        whole_after=case.share.whole.from_id,
+    )
+    retry = case.stream_look.retries.get(target.group)
+    if retry is None or retry[0].before is None:
+        return [main]
+    return [main, shared | _retry_side(case, *retry)]
+
+
+def _retry_side(case: Case, look: GroupLook, presence: Presence) -> dict[str, Any]:
+    is_watched = case.history.exists and case.history.checkpoints > 0
+    everything = [(EntryId.MIN, EntryId.MAX)] if is_watched else []
+    before, after = _position(look.before), _position(look.after)
+    return {
+        "copy": True,
+        "stream": case.retry,
+        "looks_gone": False,
+        "exists": True,
+        "is_reached_still": False,
+        "position_holds": before <= after,
+        "position_was_read": before <= after,
+        "seen": [],
+        "watched": _ranges(everything),
+        "gaps": [],
+        "dropped": [],
+        "dropped_since": [],
+    } | _ids(
+        **{"from": EntryId.MIN},
+        owed_after=EntryId.MIN,
+        after=EntryId.MIN,
+        upto=EntryId.MIN,
+        audited_after=EntryId.MIN,
+        reached_before=EntryId.MIN,
+        **_positions(look),
+        last_known=EntryId.MAX,
+        **_presence(presence),
+        max_deleted=EntryId.MIN,
+        archived_upto=case.plan.retries[case.target.group][1],
+        whole_after=EntryId.MIN,
+    )
+
+
+def _position(look: GroupSnapshot | None) -> EntryId:
+    return EntryId.MIN if look is None else look.position
+
+
+def _positions(look: GroupLook) -> dict[str, EntryId]:
+    return {"position": _position(look.before), "position_after": _position(look.after)}
+
+
+def _presence(presence: Presence) -> dict[str, EntryId]:
+    return {"begins": presence.begins, "sure_after": presence.sure_after}
+
+
+def _ids(**ids: EntryId) -> dict[str, int]:
+    found = {}
+    for name, entry_id in ids.items():
+        found[f"{name}_ms"], found[f"{name}_seq"] = bounded(entry_id)
+    return found
+
+
+def _ranges(pairs: Iterable[tuple[EntryId, EntryId]]) -> list[dict[str, int]]:
+    found = []
+    for after, upto in pairs:
+        (after_ms, after_seq), (ms, seq) = bounded(after), bounded(upto)
+        found.append({"after_ms": after_ms, "after_seq": after_seq, "ms": ms, "seq": seq})
+    return found

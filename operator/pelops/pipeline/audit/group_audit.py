@@ -1,0 +1,625 @@
+"""What the audit of one group says: its summary and its report, made of what was counted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, EvidenceKind
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.audit.cases import Case
+from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_undelivered
+from pelops.pipeline.audit.group_share import Balance, close_balance
+from pelops.pipeline.audit.known_entries import is_at_or_before
+from pelops.pipeline.audit.measures import (
+    AGES_MS,
+    Count,
+    Measures,
+    StreamMeasures,
+    Ways,
+    are_times,
+)
+from pelops.pipeline.audit.rules import Origin
+from pelops.pipeline.audit.summary import (
+    Grounds,
+    GroupFacts,
+    Identity,
+    agree,
+    build_group_summary,
+    find_violations,
+    list_broken,
+    list_limits,
+)
+from pelops.pipeline.audit.user_tables import Compared
+from pelops.pipeline.records import AuditedGroup, GroupRecord
+from pelops.pipeline.report.model import (
+    AgeBand,
+    Comparison,
+    CountCheck,
+    Duplicate,
+    Duplicates,
+    EntrySource,
+    ExceptionalEntry,
+    Exceptions,
+    GroupReport,
+    Spread,
+    Timeline,
+    Unproven,
+)
+from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.windows import moment
+from pelops.policy.audit.classification import Why
+
+_COPIED: Final = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)  # it goes on as a copy
+_UNSURE: Final = (EntryStatus.INDETERMINATE, EntryStatus.ACKNOWLEDGED_INFERRED)
+_MOST_DELIVERIES: Final = 20
+_SHARES: Final = (0.5, 0.9, 0.99, 1.0)
+_MOVED: Final = (LedgerKind.REQUEUED, LedgerKind.DEAD_LETTERED, LedgerKind.RELEASED)
+_OF_WINDOW: Final = (Origin.WINDOW, Origin.GONE)
+_INDETERMINATE: Final = {
+    Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
+    Why.PASSED_MEANWHILE: "Delivered during the audit, and no longer pending after it.",
+    Why.CONSUMER_DELETED: "Delivered at about the time at which a consumer with pending entries "
+    "was deleted.",
+    Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAudit:
+    """One group in one window, and what was counted of it."""
+
+    case: Case
+    measures: Measures
+    stream: StreamMeasures
+    compared: Compared
+    statuses_path: str  # the table of statuses, for people
+
+    def build(self) -> AuditedGroup:
+        """The findings. Raises InvalidSpec when they do not balance."""
+        counts, balance = self._balance()
+        identities = [*self._identities(counts), *self._root_identities(counts)]
+        times = _measure_times(self.case)
+        summary = self._summary(counts, balance, identities, times)
+        return AuditedGroup(
+            summary=summary,
+            record=self._record(),
+            report=self._report(summary, balance, identities, times).model_dump_json(),
+        )
+
+    # Counts.
+
+    @property
+    def _settled(self) -> dict[EntryStatus, int]:
+        """Entries of earlier windows that came to an end."""
+        return _by_status(one for one in self.measures.of(Origin.EARLIER) if not one.is_open)
+
+    @property
+    def _open(self) -> list[Count]:
+        """Entries of this and earlier windows that have not."""
+        return [one for one in self.measures.of(*_OF_WINDOW, Origin.EARLIER) if one.is_open]
+
+    @property
+    def _retried(self) -> dict[EntryStatus, int]:
+        """Copies in the group's own retry stream."""
+        return self.measures.by_status(Origin.COPY, Origin.EARLIER, copy=True)
+
+    @property
+    def _moved(self) -> dict[EntryStatus, int]:
+        """Entries of earlier windows whose dead letters were moved."""
+        return self.measures.by_status(Origin.MOVED, copy=None)
+
+    @property
+    def _copies(self) -> dict[EntryStatus, int]:
+        """Copies among the entries of the window."""
+        return _by_status(one for one in self.measures.of(*_OF_WINDOW) if one.is_copy)
+
+    def _balance(self) -> tuple[dict[EntryStatus, int], Balance]:
+        """The statuses of all entries, and the window that they add up to."""
+        case = self.case
+        share = case.share
+        found = self.measures.by_status(Origin.WINDOW)
+        unarchived = self.measures.by_status(Origin.GONE)
+        unseen = max(0, share.produced - share.archived + share.removed - sum(unarchived.values()))
+        beyond = min(unseen, self._beyond)
+        missing = unseen - beyond
+        seen = sum(one.rows for one in self.measures.of(Origin.WINDOW) if one.is_in_gap)
+        gone = Gone(
+            missing=missing,
+            removed=case.plan.removed,
+            seen=seen if missing else 0,
+            undelivered=self._undelivered(missing),
+        )
+        rest = account_for_gone(gone, share.whole, case.history, case.plan.stream)
+        parts = (found, unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
+        counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+        unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)
+        balance = close_balance(share, sum(counts.values()), unaccounted)
+        counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
+        return counts, balance
+
+    @property
+    def _beyond(self) -> int:
+        """Entries of the group's part whose IDs the archive cannot hold."""
+        counts, share = self.case.counts, self.case.share
+        beyond = counts.beyond + counts.beyond_seq
+        return min(beyond, max(0, share.produced - share.archived))
+
+    def _undelivered(self, missing: int) -> int:
+        """Of what is missing, entries that the group's counters show were never delivered."""
+        case = self.case
+        look, window = case.look.before, case.share.whole
+        if not missing or look is None or look.position >= window.to_id or not case.position_holds:
+            return 0
+        known = sum(one.ahead for one in self.measures.of(*_OF_WINDOW)) + self._beyond
+        trimmed = case.stream_look.counts_trimmed
+        return count_undelivered(look, window, counts_trimmed=trimmed, known=known, missing=missing)
+
+    @property
+    def _produced(self) -> int:
+        window = self._balance()[1].window
+        return max(window.to_added - window.from_added, self.case.share.archived)
+
+    def _identities(self, counts: Mapping[EntryStatus, int]) -> Iterator[Identity]:
+        """What was counted in Redis or by an earlier window, and what the audit found of it."""
+        case, measures = self.case, self.measures
+        yield Identity(
+            name="produced",
+            expected=self._produced,
+            found=sum(counts.values()),
+            sentence="entries were produced, but {found} have a status",
+        )
+        again = [one for one in measures.of(Origin.EARLIER) if one.is_known]
+        pending = case.look.pending
+        after, upto = case.audited_after, case.plan.window.to_id
+        in_range = pending.filter(~is_at_or_before(after) & is_at_or_before(upto)).num_rows
+        found = sum(one.rows for one in measures.of(*_OF_WINDOW) if one.is_pending)
+        found += sum(one.rows for one in again if one.is_audited and one.is_pending)
+        yield Identity(
+            name="pending",
+            expected=in_range,
+            found=found,
+            sentence="entries are pending in Redis, and the archive has {found} of them open: the "
+            "group was created again, its position went back, or a file of the archive is missing. "
+            "The next window includes them",
+        )
+        looked_at = sum(one.rows for one in again)
+        yield Identity(
+            name="open",
+            expected=looked_at if case.record is None else case.record.open,
+            found=looked_at,
+            sentence="entries were left open by the previous window, but {found} were audited "
+            "again",
+        )
+
+    @property
+    def _root_counts(self) -> dict[EntryStatus, int]:
+        """What became of the entries that users added, by their last copies."""
+        counts, copies = self._balance()[0], self._copies
+        own = {status: counts.get(status, 0) - copies.get(status, 0) for status in EntryStatus}
+        copied = sum(own[status] for status in _COPIED)
+        followed: dict[EntryStatus, int] = {}
+        for one in self.measures.of(*_OF_WINDOW):
+            if one.outcome is not None:
+                followed[one.outcome] = followed.get(one.outcome, 0) + one.rows
+        own |= {EntryStatus.REDRIVEN: 0, EntryStatus.REQUEUED: copied - sum(followed.values())}
+        total = {status: own[status] + followed.get(status, 0) for status in EntryStatus}
+        return {status: n for status, n in total.items() if n}
+
+    def _root_identities(self, counts: Mapping[EntryStatus, int]) -> Iterator[Identity]:
+        copies = self._copies
+        copied = sum(counts.get(one, 0) - copies.get(one, 0) for one in _COPIED)
+        followed = sum(one.rows for one in self.measures.of(*_OF_WINDOW) if one.outcome is not None)
+        yield Identity(
+            name="roots",
+            expected=self._produced - sum(copies.values()),
+            found=sum(n for n in self._root_counts.values() if n > 0),
+            sentence="entries were added by users, and {found} have an outcome: copies of"
+            " requeued or redriven entries were counted as entries, or entries as copies",
+        )
+        yield Identity(
+            name="requeued",
+            expected=copied,
+            found=followed,
+            sentence="entries were requeued or redriven, and {found} were followed to their"
+            " last copy",
+        )
+
+    def _dropped(self, counts: Mapping[EntryStatus, int]) -> int:
+        """How many entries at most went with consumers that were deleted; files tell which.
+
+        The event of the ledger belongs to the window whose audit reads it first.
+        """
+        case = self.case
+        if case.has_files:
+            return 0
+        since = EntryId.MIN
+        record = case.known.record
+        if case.record is not None and record is not None:
+            end = record.ledgers.get(case.target.group)
+            since = EntryId.MIN if end is None else end.last
+        at_most = sum(one.at_most for one in case.history.dropped if one.at > since)
+        parts = (counts, self._settled)
+        return min(at_most, sum(part.get(status, 0) for part in parts for status in _UNSURE))
+
+    # Summary.
+
+    def _summary(
+        self,
+        counts: Mapping[EntryStatus, int],
+        balance: Balance,
+        identities: Sequence[Identity],
+        times: Mapping[str, Any],
+    ) -> AuditSummary:
+        case, earlier = self.case, [one for one in self._open if one.is_earlier]
+        retried_open = [
+            one for one in self.measures.of(Origin.COPY, Origin.EARLIER, copy=True) if one.is_open
+        ]
+        lost: dict[str, int] = {}
+        for one in self.measures.of(*_OF_WINDOW):
+            if one.status is EntryStatus.LOST:
+                lost[one.why] = lost.get(one.why, 0) + one.rows
+        recovery = times.get("recovery_ms")
+        stuck = [one.oldest_ms for one in self._open if one.status is EntryStatus.STUCK]
+        return build_group_summary(
+            GroupFacts(
+                stream=case.plan.stream,
+                group=case.target.group,
+                window=balance.window,
+                archived=case.share.archived,
+                removed_before=balance.unknown_before,
+                counts=counts,
+                settled=self._settled,
+                moved=self._moved,
+                stuck_earlier=_count(earlier, EntryStatus.STUCK),
+                bodiless_earlier=_count(earlier, EntryStatus.PAYLOAD_GONE),
+                lost=lost,
+                dropped=self._dropped(counts),
+                retried=self._retried,
+                open=sum(one.rows for one in (*self._open, *retried_open)),
+                oldest_stuck_ms=max((one for one in stuck if one is not None), default=None),
+                recovery_ms=None if recovery is None else (recovery["p50"], recovery["p99"]),
+                retention_margin=case.plan.retention_margin,
+                evidence=self._evidence,
+                position_doubt=case.position_doubt,
+                findings=(
+                    *self._findings(counts, balance),
+                    *list_broken(identities),
+                    *self._of_tables(),
+                ),
+                failures=tuple(self._failures()),
+            )
+        )
+
+    @property
+    def _evidence(self) -> EvidenceKind:
+        """What the audit can rest on beside the stream."""
+        if self.case.has_files:
+            return EvidenceKind.AOF
+        history = self.case.history
+        return EvidenceKind.LEDGER if history.exists and history.checkpoints else EvidenceKind.NONE
+
+    def _findings(
+        self, counts: Mapping[EntryStatus, int], balance: Balance
+    ) -> Iterator[AuditFinding]:
+        case = self.case
+        share, look = case.share, case.look.before
+        stream = case.stream_look.stream
+        yield from find_violations(balance.window, share.archived, counts, look, stream)
+        for why in case.plan.doubts:
+            yield AuditFinding(kind="stream-in-doubt", count=1, sentence=why)
+        beyond = self._beyond
+        if beyond:
+            yield AuditFinding(
+                kind="ids-beyond-range",
+                count=beyond,
+                sentence=f"{beyond} of {share.produced} entries have IDs with a number of 2^63 or"
+                " more, which the archive cannot hold: their outcome is unknown",
+            )
+        missing = share.produced - share.archived - beyond
+        if missing > 0:
+            yield AuditFinding(
+                kind="unarchived",
+                count=missing,
+                sentence=f"{missing} of {share.produced} entries were trimmed or deleted before "
+                "they could be archived",
+            )
+
+    def _failures(self) -> Iterator[AuditFinding]:
+        for why in self.case.plan.breaks:
+            yield AuditFinding(kind="epoch-break", count=1, sentence=why)
+        if not self.case.stream_look.stream.exists:
+            yield AuditFinding(kind="stream-missing", count=1, sentence="the stream does not exist")
+        elif self.case.look.before is None:
+            yield AuditFinding(kind="group-missing", count=1, sentence="the group does not exist")
+
+    def _of_tables(self) -> Iterator[AuditFinding]:
+        ways, compared = self.stream.duplicates, self.compared
+        reported = {
+            "duplicates-by-root": (
+                ways.get("root", Ways()).entries,
+                "{entries} {were} added although the same copy existed already",
+            ),
+            "duplicates-by-key": (
+                ways.get("key", Ways()).entries,
+                "{entries} {have} a business key that an earlier entry has",
+            ),
+            "never-arrived": (
+                0 if compared.sent is None else compared.sent.count,
+                "{entries} {were} sent and never arrived",
+            ),
+            "without-effect": (
+                0 if compared.effects is None else compared.effects.count,
+                "{entries} {were} acknowledged and had no effect",
+            ),
+        }
+        for kind, (count, sentence) in reported.items():
+            if count:
+                yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
+
+    # What is kept, and what is shown.
+
+    def _record(self) -> GroupRecord:
+        case, record, counts = self.case, self.case.record, self.measures.counts
+        undelivered = [one for one in self._open if one.status is EntryStatus.UNDELIVERED]
+        return GroupRecord(
+            audited_after=case.audited_after,
+            audited_from=case.plan.number if record is None else record.audited_from,
+            open=sum(one.rows for one in self._open),
+            left=sum(one.rows for one in counts if one.is_open or one.is_followed),
+            followed=sum(one.rows for one in counts if one.is_followed),
+            lowest_open=min((one.lowest for one in self._open), default=None),
+            lowest_undelivered=min((one.lowest for one in undelivered), default=None),
+            left_out=case.share.left_out,
+            gone_before=case.share.gone_before,
+        )
+
+    def _report(
+        self,
+        summary: AuditSummary,
+        balance: Balance,
+        identities: Sequence[Identity],
+        times: Mapping[str, Any],
+    ) -> GroupReport:
+        return GroupReport(
+            summary=summary,
+            checks=tuple(
+                CountCheck(name=one.name, expected=one.expected, found=one.found)
+                for one in identities
+            ),
+            roots=self._root_counts,
+            timeline=self._timeline(),
+            stuck_ages=self._stuck_ages(),
+            exceptions=self._exceptions(),
+            duplicates=_duplicates(self.stream.duplicates),
+            unproven=(*self._limits(summary, balance), *self._indeterminate()),
+            deliveries=times.get("deliveries"),
+            times=tuple(_spreads(times)),
+            comparisons=tuple(self._comparisons()),
+        )
+
+    def _limits(self, summary: AuditSummary, balance: Balance) -> Iterator[Unproven]:
+        case = self.case
+        grounds = Grounds(
+            evidence=summary.evidence,
+            has_position=case.position_holds,
+            position_doubt=case.position_doubt,
+            removed_before=balance.unknown_before,
+            has_hashes=case.plan.payload is not ArchivedPayload.NONE,
+            lacks_key=self.compared.lacks_key,
+            audited_from=self._record().audited_from,
+            watched=case.history.watched,
+        )
+        for sentence in list_limits(grounds):
+            yield Unproven(why="limit", entries=None, sentence=sentence)
+
+    def _indeterminate(self) -> Iterator[Unproven]:
+        """Why nothing shows what became of some entries."""
+        counts: dict[str, int] = {}
+        for one in self._kept():
+            if one.status is EntryStatus.INDETERMINATE:
+                counts[one.why] = counts.get(one.why, 0) + one.rows
+        for why, count in sorted(counts.items()):
+            text = next((text for one, text in _INDETERMINATE.items() if one == why), None)
+            yield Unproven(
+                why=why, entries=count, sentence=text or "No record shows their outcome."
+            )
+
+    def _kept(self) -> list[Count]:
+        """Rows that are shown one by one, if they need a look."""
+        origins = (*_OF_WINDOW, Origin.COPY, Origin.EARLIER)
+        return self.measures.of(*origins, copy=None)
+
+    def _exceptions(self) -> Exceptions:
+        from pelops.domain.audit import EXPECTED_STATUSES
+
+        counts: dict[EntrySource, dict[EntryStatus, int]] = {}
+        for one in self._kept():
+            if one.status not in EXPECTED_STATUSES:
+                of_source = counts.setdefault(_source(one.copy, one.origin, one.is_open), {})
+                of_source[one.status] = of_source.get(one.status, 0) + one.rows
+        return Exceptions(
+            count=sum(sum(found.values()) for found in counts.values()),
+            counts=counts,
+            first=tuple(map(_read_entry, self.measures.worst)),
+            path=self.statuses_path,
+        )
+
+    def _stuck_ages(self) -> tuple[AgeBand, ...]:
+        """What is stuck by the time since its last delivery, without empty bands at the ends."""
+        edges = [0, *AGES_MS]
+        rows = [0] * len(edges)
+        for one in self._open:
+            if one.status is EntryStatus.STUCK:
+                rows[one.age] += one.rows
+        bands = [
+            AgeBand(
+                at_least=timedelta(milliseconds=edge),
+                below=timedelta(milliseconds=edges[at + 1]) if at + 1 < len(edges) else None,
+                entries=rows[at],
+            )
+            for at, edge in enumerate(edges)
+        ]
+        held = [at for at, band in enumerate(bands) if band.entries]
+        return tuple(bands[held[0] : held[-1] + 1]) if held else ()
+
+    def _timeline(self) -> Timeline | None:
+        """Arrivals, recoveries and dead letters of the window; None when nothing has a time."""
+        step = self.stream.step_ms
+        recoveries = _steps(self.case, (LedgerKind.REQUEUED, LedgerKind.RELEASED), step)
+        letters = _steps(self.case, (LedgerKind.DEAD_LETTERED,), step)
+        places = [*self.stream.arrivals, *recoveries, *letters]
+        if not places:
+            return None
+        first = min(places)
+        steps = range(first, max(places) + 1)
+        arrivals, recovered, lettered = (
+            tuple(found.get(at, 0) for at in steps)
+            for found in (self.stream.arrivals, recoveries, letters)
+        )
+        return Timeline(
+            start=moment(first * step),
+            step=timedelta(milliseconds=step),
+            arrivals=arrivals,
+            recoveries=recovered,
+            dead_letters=lettered,
+        )
+
+    def _comparisons(self) -> Iterator[Comparison]:
+        reported = {
+            "never-arrived": (
+                self.compared.sent,
+                "Sent according to your table, but not in the stream.",
+            ),
+            "without-effect": (self.compared.effects, "Acknowledged, but not in your table."),
+        }
+        for kind, (found, sentence) in reported.items():
+            if found is not None:
+                yield Comparison(
+                    kind=kind, count=found.count, sentence=sentence, examples=found.examples
+                )
+
+
+def _by_status(counts: Iterable[Count]) -> dict[EntryStatus, int]:
+    found: dict[EntryStatus, int] = {}
+    for one in counts:
+        found[one.status] = found.get(one.status, 0) + one.rows
+    return found
+
+
+def _count(counts: Iterable[Count], status: EntryStatus) -> int:
+    return sum(one.rows for one in counts if one.status is status)
+
+
+def _source(copy: bool, origin: str, is_open: bool) -> EntrySource:
+    if copy:
+        return EntrySource.COPY
+    if origin == Origin.EARLIER:
+        return EntrySource.EARLIER if is_open else EntrySource.SETTLED
+    return EntrySource.WINDOW
+
+
+def _read_entry(row: Mapping[str, Any]) -> ExceptionalEntry:
+    is_pending = row["status"] in {EntryStatus.STUCK, EntryStatus.PAYLOAD_GONE}
+    idle_ms = row["idle_ms"] if is_pending else row["act_idle_ms"]
+    is_silent = idle_ms is None or idle_ms < 0 or (is_pending and row["consumer"] is None)
+    return ExceptionalEntry(
+        entry_id=EntryId(row["ms"], row["seq"]),
+        status=EntryStatus(row["status"]),
+        why=row["reason"] or row["why"],
+        consumer=row["consumer"] or "",
+        idle=None if is_silent else timedelta(milliseconds=idle_ms),
+        deliveries=row["delivery_count"],
+        source=_source(row["copy"], row["origin"], not row["is_settled"]),
+        root_id=None if row["root_ms"] is None else EntryId(row["root_ms"], row["root_seq"]),
+    )
+
+
+def _duplicates(ways: Mapping[str, Ways]) -> Duplicates:
+    """What came more than once, by each way of looking."""
+    first = [
+        Duplicate(
+            by=way,
+            key=str(one["value"]),
+            copies=one["copies"],
+            examples=tuple(EntryId(end["ms"], end["seq"]) for end in (one["first"], one["last"])),
+        )
+        for way, found in sorted(ways.items())
+        for one in found.first
+    ]
+    return Duplicates(
+        entries=sum(found.entries for found in ways.values()),
+        first=tuple(sorted(first, key=lambda one: -one.copies)[:20]),
+    )
+
+
+# Times.
+
+
+def find_times(case: Case) -> list[int]:
+    """The first and the last time of acts on the group's entries."""
+    kinds = (LedgerKind.REQUEUED, LedgerKind.RELEASED, LedgerKind.DEAD_LETTERED)
+    times = are_times(_of_kinds(case, kinds)["event_ms"].to_pylist())
+    return [min(times), max(times)] if times else []
+
+
+def _of_kinds(case: Case, kinds: Sequence[LedgerKind]) -> pa.Table:
+    acts = case.history.acts
+    return acts.filter(pc.is_in(acts["kind"], pa.array([str(kind) for kind in kinds])))
+
+
+def _steps(case: Case, kinds: Sequence[LedgerKind], step_ms: int) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for at_ms in are_times(_of_kinds(case, kinds)["event_ms"].to_pylist()):
+        step = at_ms // step_ms
+        found[step] = found.get(step, 0) + 1
+    return found
+
+
+def _measure_times(case: Case) -> dict[str, Any]:
+    """Distributions; a key is absent without anything to measure."""
+    moved = _of_kinds(case, _MOVED)
+    moved = moved.filter(pc.greater_equal(moved["idle_ms"], 0))
+    values = {
+        "recovery_ms": moved["idle_ms"],
+        "age_when_moved_ms": pc.subtract(moved["event_ms"], moved["ms"]),
+        "pending_idle_ms": case.look.pending["idle_ms"],
+    }
+    found: dict[str, Any] = {name: _shares(one) for name, one in values.items() if len(one)}
+    if moved.num_rows:
+        capped = pc.min_element_wise(moved["deliveries"], _MOST_DELIVERIES)
+        counts = {row["values"]: row["counts"] for row in pc.value_counts(capped).to_pylist()}
+        found["deliveries"] = tuple(
+            counts.get(number, 0) for number in range(1, _MOST_DELIVERIES + 1)
+        )
+    return found
+
+
+def _shares(values: pa.ChunkedArray) -> dict[str, int]:
+    # Exact and of values that occur, so that a repetition tells the same.
+    found = pc.quantile(values, q=list(_SHARES)).to_pylist()
+    named = {f"p{share * 100:g}": round(value) for share, value in zip(_SHARES, found, strict=True)}
+    return {"n": len(values), **named}
+
+
+_SPREADS: Final = {
+    "recovery_ms": "From delivery to recovery",
+    "age_when_moved_ms": "From arrival to recovery",
+    "pending_idle_ms": "Pending until now",
+}
+
+
+def _spreads(times: Mapping[str, Any]) -> Iterator[Spread]:
+    for key, name in _SPREADS.items():
+        reported = times.get(key)
+        if reported:
+            p50, p90, p99, most = (
+                timedelta(milliseconds=reported[part]) for part in ("p50", "p90", "p99", "p100")
+            )
+            yield Spread(name=name, entries=reported["n"], p50=p50, p90=p90, p99=p99, most=most)

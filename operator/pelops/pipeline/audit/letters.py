@@ -1,0 +1,191 @@
+"""Where dead letters are that somebody moved: redriven, discarded or restored.
+
+The ledger names a letter by its ID in the stream that it was moved from, and by its new ID. A
+letter can be moved several times in one window: discarded, restored and discarded again. Its place
+is then that after the last move. IDs of the dead-letter stream and of the stream of discarded
+letters may be equal, so a letter is known by its ID and by which of the two streams holds it.
+
+An entry of an earlier window whose letter was moved gets a new status: the table of statuses tells
+which entry a letter was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from pelops.domain.audit import EntryStatus
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.ledger import LETTER_MOVES
+from pelops.pipeline.tables import STATUSES, Archive
+from pelops.pipeline.windows import moment
+from pelops.policy.audit.classification import LETTER_ACTS
+
+_AT_ONCE: Final = 10_000  # letters that are looked for by one read of the table
+_STATUSES: Final = {LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED, **LETTER_ACTS}
+_WITH_LETTER: Final = {
+    EntryStatus.DEAD_LETTERED.value: False,
+    EntryStatus.DISCARDED.value: True,
+}
+
+
+class Letter(NamedTuple):
+    """A dead letter, in the dead-letter stream or in the stream of discarded letters."""
+
+    is_discarded: bool
+    ms: int
+    seq: int
+
+
+class Move(NamedTuple):
+    """The last move of a letter; `new` is its ID, or that of the copy of a redriven one."""
+
+    kind: str
+    new_ms: int
+    new_seq: int
+    in_retry: bool  # the copy is in the group's retry stream
+    at: tuple[int, int]  # the event
+
+    @property
+    def act(self) -> LedgerKind:
+        """What became of the entry: a letter that was restored is dead-lettered again."""
+        kind = LedgerKind(self.kind)
+        return LedgerKind.DEAD_LETTERED if kind is LedgerKind.RESTORED else kind
+
+    @property
+    def status(self) -> EntryStatus:
+        """The status of the entry."""
+        return _STATUSES[self.act]
+
+
+def find_moves(acts: pa.Table, retry: str) -> dict[Letter, Move]:
+    """Where each letter is that was moved, by where it was; `retry` is the group's retry stream."""
+    kinds = pa.array([str(kind) for kind in LETTER_MOVES])
+    rows = acts.filter(pc.is_in(acts["kind"], kinds)).filter(pc.field("new_ms").is_valid())
+    last: dict[Letter, Move] = {}
+    for row in rows.to_pylist():
+        letter = Letter(row["kind"] == LedgerKind.RESTORED, row["ms"], row["seq"])
+        at = (row["event_ms"], row["event_seq"])
+        is_in_retry = row["target"] == retry
+        move = Move(row["kind"], row["new_ms"], row["new_seq"], is_in_retry, at)
+        if letter not in last or last[letter].at <= at:
+            last[letter] = move
+    return {letter: _follow(move, last) for letter, move in last.items()}
+
+
+def _follow(move: Move, last: Mapping[Letter, Move]) -> Move:
+    """The end of a chain. A move counts only after the one before it, so that none is a circle."""
+    while move.kind != LedgerKind.REDRIVEN:
+        then = last.get(Letter(move.kind == LedgerKind.DISCARDED, move.new_ms, move.new_seq))
+        if then is None or then.at <= move.at:
+            break
+        move = then
+    return move
+
+
+def follow_letters(acts: pa.Table, moves: Mapping[Letter, Move]) -> pa.Table:
+    """Acts whose dead letters were moved, as what the last move made of them.
+
+    Replaces `kind`, `new_ms`, `new_seq`, `act_at_ms` and `in_retry`. An entry whose body was gone
+    stays so, whatever happens to its letter.
+    """
+    if not moves:
+        return acts
+    names = ("kind", "new_ms", "new_seq", "act_at_ms", "in_retry")
+    columns = {name: acts[name].to_pylist() for name in names}
+    for at, kind in enumerate(columns["kind"]):
+        if kind == LedgerKind.DEAD_LETTERED and columns["new_ms"][at] is not None:
+            move = moves.get(Letter(False, columns["new_ms"][at], columns["new_seq"][at]))
+            if move is not None:
+                values = (str(move.act), move.new_ms, move.new_seq, move.at[0], move.in_retry)
+                for name, value in zip(names, values, strict=True):
+                    columns[name][at] = value
+    for name, values in columns.items():
+        place = acts.schema.get_field_index(name)
+        acts = acts.set_column(place, name, pa.array(values, acts.schema.field(name).type))
+    return acts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierEntry:
+    """The newest row of an entry or a copy in the table of statuses."""
+
+    row: Mapping[str, Any]
+    move: Move | None  # of its letter; None: it is the root of a copy whose letter was moved
+
+    @property
+    def entry_id(self) -> EntryId:
+        """Its ID."""
+        return EntryId(self.row["ms"], self.row["seq"])
+
+    @property
+    def root(self) -> EntryId | None:
+        """The entry that it is a copy of."""
+        return None if self.row["root"] is None else parse_entry_id(self.row["root"])
+
+
+def find_earlier(
+    archive: Archive, streams: Collection[str], group: str, moves: Mapping[Letter, Move]
+) -> list[EarlierEntry]:
+    """Entries of earlier windows whose letters were moved, and the roots of such copies.
+
+    `streams`: the stream and the group's retry stream. Raises ArchiveUnusable.
+    """
+    if not moves:
+        return []
+    is_ours = (ds.field("group") == group) & ds.field("stream").isin(list(streams))
+    found = {}
+    for row in _rows_of_letters(archive, is_ours, list(moves)):
+        is_discarded = _WITH_LETTER.get(row["status"])
+        if is_discarded is not None and row["new_id"] is not None:
+            new = parse_entry_id(row["new_id"])
+            move = moves.get(Letter(is_discarded, new.ms, new.seq))
+            if move is not None:
+                key = (row["stream"], row["ms"], row["seq"])
+                found[key] = EarlierEntry(row=row, move=move)
+    roots = {one.root for one in found.values() if one.root is not None}
+    main = next(iter(streams))
+    for row in _newest(archive, is_ours & (ds.field("stream") == main), roots):
+        found.setdefault((row["stream"], row["ms"], row["seq"]), EarlierEntry(row=row, move=None))
+    return list(found.values())
+
+
+def _rows_of_letters(
+    archive: Archive, is_ours: ds.Expression, letters: list[Letter]
+) -> Iterator[Mapping[str, Any]]:
+    """The newest rows of entries that had one of these letters at any time."""
+    for start in range(0, len(letters), _AT_ONCE):
+        some = letters[start : start + _AT_ONCE]
+        # A letter is not older than the row of its entry, but for a clock that went back.
+        since = moment(min(one.ms for one in some)) - timedelta(days=1)
+        condition = (ds.field("date") >= since.date()) & ds.field("new_id").isin(
+            [f"{one.ms}-{one.seq}" for one in some]
+        )
+        rows = archive.read(STATUSES, is_ours, condition, columns=("ms", "seq")).to_pylist()
+        yield from _newest(archive, is_ours, {EntryId(row["ms"], row["seq"]) for row in rows})
+
+
+def _newest(
+    archive: Archive, is_ours: ds.Expression, ids: Iterable[EntryId]
+) -> Iterator[Mapping[str, Any]]:
+    """The newest row of each of these entries."""
+    wanted = {(one.ms, one.seq) for one in ids}
+    if not wanted:
+        return
+    times = sorted({ms for ms, _ in wanted})
+    near = (ds.field("ms") >= times[0]) & (ds.field("ms") <= times[-1])
+    rows = archive.read(STATUSES, is_ours, near, ds.field("ms").isin(times)).to_pylist()
+    newest: dict[tuple[str, int, int], Mapping[str, Any]] = {}
+    for row in rows:
+        key = (row["stream"], row["ms"], row["seq"])
+        is_newer = key not in newest or newest[key]["run"] <= row["run"]
+        if (row["ms"], row["seq"]) in wanted and is_newer:
+            newest[key] = row
+    yield from newest.values()

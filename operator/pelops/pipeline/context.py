@@ -1,0 +1,50 @@
+"""What a run of the pipeline works with."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.pipeline.errors import DeadlineNear
+from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.session import LazySession
+from pelops.pipeline.settings import PipelineSettings
+from pelops.pipeline.tables import Archive
+
+_SPARE_S: Final = 60.0  # before the deadline nothing is begun any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRun:
+    """One run of the pipeline. Close its watch after use."""
+
+    spark: LazySession
+    archive: Archive
+    watch: RedisReader
+    settings: PipelineSettings
+    ends_at: float | None = None  # of `time.monotonic`
+
+    def check_time(self) -> None:
+        """Raises DeadlineNear when nothing more should be begun, and KeyboardInterrupt."""
+        if self.spark.interrupted.is_set():
+            raise KeyboardInterrupt
+        if self.ends_at is not None and time.monotonic() > self.ends_at:
+            raise DeadlineNear(
+                "the deadline is near: finished steps are kept, and the next run continues"
+            )
+
+
+def open_run(session: LazySession, settings: PipelineSettings) -> PipelineRun:
+    """What a run works with. Raises ArchiveUnusable for an archive of another layout."""
+    ends_at = None
+    if settings.deadline is not None:
+        given_s = settings.deadline.total_seconds()
+        ends_at = time.monotonic() + given_s - min(_SPARE_S, given_s / 10)
+    return PipelineRun(
+        spark=session,
+        archive=Archive.of(settings),
+        watch=RedisReader(settings.place),
+        settings=settings,
+        ends_at=ends_at,
+    )

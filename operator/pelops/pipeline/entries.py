@@ -1,0 +1,228 @@
+"""Entries of a round into the archive: IDs, hash, size, root; payloads only when asked for.
+
+One read of Spark takes all streams: the audited ones, the groups' own retry streams, and, where
+payloads are archived in full, the dead-letter streams.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.ids import LAST_HELD
+from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.tables import ENTRIES, MOST_HERE, SCHEMAS, Archive, local_frame
+from pelops.pipeline.windows import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
+_FIELDS: Final = "fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
+_ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
+_COUNT: Final = "^[0-9]{1,6}$"
+_OF_A_TASK: Final = 500_000  # entries
+PLACES: Final = pa.schema(
+    [("stream", pa.string()), ("window", pa.int32()), ("date", pa.date32()), ("run", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A range of a stream that belongs to a window."""
+
+    stream: str
+    after: EntryId
+    upto: EntryId
+    plan: Plan
+    prefix: str  # of the fields that a recovery adds
+    is_letters: bool = False  # of a dead-letter stream: no entries of the window
+
+
+def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[Part]:
+    """What is archived of each window. Raises RedisStreamsError."""
+    parts: list[Part] = []
+    for plan in plans:
+        # Groups of one stream that differ are rare.
+        prefix = plan.targets[0].field_prefix if plan.targets else "_"
+        parts.append(
+            Part(
+                stream=plan.stream, after=plan.window.from_id, upto=plan.window.to_id, plan=plan,
+                prefix=prefix,
+            )
+        )  # fmt: skip
+        for target in plan.targets:
+            keys = derive_keys(plan.stream, target.group, dead_letter=target.dead_letter)
+            if target.group in plan.retries:
+                after, upto = plan.retries[target.group]
+                parts.append(
+                    Part(stream=keys.retry, after=after, upto=upto, plan=plan, prefix=prefix)
+                )
+            if plan.payload is ArchivedPayload.FULL:
+                last = watch.stream(keys.dead_letter).last_generated
+                after = min(plan.ledger_from.get(target.group, EntryId.MIN), last)
+                parts.append(
+                    Part(
+                        stream=keys.dead_letter, after=after, upto=last, plan=plan, prefix=prefix,
+                        is_letters=True,
+                    )
+                )  # fmt: skip
+    return parts
+
+
+def archive_entries(
+    spark: SparkSession, watch: RedisReader, archive: Archive, parts: Sequence[Part]
+) -> bool:
+    """Append the entries of all parts; whether any was left out because of its ID.
+
+    Raises what Spark raises, and ArchiveUnusable.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F  # noqa: N812
+
+    wanted = [part for part in parts if part.after < part.upto]
+    if not wanted:
+        return False
+    frame = _read(spark, watch, wanted)
+    seen = Observation()
+    frame = frame.observe(seen, F.count_if(F.col("seq").isNull()).alias("beyond"))
+    expected = sum(part.plan.produced for part in wanted if part.stream == part.plan.stream)
+    # Full payloads may be large: they pass through the driver only where they are few.
+    is_full = any(part.plan.payload is ArchivedPayload.FULL for part in wanted)
+    rows = expected * 20 if is_full else expected
+    archive.append_frame(ENTRIES, frame.where("seq IS NOT NULL"), rows)
+    return bool(seen.get["beyond"])
+
+
+def count_beyond(watch: RedisReader, plan: Plan) -> tuple[int, int]:
+    """Entries of a window that no column of 64 bits with sign can hold.
+
+    By their milliseconds, or only by their sequence numbers. Reads the window again: such IDs are
+    rare.
+    """
+    beyond = beyond_seq = 0
+    for entry_id, _ in watch.entries(plan.stream, plan.window.from_id, plan.window.to_id):
+        if entry_id > LAST_HELD:
+            beyond += 1
+        elif entry_id.seq > LAST_HELD.ms:
+            beyond_seq += 1
+    return beyond, beyond_seq
+
+
+def place_rows(parts: Iterable[Part], runs: Mapping[str, int]) -> pa.Table:
+    """Which rows of the table belong to the round; `runs`: which run archived a window's stream."""
+    rows = [
+        {"stream": part.stream, "window": part.plan.number, "date": part.plan.day,
+         "run": runs[part.plan.stream]}
+        for part in parts
+        if not part.is_letters
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, PLACES)
+
+
+def read_round(spark: SparkSession, archive: Archive, places: pa.Table) -> DataFrame:
+    """The archived entries of a round, without payloads."""
+    runs = set(places["run"].to_pylist())
+    columns = [name for name in SCHEMAS[ENTRIES].names if name != "fields"]
+    keys = ["stream", "window", "run"]
+    if archive.count_rows(ENTRIES, runs) <= MOST_HERE:
+        is_ours = ds.field("run").isin(pa.array(sorted(runs), pa.int64()))
+        rows = archive.read(ENTRIES, is_ours, columns=columns)
+        return local_frame(spark, rows.join(places.select(keys), keys, join_type="left semi"))
+    entries = archive.frame(spark, ENTRIES, runs, columns)
+    return entries.join(local_frame(spark, places.select(keys)), keys, "left_semi")
+
+
+def _read(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> DataFrame:
+    """The rows of the table, but for the run; parts that are read alike are read together."""
+    kinds: dict[tuple[str, ArchivedPayload, str | None], list[Part]] = {}
+    for part in parts:
+        kind = (part.prefix, part.plan.payload, part.plan.business_key)
+        kinds.setdefault(kind, []).append(part)
+    frames = [_read_alike(spark, watch, some) for some in kinds.values()]
+    whole = reduce(lambda one, other: one.unionByName(other), frames)
+    places = [
+        {"stream": part.stream, "window": part.plan.number, "date": part.plan.day, "run": 0}
+        for part in parts
+    ]
+    where = local_frame(spark, pa.Table.from_pylist(places, PLACES))
+    return whole.join(where, "stream").select(*SCHEMAS[ENTRIES].names)
+
+
+def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> DataFrame:
+    first = parts[0]
+    columns, computed = _columns(first)
+    given = {
+        "streams": json.dumps([part.stream for part in parts]),
+        "startingId": json.dumps({part.stream: f"({part.after}" for part in parts}),
+        "endingId": json.dumps({part.stream: str(min(part.upto, LAST_HELD)) for part in parts}),
+        "entriesPerPartition": str(_OF_A_TASK),
+        "failOnDataLoss": "false",
+        "missingStream": "empty",
+        "computed": ",".join(computed),
+        # An entry may name a field twice: a full payload is all of it, and the last one counts,
+        # which is what a recovery has added.
+        "duplicateFields": "keep" if first.plan.payload is ArchivedPayload.FULL else "last",
+        "fieldPrefix": FIELD,
+        **watch.place.options,
+    }
+    reader = spark.read.format("redis_streams").schema(", ".join(columns))
+    return _shape(reader.options(**given).load(), first)
+
+
+def _columns(part: Part) -> tuple[list[str], list[str]]:
+    prefix, plan = part.prefix, part.plan
+    computed = ["bytes", "root"] if prefix == "_" else ["bytes"]
+    columns = ["stream STRING", "ms BIGINT", "seq BIGINT", "bytes BIGINT"]
+    columns += ["root STRING"] if prefix == "_" else [f"`{FIELD}{prefix}original_id` STRING"]
+    columns += [f"`{FIELD}{prefix}{name}` STRING" for name in ("retry_count", "returned")]
+    if plan.payload is not ArchivedPayload.NONE:
+        computed.append("hash")
+        columns.append("hash BIGINT")
+    if plan.payload is ArchivedPayload.FULL:
+        columns.append(_FIELDS)
+    if plan.business_key is not None:
+        columns.append(f"`{FIELD}{plan.business_key}` STRING")
+    return columns, computed
+
+
+def _shape(frame: DataFrame, part: Part) -> DataFrame:
+    """The columns of the table: a root only where the marks of a copy are complete."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    plan, prefix = part.plan, part.prefix
+    root = F.col("root") if prefix == "_" else F.col(f"`{FIELD}{prefix}original_id`")
+    count = F.col(f"`{FIELD}{prefix}retry_count`")
+    returned = F.col(f"`{FIELD}{prefix}returned`")
+    is_copy = root.rlike(_ROOT) & count.rlike(_COUNT)
+    root_ms, root_seq = (F.regexp_extract(root, _ROOT, at).try_cast("bigint") for at in (1, 2))
+    is_copy = is_copy & (F.struct(root_ms, root_seq) < F.struct("ms", "seq"))
+    nothing = F.lit(None)
+    chosen: dict[str, Column] = {
+        "root_ms": F.when(is_copy, root_ms),
+        "root_seq": F.when(is_copy, root_seq),
+        "retry_count": F.when(is_copy, count.try_cast("int")),
+        "returned": F.when(is_copy & returned.rlike(_COUNT), returned.try_cast("int")),
+        "hash": F.col("hash")
+        if plan.payload is not ArchivedPayload.NONE
+        else nothing.cast("bigint"),
+        "key": nothing.cast("string"),
+        "fields": nothing.cast(_FIELDS.removeprefix("fields ")),
+    }
+    if plan.payload is not ArchivedPayload.NONE:
+        chosen["hash"] = F.col("hash")
+    if plan.business_key is not None:
+        chosen["key"] = F.col(f"`{FIELD}{plan.business_key}`")
+    if plan.payload is ArchivedPayload.FULL:
+        chosen["fields"] = F.col("fields")
+    given = [F.col(name) for name in ("stream", "ms", "seq", "bytes")]
+    return frame.select(*given, *(column.alias(name) for name, column in chosen.items()))

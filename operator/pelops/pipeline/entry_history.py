@@ -1,0 +1,232 @@
+"""The history of one entry: what happened to it and its copies, and how a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from pelops.domain.audit import EntryStatus
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerKind
+
+Row: TypeAlias = Mapping[str, Any]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to an entry."""
+
+    at: datetime | None  # None: its time is not known
+    window: int | None  # whose audit or archive reports it
+    entry: str  # the ID: of the entry, or of a copy
+    what: str
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryHistory:
+    """What happened to one entry and its copies, for one group."""
+
+    stream: str
+    group: str
+    root: str
+    status: str | None  # of the last copy, by the newest audit that looked at it
+    evidence: str | None
+    window: int | None  # of that audit
+    events: tuple[Event, ...]  # in order
+
+
+COPYING_ACTS: Final = frozenset({LedgerKind.REQUEUED, LedgerKind.REDRIVEN})
+# Acts on dead letters: their IDs are not those of entries.
+LETTER_ACTS: Final = frozenset({LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED})
+_ACT_WORDS: Final = {
+    LedgerKind.REQUEUED: "requeued as {new}",
+    LedgerKind.DEAD_LETTERED: "dead-lettered as {new}",
+    LedgerKind.PAYLOAD_GONE: "dead-lettered as {new}: the entry had been deleted or trimmed",
+    LedgerKind.REDRIVEN: "redriven from the dead-letter stream as {new}",
+    LedgerKind.DISCARDED: "dead letter discarded as {new}",
+    LedgerKind.RESTORED: "discarded dead letter restored as {new}",
+    LedgerKind.RELEASED: "released to the next worker that claims it",
+    LedgerKind.PENDING_DROPPED: "removed from the PEL with its consumer",
+}
+
+
+def act_event(row: Row) -> Event:
+    new = "" if row["new_ms"] is None else f"{row['new_ms']}-{row['new_seq']}"
+    words = next((text for kind, text in _ACT_WORDS.items() if kind == row["kind"]), row["kind"])
+    details = [
+        row["reason"] or "",
+        f"was pending at {row['consumer']}" if row["consumer"] else "",
+        f"idle for {_span(row['idle_ms'])}" if (row["idle_ms"] or 0) > 0 else "",
+        _count(row["deliveries"], "delivery", "deliveries"),
+        _count(row["retry_count"], "failed attempt", "failed attempts"),
+    ]
+    return make_event(row["event_ms"], row, entry_of(row), words.format(new=new), _joined(details))
+
+
+def file_events(row: Row) -> Iterator[Event]:
+    """What the append-only files tell: the first delivery, and the last thing that happened."""
+    entry = entry_of(row)
+    if row["first_delivered_ms"]:
+        details = f"to {row['consumer']}" if row["deliveries"] == 1 and row["consumer"] else ""
+        yield make_event(row["first_delivered_ms"], row, entry, "delivered", _file(details))
+    if row["kind"] == "acknowledged":
+        by = f"by {row['consumer']}" if row["consumer"] else ""
+        count = _count(row["deliveries"], "delivery", "deliveries")
+        yield make_event(row["event_ms"], row, entry, "acknowledged", _file(_joined([by, count])))
+    elif row["kind"] not in {"undelivered", "pending", "unknown"}:
+        yield make_event(row["event_ms"], row, entry, row["kind"].replace("-", " "), _file(""))
+
+
+def _file(details: str) -> str:
+    return _joined([details, "append-only file"])
+
+
+def status_events(rows: Sequence[Row]) -> Iterator[Event]:
+    """What each audit found; one that found the same as the audit before it says nothing new."""
+    known: dict[tuple[str, EntryId], tuple[Any, ...]] = {}
+    for row in sorted(rows, key=lambda one: (one["as_of"], one["ms"], one["seq"])):
+        entry = entry_of(row)
+        reported = (row["status"], row["consumer"], row["deliveries"])
+        if known.get((row["stream"], entry)) == reported:
+            continue
+        known[row["stream"], entry] = reported
+        if row["delivered_at"] is not None and row["consumer"]:
+            count = _count(row["deliveries"], "delivery", "deliveries")
+            yield Event(
+                at=row["delivered_at"],
+                window=row["as_of"],
+                entry=str(entry),
+                what=f"delivered to {row['consumer']}",
+                details=_joined([count, "pending at the time of the audit"]),
+            )
+        yield Event(
+            at=row["audited_at"],
+            window=row["as_of"],
+            entry=str(entry),
+            what=f"found {_words(row['status'])}",
+            details=_joined([f"evidence: {row['evidence']}", row["why"]]),
+        )
+
+
+def _words(status: str) -> str:
+    plain = {
+        EntryStatus.ACKNOWLEDGED_PROVEN: "acknowledged, proven",
+        EntryStatus.ACKNOWLEDGED_INFERRED: "acknowledged, inferred",
+        EntryStatus.DEAD_LETTERED: "dead-lettered",
+        EntryStatus.PAYLOAD_GONE: "pending without its payload",
+    }
+    reported = next((text for one, text in plain.items() if one == status), status)
+    return reported.replace("_", " ")
+
+
+def render_histories(histories: Sequence[EntryHistory]) -> str:
+    """Histories for a terminal."""
+    return "\n\n".join(map(_render, histories))
+
+
+def _render(history: EntryHistory) -> str:
+    now = "no audit has a status for it" if history.status is None else _words(history.status)
+    by = "" if history.window is None else f" (window {history.window}, {history.evidence})"
+    head = f"{history.stream} / {history.group}: entry {history.root} is {now}{by}"
+    if history.status is None:
+        head = f"{history.stream} / {history.group}: entry {history.root}: {now}"
+    copies = {one.entry for one in history.events} - {history.root}
+    rows = [
+        (
+            "-" if one.at is None else one.at.strftime("%Y-%m-%d %H:%M:%S.") + _thousandths(one.at),
+            "" if one.window is None else f"window {one.window}",
+            one.entry if copies else "",
+            f"{one.what}{'; ' if one.details else ''}{one.details}",
+        )
+        for one in history.events
+    ]
+    widths = [max((len(row[place]) for row in rows), default=0) for place in range(3)]
+    lines = [
+        "  ".join(
+            text.ljust(width)
+            for text, width in zip(row, [*widths, 1], strict=True)
+            if width  # a column without any text is left out
+        )
+        for row in rows
+    ]
+    return "\n".join([head, *(f"  {line.rstrip()}" for line in lines)])
+
+
+def render_history(history: EntryHistory) -> dict[str, Any]:
+    """A history as a JSON object."""
+    return {
+        "stream": history.stream,
+        "group": history.group,
+        "root": history.root,
+        "status": history.status,
+        "evidence": history.evidence,
+        "window": history.window,
+        "events": [
+            {
+                "at": None if one.at is None else one.at.isoformat(),
+                "window": one.window,
+                "entry": one.entry,
+                "what": one.what,
+                "details": one.details,
+            }
+            for one in history.events
+        ],
+    }
+
+
+def when(event: Event) -> tuple[datetime, int, EntryId]:
+    at = event.at or _EPOCH
+    return (at, -1 if event.window is None else event.window, parse_entry_id(event.entry))
+
+
+def make_event(at_ms: int | None, row: Row, entry: EntryId, what: str, details: str) -> Event:
+    at = None if at_ms is None else time_of(at_ms)
+    return Event(at=at, window=row["window"], entry=str(entry), what=what, details=details)
+
+
+def unique(events: Iterable[Event]) -> list[Event]:
+    """Each event once: two windows read the same part of a ledger, where one ends."""
+    first: dict[tuple[Any, ...], Event] = {}
+    for one in events:
+        key = (one.at, one.entry, one.what)
+        known = first.get(key)
+        if known is None or (one.window or 0) < (known.window or 0):
+            first[key] = one
+    return list(first.values())
+
+
+def entry_of(row: Row) -> EntryId:
+    return EntryId(row["ms"], row["seq"])
+
+
+def root_of(row: Row) -> EntryId | None:
+    return None if row["root_ms"] is None else EntryId(row["root_ms"], row["root_seq"])
+
+
+def time_of(ms: int) -> datetime | None:
+    return _EPOCH + timedelta(milliseconds=ms) if 0 < ms < _LAST_MS else None
+
+
+def _thousandths(at: datetime) -> str:
+    return f"{at.microsecond // 1000:03d}"
+
+
+def _span(ms: int) -> str:
+    seconds = ms / 1000
+    for limit, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * limit:
+            return f"{seconds / limit:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _count(number: int | None, one: str, many: str) -> str:
+    return "" if not number else f"{number} {one if number == 1 else many}"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,253 @@
+"""What the ledgers say was done to entries, one row for each act on each entry.
+
+The operator's ledger, and that of the workers, in which only what became of entries counts.
+
+Also the events that concern a group as a whole: losses, trims, changes of its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import (
+    WORKER_KINDS,
+    LedgerEvent,
+    LedgerKind,
+    parse_ledger_event,
+)
+from pelops.domain.naming import GroupKeys
+from pelops.errors import InvalidSpec
+from pelops.pipeline.ids import bounded
+from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.windows import LedgerEnd
+
+ACTS: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("in_stream", pa.string()),
+        ("target", pa.string()),
+        *((name, pa.int64()) for name in ("ms", "seq", "new_ms", "new_seq", "root_ms", "root_seq")),
+        ("retry_count", pa.int32()),
+        ("deliveries", pa.int64()),
+        ("idle_ms", pa.int64()),
+        ("reason", pa.string()),
+        ("consumer", pa.string()),
+        ("event_ms", pa.int64()),
+        ("event_seq", pa.int64()),
+    ]
+)
+_TEXT: Final = 512  # characters kept of a reason
+_ROWS: Final = 10_000  # that are held as Python objects
+_MOST_EVENTS: Final = 10_000  # of a group as a whole
+_MOST_RANGES: Final = 100
+# Of the group as a whole: few.
+_OF_GROUP: Final = frozenset(
+    {
+        LedgerKind.DATA_LOSS,
+        LedgerKind.TRIMMED,
+        LedgerKind.POSITION_CHANGED,
+        LedgerKind.GROUP_CREATED,
+        LedgerKind.GROUP_ADOPTED,
+        LedgerKind.PENDING_DROPPED,
+        LedgerKind.DEAD_LETTERS_EXPIRED,
+    }
+)
+LETTER_MOVES: Final = (LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED)
+# The acts that add a copy: to the stream or to the group's retry stream.
+COPYING_ACTS: Final = (LedgerKind.REQUEUED, LedgerKind.REDRIVEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedInWindow:
+    """Pending entries that may be gone with consumers which somebody deleted."""
+
+    at: EntryId  # the event in the ledger
+    at_most: int
+    after: EntryId  # they lay after it, as a checkpoint from before shows
+    upto: EntryId  # and not after it: the group's position at a checkpoint from later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedRange:
+    """Entries of which each was delivered before it was removed, or is still there."""
+
+    after: EntryId
+    upto: EntryId
+
+    @classmethod
+    def read(cls, look: LedgerEvent) -> WatchedRange | None:
+        """As a checkpoint tells; None for one of an operator that did not watch."""
+        after, upto = _id_of(look, "watched_from"), _id_of(look, "last_delivered")
+        return None if after is None or upto is None else cls(after=after, upto=upto)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHistory:
+    """What a group's ledger says since the window began."""
+
+    end: LedgerEnd
+    acts: pa.Table  # on entries: see `ACTS`
+    events: tuple[LedgerEvent, ...] = ()  # of the group as a whole, in order
+    checkpoints: int = 0
+    watched: tuple[WatchedRange, ...] = ()  # in order, apart from each other
+    dropped: tuple[DroppedInWindow, ...] = ()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a ledger."""
+        return self.end.exists
+
+    def of(self, kind: LedgerKind) -> list[Mapping[str, str]]:
+        """The details of the events of a kind."""
+        return [one.details for one in self.events if one.kind == kind]
+
+
+def read_history(watch: RedisReader, keys: GroupKeys, after: EntryId) -> GroupHistory:
+    """What both ledgers of a group say after an ID. Raises RedisStreamsError."""
+    look, workers = watch.stream(keys.ledger), watch.stream(keys.worker_ledger)
+    reading = _Reading()
+    for event in _read_events(watch, keys.ledger, after, look.last_generated):
+        reading.add(event)
+    for event in _read_events(watch, keys.worker_ledger, after, workers.last_generated):
+        if event.kind in WORKER_KINDS:
+            # Workers may report what became of entries, and nothing about the group.
+            reading.add_acts(event)
+    end = LedgerEnd(
+        exists=look.exists,
+        last=look.last_generated,
+        of_workers=workers.last_generated,
+        has_events=reading.has_events,
+    )
+    return reading.finish(end)
+
+
+def _read_events(
+    watch: RedisReader, ledger: str, after: EntryId, last: EntryId
+) -> Iterator[LedgerEvent]:
+    for entry_id, flat in watch.entries(ledger, after, last):
+        pairs: dict[bytes, bytes] = {}
+        for name, value in zip(flat[::2], flat[1::2], strict=True):
+            pairs.setdefault(name, value)  # of a name that comes again, the first counts
+        yield parse_ledger_event(entry_id, pairs)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Acts and events as they are read."""
+
+    parts: list[pa.RecordBatch] = field(default_factory=list)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    events: list[LedgerEvent] = field(default_factory=list)
+    looks: list[LedgerEvent] = field(default_factory=list)
+    has_events: bool = False
+
+    def add(self, event: LedgerEvent) -> None:
+        self.has_events = True
+        if event.kind == LedgerKind.CHECKPOINT:
+            self.looks.append(event)
+        elif event.kind in _OF_GROUP and len(self.events) < _MOST_EVENTS:
+            self.events.append(event)
+        self.add_acts(event)
+
+    def add_acts(self, event: LedgerEvent) -> None:
+        self.rows += _rows(event)
+        if len(self.rows) >= _ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.rows:
+            columns = zip(*self.rows, strict=True)
+            arrays = [pa.array(part, one.type) for part, one in zip(columns, ACTS, strict=True)]
+            self.parts.append(pa.RecordBatch.from_arrays(arrays, schema=ACTS))
+            self.rows = []
+
+    def finish(self, end: LedgerEnd) -> GroupHistory:
+        self._flush()
+        dropped = [one for one in self.events if one.kind == LedgerKind.PENDING_DROPPED]
+        return GroupHistory(
+            end=end,
+            acts=pa.Table.from_batches(self.parts, ACTS),
+            events=tuple(self.events),
+            checkpoints=len(self.looks),
+            watched=tuple(join_watched(self.looks)),
+            dropped=tuple(_bound(one, self.looks) for one in dropped),
+        )
+
+
+def _rows(event: LedgerEvent) -> Iterator[tuple[Any, ...]]:
+    details = event.details
+    stream = details.get("stream")
+    target = details.get("target", stream if event.kind == LedgerKind.REQUEUED else None)
+    reason, consumer = details.get("reason", "")[:_TEXT], details.get("consumer", "")
+    at = bounded(event.entry_id)
+    for one in event.entries:
+        # Of an entry that the archive cannot hold nothing is reported, rather than of another.
+        if bounded(one.entry_id) == (one.entry_id.ms, one.entry_id.seq):
+            yield (
+                event.kind, stream, target, *bounded(one.entry_id),
+                *(bounded(one.new_id) if one.new_id else (None, None)), *bounded(one.root_id),
+                one.retry_count, one.deliveries, round(one.idle.total_seconds() * 1000),
+                reason, consumer, *at,
+            )  # fmt: skip
+
+
+def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
+    """What checkpoints, in order, say was watched: in order, and apart from each other.
+
+    Of very many ranges the last remain. Of a stream that was made anew nothing counts that was said
+    before: it may use IDs again.
+    """
+    found: list[WatchedRange] = []
+    before = 0
+    for look in looks:
+        added = _number(look.details.get("entries_added", ""))
+        if added < before:
+            found = []
+        before = added
+        one = WatchedRange.read(look)
+        if one is not None and one.after < one.upto:
+            found.append(one)
+    joined: list[WatchedRange] = []
+    for one in sorted(found, key=lambda each: (each.after, each.upto)):
+        if joined and one.after <= joined[-1].upto:
+            last = joined.pop()
+            joined.append(replace(last, upto=max(last.upto, one.upto)))
+        else:
+            joined.append(one)
+    return joined[-_MOST_RANGES:]
+
+
+def _bound(event: LedgerEvent, looks: Sequence[LedgerEvent]) -> DroppedInWindow:
+    """Between which IDs entries lay that went with a consumer.
+
+    What was pending when the consumer was deleted was pending at a checkpoint before, or came after
+    the position of then; and it was delivered before the next checkpoint.
+    """
+    observed_ms = _number(event.details.get("observed_ms", ""))
+    after, upto = EntryId.MIN, EntryId.MAX
+    for look in looks:
+        position = _id_of(look, "last_delivered")
+        if position is not None and look.entry_id.ms <= observed_ms:
+            lowest = _id_of(look, "lowest_pending")
+            after = position if lowest is None else min(position, lowest.before())
+        elif position is not None and look.entry_id > event.entry_id:
+            upto = position
+            break
+    at_most = _number(event.details.get("at_most", ""))
+    return DroppedInWindow(at=event.entry_id, at_most=at_most, after=after, upto=upto)
+
+
+def _id_of(look: LedgerEvent, name: str) -> EntryId | None:
+    try:
+        return parse_entry_id(look.details.get(name, ""))
+    except InvalidSpec:
+        return None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0

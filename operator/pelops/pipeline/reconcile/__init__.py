@@ -1,1 +1,0 @@
-"""One status for every entry of a window, for each group."""

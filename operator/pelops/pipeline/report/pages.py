@@ -1,0 +1,263 @@
+"""The reports of an archive: from the findings of the newest windows to `audit.html`, `audit.json`.
+
+Each stream has a report of its own, with all of its groups. The report of all streams lists every
+group of the archive, the worst first, whichever audit and run it is of. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow.dataset as ds
+
+from pelops import __version__
+from pelops.domain.audit import AuditSummary
+from pelops.pipeline.context import PipelineRun
+from pelops.pipeline.errors import ArchiveUnusable, WrongPipelineSettings
+from pelops.pipeline.files import Files
+from pelops.pipeline.records import Journal, Phase, read_summaries
+from pelops.pipeline.report.model import (
+    DeadLetterCluster,
+    DeadLetters,
+    Engine,
+    GroupLine,
+    GroupReport,
+    Report,
+    Unproven,
+    sort_lines,
+)
+from pelops.pipeline.report.page import render_page
+from pelops.pipeline.report.places import DOCUMENT, PAGE, anchor_of, page_of, report_path, slug
+from pelops.pipeline.session import count_work
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.tables import WINDOWS
+from pelops.pipeline.triage.triage_command import triage_target
+from pyspark_redis_streams.errors import RedisStreamsError
+
+log: Final = logging.getLogger(__name__)
+EARLIER: Final = 12  # windows before the newest one that are told
+_TRIES: Final = 3  # to write a report of all streams that other runs have a part in
+
+
+def write_reports(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) -> str:
+    """Write the reports of these streams, and that of all; the path of its page.
+
+    Raises WrongPipelineSettings when none of the groups was audited: pages that are there stay.
+    """
+    journal = Journal.read(run.archive)
+    audited = {
+        target
+        for targets in found.values()
+        for target in targets
+        if journal.numbers(target.stream, Phase.AUDITED, target.group)
+    }
+    if not audited:
+        raise WrongPipelineSettings(f"{run.settings.archive} has no audit of this stream and group")
+    return _write(run, journal, found)
+
+
+def write_new_reports(
+    run: PipelineRun,
+    found: Mapping[str, Sequence[AuditTarget]],
+    summaries: Sequence[AuditSummary],
+) -> str:
+    """Write the reports of streams with a window that theirs lack, and that of all streams.
+
+    Groups that were not audited yet are left out.
+    """
+    journal, files = Journal.read(run.archive), Files(run.archive.place)
+    closed = _newly_closed(files, summaries)
+    chosen = {
+        stream: targets
+        for stream, targets in found.items()
+        if stream in closed or not files.exists(_document(stream))
+    }
+    return _write(run, journal, chosen)
+
+
+def _newly_closed(files: Files, summaries: Sequence[AuditSummary]) -> set[str]:
+    reported: dict[str, set[tuple[str, int]]] = {}
+    for one in summaries:
+        reported.setdefault(one.stream, set()).add((one.group, one.window.number))
+    known: dict[str, set[tuple[str, int]]] = {}
+    for stream in reported:
+        report = _read(files, _document(stream))
+        known[stream] = set() if report is None else {(g.group, g.window) for g in report.lines}
+    return {stream for stream, windows in reported.items() if not windows <= known[stream]}
+
+
+def _read(files: Files, name: str) -> Report | None:
+    """A report of the archive; None when it is not there or cannot be read."""
+    text = files.read(name)
+    try:
+        return None if text is None else Report.model_validate_json(text)
+    except (ValueError, RecursionError) as error:
+        log.warning("the report %s cannot be read: %s", files.path(name), error)
+        return None
+
+
+def _write(run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[AuditTarget]]) -> str:
+    """Each stream's report before that of all: a run that dies between leaves the rest to the next.
+
+    Every report is replaced as a whole, so that it is safe to repeat.
+    """
+    groups = {
+        stream: reported
+        for stream, targets in found.items()
+        if (reported := _gather(run, journal, stream, targets))
+    }
+    files = Files(run.archive.place)
+    for stream, reported in groups.items():
+        _write_one(files, _report(run, groups=tuple(reported), stream=stream))
+    return _write_all(run, files, groups)
+
+
+def _write_all(run: PipelineRun, files: Files, groups: Mapping[str, Sequence[GroupReport]]) -> str:
+    """The report of all streams: of those of this run in detail, of others what their own say."""
+    page = f"{report_path()}/{PAGE}"
+    ours = {slug(stream) for stream in groups}
+    reported = _read_others(files, ours)
+    if not groups and files.exists(page) and _is_current(files, reported):
+        return files.path(page)
+    gathered = tuple(group for found in groups.values() for group in found)
+    for _ in range(_TRIES):
+        others, unread = reported
+        _write_one(files, _report(run, groups=gathered, others=others, unread=unread))
+        # Another run may have replaced the report of another stream, and this one before.
+        reported = _read_others(files, ours)
+        if reported == (others, unread):
+            break
+    return files.path(page)
+
+
+def _is_current(files: Files, reported: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
+    """Whether the page of all streams says of each group what the report of its stream says."""
+    known = _read(files, f"{report_path()}/{DOCUMENT}")
+    lines, unread = reported
+    if known is None or unread:
+        return False
+    return _without_links(known.lines) == _without_links(lines)
+
+
+def _without_links(lines: Iterable[GroupLine]) -> list[GroupLine]:
+    return sort_lines(one.model_copy(update={"href": ""}) for one in lines)
+
+
+def _read_others(
+    files: Files, ours: Collection[str]
+) -> tuple[tuple[GroupLine, ...], tuple[str, ...]]:
+    """What the reports of other streams of the archive say; and those that cannot be read."""
+    lines: list[GroupLine] = []
+    unread: list[str] = []
+    for name in files.list_names(report_path()):
+        path = f"{report_path()}/{name}/{DOCUMENT}"
+        if name not in {*ours, PAGE, DOCUMENT} and files.exists(path):
+            known = _read(files, path)
+            if known is None:
+                unread.append(files.path(path))
+            else:
+                lines += [_link(group, page_of(name)) for group in known.groups]
+    return tuple(lines), tuple(unread)
+
+
+def _link(group: GroupReport, page: str) -> GroupLine:
+    return group.line(f"{page}#{anchor_of(group.summary.stream, group.summary.group)}")
+
+
+def _write_one(files: Files, report: Report) -> None:
+    base = report_path(report.stream)
+    files.write(f"{base}/{DOCUMENT}", report.model_dump_json(indent=1) + "\n")
+    files.write(f"{base}/{PAGE}", render_page(report))
+
+
+def _report(run: PipelineRun, **parts: Any) -> Report:
+    context = run.spark.context
+    work = None if context is None else count_work(context)
+    return Report(
+        audit=run.settings.name or "by hand",
+        at=datetime.now(UTC),
+        pelops=__version__,
+        engine=None
+        if work is None
+        else Engine(spark=work.spark, master=work.master, jobs=work.jobs, tasks=work.tasks),
+        archive=run.settings.archive,
+        **parts,
+    )
+
+
+def _document(stream: str) -> str:
+    return f"{report_path(stream)}/{DOCUMENT}"
+
+
+def _gather(
+    run: PipelineRun, journal: Journal, stream: str, targets: Sequence[AuditTarget]
+) -> list[GroupReport]:
+    """The groups of a stream: those of this run, and those that other audits look after."""
+    mine = {target.group: target for target in targets}
+    found = []
+    for group in dict.fromkeys([*mine, *journal.groups(stream)]):
+        numbers = journal.numbers(stream, Phase.AUDITED, group)
+        if numbers:
+            target = mine.get(group, AuditTarget(stream=stream, group=group))
+            found.append(_read_group(run, journal, target, numbers))
+        elif group in mine:
+            log.warning("%s / %s has not been audited", stream, group)
+    return found
+
+
+def _read_group(
+    run: PipelineRun, journal: Journal, target: AuditTarget, numbers: Sequence[int]
+) -> GroupReport:
+    """The group in its newest window that was audited."""
+    report = read_report(run, target.stream, target.group, numbers[-1])
+    newest = journal.numbers(target.stream, Phase.PLANNED)[-1]
+    not_audited = () if newest <= numbers[-1] else (_not_audited(numbers[-1] + 1, newest),)
+    earlier = numbers[-1 - EARLIER : -1]
+    return report.model_copy(
+        update={
+            "earlier": tuple(read_summaries(run.archive, target.stream, target.group, earlier)),
+            "dead_letters": _letters(run, target),
+            "unproven": (*not_audited, *report.unproven),
+        }
+    )
+
+
+def read_report(run: PipelineRun, stream: str, group: str, number: int) -> GroupReport:
+    """What the audit of a window found of a group. Raises ArchiveUnusable."""
+    rows = run.archive.read(
+        WINDOWS,
+        (ds.field("stream") == stream) & (ds.field("group") == group),
+        (ds.field("window") == number) & (ds.field("phase") == Phase.AUDITED.value),
+        columns=("run", "report"),
+    ).sort_by("run")
+    try:
+        return GroupReport.model_validate_json(rows["report"][-1].as_py())
+    except (ValueError, IndexError) as error:
+        raise ArchiveUnusable(
+            f"the archive's report of window {number} of {stream} / {group} cannot be read: "
+            f"{str(error).splitlines()[0]}. Restore the table windows from a backup"
+        ) from error
+
+
+def _not_audited(first: int, last: int) -> Unproven:
+    """Windows after the newest one that was audited for the group."""
+    which = f"Window {first} was" if first == last else f"Windows {first} to {last} were"
+    return Unproven(
+        why="not-audited",
+        entries=None,
+        sentence=f"{which} not audited for this group yet: this report ends before it.",
+    )
+
+
+def _letters(run: PipelineRun, target: AuditTarget) -> DeadLetters | None:
+    """The dead letters as they are now; None when the server cannot be asked."""
+    try:
+        triage, plan = triage_target(run, target)
+    except RedisStreamsError as error:
+        log.warning("dead letters of %s were not read: %s", target.group, error)
+        return None
+    clusters = tuple(map(DeadLetterCluster.model_validate, triage.clusters))
+    return DeadLetters(count=triage.letters, clusters=clusters, plan=plan)

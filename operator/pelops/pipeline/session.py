@@ -1,0 +1,346 @@
+"""The Spark session of a run: opened when it is needed, its progress, its end on Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+
+log: Final = logging.getLogger(__name__)
+_LOOPBACK: Final = "127.0.0.1"
+_TRIES: Final = 3  # of a task that dies, as when a Python worker is killed for its memory
+_OF_DRIVER_MIB: Final = 400  # of the driver's Python, and of what of Java is no heap
+_OF_CORE_MIB: Final = 300  # of the Python workers of one core
+_LEAST_HEAP_MIB: Final = 512
+FEW: Final = 200_000  # entries; to look at fewer costs less than to compile the query
+LONG_RUN: Final = 2_000_000  # entries; to look at more of them takes more than a minute
+_OF_A_PARTITION: Final = 500_000  # rows of a shuffle
+# For a JVM of a minute: the second compiler and more than one collector cost more than they save.
+_SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DELTA: Final = "io.delta:delta-spark_4.2_2.13"
+_CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
+
+
+class LazySession:
+    """A Spark session that is opened for the first who needs it, and for nobody else.
+
+    To start Java takes some seconds and some hundred MiB.
+    """
+
+    def __init__(
+        self, settings: PipelineSettings | None = None, given: SparkSession | None = None
+    ) -> None:
+        self._settings = settings
+        self._found = given
+        self._opening = Lock()
+        self.interrupted = Event()  # what works without Spark is to end, and to tidy up
+
+    def get(self, entries: int | None = None) -> SparkSession:
+        """The session, for about so many entries from now on; None: for as many as before."""
+        with self._opening:
+            if self._found is None:
+                assert self._settings is not None
+                self._found = open_session(
+                    self._settings, LONG_RUN + 1 if entries is None else entries
+                )
+            if entries is not None:
+                _tune(self._found, entries)
+            return self._found
+
+    @property
+    def context(self) -> SparkContext | None:
+        """Where its jobs run; None as long as it is not open."""
+        return None if self._found is None else self._found.sparkContext
+
+    def stop(self) -> None:
+        """Stop it, if it was opened."""
+        if self._found is not None:
+            self._found.stop()
+
+
+def _tune(session: SparkSession, entries: int) -> None:
+    """Set what depends on how much there is to do."""
+    is_few = entries <= FEW
+    cores = session.sparkContext.defaultParallelism
+    partitions = max(1 if is_few else cores, entries // _OF_A_PARTITION)
+    options = {
+        "spark.sql.shuffle.partitions": str(min(partitions, 400)),
+        # A broadcast is a job of its own.
+        "spark.sql.autoBroadcastJoinThreshold": "-1" if is_few else "64MB",
+        "spark.sql.codegen.wholeStage": str(not is_few).lower(),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if is_few else "FALLBACK",
+    }
+    for name, value in options.items():
+        session.conf.set(name, value)
+
+
+def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> SparkSession:
+    """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
+    from pyspark.sql import SparkSession
+
+    _let_workers_import()
+    options = session_options(settings, entries)
+    if "spark.driver.bindAddress" in options:
+        # Or the JVM looks for an address that others reach, and warns when it finds none.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    builder = SparkSession.builder.appName("pelops-audit")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def session_options(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> dict[str, str]:
+    """What the session is made with; what spark-submit was given wins where it concerns the JVM.
+
+    `entries`: about as many are looked at in it.
+    """
+    cores = choose_cores(settings)
+    options = {
+        "spark.api.mode": "classic",  # whatever SPARK_API_MODE says
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # One job for each query, whatever its size: how many there are depends on no data.
+        "spark.sql.adaptive.enabled": "false",
+        # The plan is wide, and this would look at each pair of its conditions.
+        "spark.sql.constraintPropagation.enabled": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Each commit reads the table's log, which is short: not in fifty tasks.
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    if settings.master or not _is_submitted():
+        options["spark.master"] = settings.master or f"local[{cores}, {_TRIES}]"
+    if settings.memory_mib:
+        heap_mib = settings.memory_mib - _OF_DRIVER_MIB - _OF_CORE_MIB * cores
+        options["spark.driver.memory"] = f"{max(_LEAST_HEAP_MIB, heap_mib)}m"
+    if options.get("spark.master", "").startswith("local"):
+        options |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+    if not _is_submitted() and not _has_delta():
+        # PyPI's package has no jars: Spark downloads them once.
+        options["spark.jars.packages"] = f"{_DELTA}:{version('delta-spark')}"
+    is_reported = _is_submitted() or "PYSPARK_SUBMIT_ARGS" in os.environ
+    of_java = [_SHORT_RUN] if entries <= LONG_RUN and not is_reported else []
+    if os.environ.get("TMPDIR"):
+        of_java.append(f"-Djava.io.tmpdir={os.environ['TMPDIR']}")
+    if of_java:
+        options["spark.driver.extraJavaOptions"] = " ".join(of_java)
+    return options | _s3_options(settings)
+
+
+def _has_delta() -> bool:
+    """Whether Delta Lake is among Spark's jars."""
+    home = os.environ.get("SPARK_HOME")
+    found = find_spec("pyspark")
+    assert found is not None and found.origin is not None
+    spark = Path(home) if home else Path(found.origin).parent
+    return any((spark / "jars").glob("*delta-spark*.jar"))
+
+
+def choose_cores(settings: PipelineSettings) -> int:
+    """Cores for a session on this machine: as many as its CPU limit, while the memory suffices."""
+    cores = min(len(os.sched_getaffinity(0)), _limit_of_cpus(_CPU_LIMIT))
+    if settings.memory_mib:
+        room_mib = settings.memory_mib - _OF_DRIVER_MIB - _LEAST_HEAP_MIB
+        cores = min(cores, room_mib // _OF_CORE_MIB)
+    return max(1, cores)
+
+
+def _limit_of_cpus(file: Path) -> int:
+    """The limit of this container, rounded up.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
+    """
+    try:
+        quota, period = file.read_text().split()
+        return max(1, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # another kind of control groups, or no limit
+        return os.cpu_count() or 1
+
+
+def _s3_options(settings: PipelineSettings) -> dict[str, str]:
+    # What is on its way to a store waits in a file, and /tmp may be no place for files.
+    options = {"spark.hadoop.hadoop.tmp.dir": "${java.io.tmpdir}/hadoop-${user.name}"}
+    if settings.s3_endpoint:
+        options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
+        options["spark.hadoop.fs.s3a.path.style.access"] = "true"
+        # What a store of one's own calls its region unless told; s3a would take another.
+        options["spark.hadoop.fs.s3a.endpoint.region"] = "us-east-1"
+    if settings.s3_region:
+        options["spark.hadoop.fs.s3a.endpoint.region"] = settings.s3_region
+    return options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a session has done."""
+
+    spark: str  # its version
+    master: str
+    jobs: int
+    tasks: int
+
+
+def count_work(context: SparkContext) -> Work:
+    """Jobs and tasks of a session until now."""
+    tracker = context.statusTracker()
+    jobs = list(tracker.getJobIdsForGroup(None))
+    infos = [tracker.getJobInfo(job) for job in jobs]
+    stages = {stage for info in infos if info is not None for stage in info.stageIds}
+    found = [tracker.getStageInfo(stage) for stage in stages]
+    return Work(
+        spark=context.version,
+        master=context.master or "",
+        jobs=len(jobs),
+        tasks=sum(one.numTasks for one in found if one is not None),
+    )
+
+
+def refuse_connect(settings: PipelineSettings) -> None:
+    """Raise WrongSettings where a session would be one of Spark Connect."""
+
+    server = os.environ.get("SPARK_REMOTE")
+    if settings.master and settings.master.startswith("sc://"):
+        problem = f"--master {settings.master} names a server of Spark Connect"
+    elif server:
+        problem = f"SPARK_REMOTE names a server of Spark Connect, {server}"
+    elif "SPARK_CONNECT_MODE_ENABLED" in os.environ:  # as PySpark itself asks
+        problem = "this program has a session of Spark Connect"
+    else:
+        return
+    raise WrongPipelineSettings(
+        f"{problem}, but the pipeline needs a classic session: it asks Java for the progress"
+        " of jobs. Unset SPARK_REMOTE, and give the URL of a cluster by --master, use"
+        " spark-submit, or leave --master out to run on this machine"
+    )
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _let_workers_import() -> None:
+    """Python workers find the packages where the driver found them."""
+    found = find_spec("pyspark_redis_streams")
+    assert found is not None and found.origin is not None
+    root = str(Path(found.origin).parent.parent)
+    known = os.environ.get("PYTHONPATH", "")
+    if root not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *([known] if known else [])])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+PROGRESS_EVERY_S: Final = 10.0
+
+
+@contextmanager
+def progress_reported(session: LazySession, every_s: float = PROGRESS_EVERY_S) -> Iterator[None]:
+    """Log the tasks of the jobs that run now, as long as the block lasts."""
+    ended = threading.Event()
+    arguments = (session, ended, every_s)
+    teller = threading.Thread(target=_report_progress, args=arguments, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join(timeout=5)
+
+
+def _report_progress(session: LazySession, ended: threading.Event, every_s: float) -> None:
+    while not ended.wait(every_s):
+        context = session.context
+        if context is None:
+            continue
+        try:
+            reported = describe_tasks(context)
+        except (Py4JError, OSError):
+            return  # Java is gone: the run itself says why
+        if reported is not None:
+            log.info("%s", reported)
+
+
+def describe_tasks(context: SparkContext) -> str | None:
+    """How many tasks of the present step are done; None between two steps."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    running = [stage for stage in stages if stage is not None]
+    if not running:
+        return None
+    done = sum(stage.numCompletedTasks for stage in running)
+    return f"running: {done} of {sum(stage.numTasks for stage in running)} tasks of this step done"
+
+
+_CANCEL_EVERY_S: Final = 0.2
+
+
+def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
+    """What the action answers. Raises KeyboardInterrupt when it has ended early.
+
+    It works in a thread of its own: an answer of Java that an interrupt cuts off would be taken for
+    that of the next question. A second interrupt does not wait for it.
+    """
+    answer: Future[int] = Future()
+    threading.Thread(target=_work, args=(action, answer), name="work", daemon=True).start()
+    with _plain_interrupts():
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            log.warning("interrupted: canceling running jobs")
+            _end_jobs(session, answer)
+            raise
+
+
+def _work(action: Callable[[], int], answer: Future[int]) -> None:
+    try:
+        answer.set_result(action())
+    except BaseException as error:
+        answer.set_exception(error)
+
+
+def _end_jobs(session: LazySession, answer: Future[int]) -> None:
+    session.interrupted.set()
+    while not answer.done():
+        context = session.context
+        if context is not None:
+            # The action may be between two jobs: then the next one is ended.
+            with suppress(Py4JError, OSError):
+                context.cancelAllJobs()
+        wait([answer], timeout=_CANCEL_EVERY_S)
+
+
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Without the handler of Spark, which asks Java amid another question."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,216 @@
+"""Positions and pending entries, in the order that makes them comparable.
+
+The position before, the pending entries, what is left after the positions, the position after: an
+entry that is gone and lies after the last of these was never delivered.
+
+What is left is a range and a list. Trimming takes the first entries, and XDEL none after the
+stream's max-deleted-entry-id: all after it are there, and only what lies before it is listed.
+https://redis.io/docs/latest/commands/xinfo-stream/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.ids import LAST_HELD, is_held
+from pelops.pipeline.records import Known
+from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
+from pelops.pipeline.windows import Plan, RetryLook
+from pyspark_redis_streams.errors import GroupMissing, StreamMissing
+
+PENDING: Final = pa.schema(
+    [
+        ("ms", pa.int64()),
+        ("seq", pa.int64()),
+        ("consumer", pa.string()),
+        ("idle_ms", pa.int64()),
+        ("delivery_count", pa.int64()),
+        ("pending_body", pa.bool_()),
+    ]
+)
+IDS: Final = pa.schema([("ms", pa.int64()), ("seq", pa.int64())])
+_ROWS: Final = 10_000  # that are held as Python objects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """Which entries of a stream were there."""
+
+    begins: EntryId  # none before it was; the highest ID when the stream was empty
+    sure_after: EntryId  # all after it were
+    listed: pa.Table  # of those between, which were: see `IDS`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLook:
+    """One group on one stream."""
+
+    before: GroupSnapshot | None  # None: there was no such group
+    after: GroupSnapshot | None
+    pending: pa.Table  # see `PENDING`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLook:
+    """A stream and its groups, and their own retry streams."""
+
+    at_ms: int
+    stream: StreamSnapshot  # at the end
+    presence: Presence
+    groups: Mapping[str, GroupLook]  # the audited ones
+    retries: Mapping[str, tuple[GroupLook, Presence]]
+    all_groups: tuple[str, ...]
+    counts_trimmed: bool  # see `ServerSnapshot`
+
+    @property
+    def retry_looks(self) -> dict[str, RetryLook]:
+        """What the next audit needs of the retry streams."""
+        return {
+            group: RetryLook(before=look.before, after=look.after)
+            for group, (look, _) in self.retries.items()
+        }
+
+
+def look_at(watch: RedisReader, plan: Plan, known: Known) -> StreamLook:
+    """Look at all groups of a window's stream. Raises RedisStreamsError."""
+    name = plan.stream
+    groups = [target.group for target in plan.targets]
+    at_ms = watch.now_ms(name)
+    there, stream = watch.groups(name), watch.stream(name)
+    before = {
+        group: _complete(watch, name, group, there[group]) for group in groups if group in there
+    }
+    pending = {group: _read_pending(watch, name, group, stream) for group in before}
+    presence = _find_present(watch, name, _lowest_asked(plan, known), plan.window.to_id)
+    retries = {group: _look_at_retries(watch, plan, group) for group in groups}
+    after, last = watch.groups(name), watch.stream(name)
+    none = PENDING.empty_table()
+    return StreamLook(
+        at_ms=at_ms,
+        stream=last,
+        presence=presence,
+        groups={
+            group: GroupLook(
+                before=before.get(group),
+                after=after.get(group),
+                pending=pending.get(group, none),
+            )
+            for group in groups
+        },
+        retries={group: look for group, look in retries.items() if look is not None},
+        all_groups=tuple(sorted(there)),
+        counts_trimmed=watch.server(name).counts_trimmed,
+    )
+
+
+def _lowest_asked(plan: Plan, known: Known) -> EntryId:
+    """Nothing at or below it is looked for: every group had passed it before the archive."""
+    positions = [plan.positions.get(t.group, EntryId.MIN) for t in plan.targets]
+    lowest = [max(min(positions, default=EntryId.MIN), plan.window.from_id), plan.window.to_id]
+    for target in plan.targets:
+        record = known.groups.get(target.group)
+        if record is not None and record.lowest_undelivered is not None:
+            lowest.append(record.lowest_undelivered.before())
+    return min(lowest)
+
+
+def _complete(watch: RedisReader, stream: str, group: str, look: GroupSnapshot) -> GroupSnapshot:
+    """With the time of the last delivery, where the server does not know how much was read."""
+    if look.entries_read is not None or not look.consumers:
+        return look
+    return replace(look, given_ms=watch.given_ms(stream, group))
+
+
+def _read_pending(watch: RedisReader, name: str, group: str, look: StreamSnapshot) -> pa.Table:
+    """The pending entries of a group, each with whether its body is there."""
+    parts: list[pa.RecordBatch] = []
+    rows: list[tuple[EntryId, str, int, int]] = []
+    try:
+        for row in watch.pending(name, group):
+            if is_held(row[0]):
+                rows.append(row)
+            if len(rows) == _ROWS:
+                parts.append(_with_bodies(watch, name, look, rows))
+                rows = []
+    except (GroupMissing, StreamMissing):
+        # The group may have gone since it was seen: then there is nothing pending.
+        return PENDING.empty_table()
+    if rows:
+        parts.append(_with_bodies(watch, name, look, rows))
+    return pa.Table.from_batches(parts, PENDING)
+
+
+def _with_bodies(
+    watch: RedisReader,
+    name: str,
+    look: StreamSnapshot,
+    rows: Sequence[tuple[EntryId, str, int, int]],
+) -> pa.RecordBatch:
+    """Below the first entry there is none; within, only XDEL can have left a hole."""
+    ids = [row[0] for row in rows]
+    first = look.first
+    has_body = [first is not None and one >= first for one in ids]
+    asked = [at for at, one in enumerate(ids) if has_body[at] and one <= look.max_deleted]
+    for at, there in zip(asked, watch.are_there(name, [ids[at] for at in asked]), strict=True):
+        has_body[at] = there
+    _, consumers, idle, deliveries = zip(*rows, strict=True)
+    columns: list[Any] = [[one.ms for one in ids], [one.seq for one in ids]]
+    columns += [consumers, idle, deliveries, has_body]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, PENDING, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=PENDING)
+
+
+def _find_present(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> Presence:
+    look = watch.stream(name)
+    first = EntryId.MAX if look.first is None else look.first
+    end = min(look.max_deleted, last, LAST_HELD)
+    begin = max(after, first.before())
+    return Presence(
+        begins=first, sure_after=look.max_deleted, listed=_list(watch, name, begin, end)
+    )
+
+
+def _list(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> pa.Table:
+    parts: list[pa.RecordBatch] = []
+    some: list[EntryId] = []
+
+    def flush() -> None:
+        columns = [[one.ms for one in some], [one.seq for one in some]]
+        parts.append(
+            pa.RecordBatch.from_arrays([pa.array(c, pa.int64()) for c in columns], schema=IDS)
+        )
+        some.clear()
+
+    for one in _ids(watch, name, after, last):
+        some.append(one)
+        if len(some) == _ROWS:
+            flush()
+    flush()
+    return pa.Table.from_batches(parts, IDS)
+
+
+def _ids(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> Iterator[EntryId]:
+    if after < last:
+        yield from (one for one, _ in watch.entries(name, after, last) if is_held(one))
+
+
+def _look_at_retries(
+    watch: RedisReader, plan: Plan, group: str
+) -> tuple[GroupLook, Presence] | None:
+    """The group's own retry stream, looked at in the same order; None when there is none."""
+    if group not in plan.retries:
+        return None
+    name = derive_keys(plan.stream, group).retry
+    before, look = watch.groups(name).get(group), watch.stream(name)
+    pending = PENDING.empty_table()
+    if before is not None:
+        pending = _read_pending(watch, name, group, look)
+    presence = _find_present(watch, name, EntryId.MIN, plan.retries[group][1])
+    after = watch.groups(name).get(group)
+    return GroupLook(before=before, after=after, pending=pending), presence

@@ -1,0 +1,114 @@
+"""Why a job of Spark failed, in a sentence instead of a page of Java."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Final
+
+from pelops.domain.site import page_url
+from pelops.errors import PelopsError
+from pelops.pipeline.errors import ArchiveUnusable, StageFailed
+from pyspark_redis_streams.errors import RedisStreamsError
+
+# What Java and Hadoop say of a place that takes no more, each as a part of some line.
+_NO_ROOM: Final = re.compile(
+    r"(No space left on device|Disk quota exceeded|File too large|Read-only file system"
+    r"|Permission denied|Mkdirs failed to create|Input/output error|not a directory"
+    r"|AccessDenied|Access Denied)[^\n]*",
+    re.IGNORECASE,
+)
+# The last line of a traceback that a Python worker handed on.
+_OF_WORKER: Final = re.compile(r"^(?:[a-z_]+\.)+errors\.([A-Z]\w+: .+)$", re.MULTILINE)
+# What Hadoop's object stores say, and what that means; the first that fits is reported.
+_OF_STORES: Final = (
+    (
+        r'No FileSystem for scheme "?s3n?\b',
+        "Spark reads S3 by the scheme s3a: write the address as s3a://BUCKET/PREFIX",
+    ),
+    (
+        r"S3AFileSystem not found|NoClassDefFoundError: software/amazon",
+        "the classes that s3a needs are not among Spark's jars: "
+        + page_url("audits/pipeline", section="object-stores"),
+    ),
+    (
+        r"NoAuthWithAWSException|Unable to load credentials|No AWS Credentials",
+        "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+        "or give the pod an identity",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken",
+        "the object store rejects these credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)",
+    ),
+    (r"NoSuchBucket|UnknownStoreException", "the object store has no such bucket"),
+    (
+        r"ConnectException|UnknownHostException|NoRouteToHost|NoHttpResponse|SocketException"
+        r"|SocketTimeout|ConnectTimeout|ConnectionClosed",
+        "the object store cannot be reached",
+    ),
+    (
+        r"Status Code: 400|Status Code: 301",
+        "the object store rejects the request: its region may differ (PELOPS_AUDIT_S3_REGION)",
+    ),
+    (
+        r"AccessDenied|Status Code: 403",
+        "the object store denies access to these credentials (AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY)",
+    ),
+)
+_LONGEST: Final = 500  # characters
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark raised it, or what stands between it and Python."""
+    return isinstance(error, _of_spark("Py4JError", "PySparkException"))
+
+
+def _of_spark(*names: str) -> tuple[type[Exception], ...]:
+    """Classes of errors by their names, of modules that are imported: others raise nothing."""
+    modules = [sys.modules.get(name) for name in ("py4j.protocol", "pyspark.errors")]
+    found = (getattr(module, name, None) for module in modules for name in names)
+    return tuple(one for one in found if one is not None)
+
+
+def explain_failure(error: Exception, path: str) -> PelopsError:
+    """What to raise in place of a failed write of `path`."""
+    if isinstance(error, RedisStreamsError):
+        return StageFailed(f"{path} could not be written: {type(error).__name__}: {error}")
+    text = _text(error)
+    meaning = _meaning(text)
+    if meaning is not None:
+        return ArchiveUnusable(f"cannot write {path}: {meaning}")
+    full = _NO_ROOM.search(text)
+    if full is not None:
+        return ArchiveUnusable(f"cannot write {path}: {full.group(0).strip()[:_LONGEST]}")
+    worker = _OF_WORKER.search(text)
+    reported = (
+        worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason given")
+    )
+    return StageFailed(f"{path} could not be written: {reported[:_LONGEST]}")
+
+
+def first_line(error: Exception) -> str:
+    """Of an error of Java, without the call that led to it; of any, without the stack."""
+    java: Any = getattr(error, "java_exception", None)
+    text = str(java.toString() if java is not None else error)
+    return next(iter(text.strip().splitlines()), type(error).__name__)
+
+
+def _meaning(text: str) -> str | None:
+    """What a store's answer means, with the line that shows it; None when no store has spoken."""
+    for pattern, sentence in _OF_STORES:
+        found = re.search(f"[^\n]*(?:{pattern})[^\n]*", text)
+        if found is not None:
+            return f"{sentence}: {found.group(0).strip()[:_LONGEST]}"
+    return None
+
+
+def _text(error: Exception) -> str:
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    parts = [str(error)]
+    while java is not None and len(parts) < 20:
+        parts.append(str(java.toString()))
+        java = java.getCause()
+    return "\n".join(parts)

@@ -1,0 +1,519 @@
+"""The archive: four Delta tables, and which run has written what.
+
+entries     each archived entry, and each copy in a retry stream
+events      what the ledgers and the append-only files tell of entries
+statuses    what became of each entry, for each group
+windows     the plan of each window, and what its audit found
+
+A run has a number, and every row names the run that wrote it. A run first claims its number, by the
+plans that it appends to `windows`; it then appends to the other tables; and in the end it appends
+its findings to `windows`, which makes them count. What a run has left that died before is removed
+by the next one. Two runs at once: the later claim wins, and the other one cannot end.
+
+Tables are partitioned by the date of the window, and clustered by stream and ID as they are
+written. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from pelops.domain.site import page_url
+from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
+from pelops.pipeline.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log: Final = logging.getLogger(__name__)
+ENTRIES, EVENTS, STATUSES, WINDOWS = "entries", "events", "statuses", "windows"
+MOST_HERE: Final = 200_000  # rows that pass through the driver; Spark's tasks move more of them
+LAYOUT: Final = "3"
+_LAYOUT_KEY: Final = "pelops.layout"
+_CLAIM: Final = "pelops-run"  # the application of Delta transactions
+_MOST_FILES: Final = 32  # of one day, before they are joined
+_KEPT: Final = timedelta(days=2)  # files that are no longer part of a table, for those who read it
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    shared = {"date": pa.date32(), "run": pa.int64(), "stream": pa.string(), "window": pa.int32()}
+    return pa.schema(list((shared | columns).items()))
+
+
+_ID: Final = {"ms": pa.int64(), "seq": pa.int64()}
+_ROOT: Final = {"root_ms": pa.int64(), "root_seq": pa.int64(), "retry_count": pa.int32()}
+_TIME: Final = pa.timestamp("us", "UTC")
+SCHEMAS: Final = {
+    ENTRIES: _schema(
+        **_ID,
+        bytes=pa.int64(),
+        **_ROOT,
+        returned=pa.int32(),
+        hash=pa.int64(),
+        key=pa.string(),
+        fields=pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])),
+    ),
+    EVENTS: _schema(
+        group=pa.string(),
+        source=pa.string(),
+        kind=pa.string(),
+        in_stream=pa.string(),
+        **_ID,
+        target=pa.string(),
+        new_ms=pa.int64(),
+        new_seq=pa.int64(),
+        **_ROOT,
+        deliveries=pa.int64(),
+        idle_ms=pa.int64(),
+        reason=pa.string(),
+        consumer=pa.string(),
+        event_ms=pa.int64(),
+        event_seq=pa.int64(),
+        first_delivered_ms=pa.int64(),
+        act=pa.string(),
+        removal=pa.string(),
+        covered=pa.bool_(),
+        proof=pa.string(),
+    ),
+    STATUSES: _schema(
+        group=pa.string(),
+        id=pa.string(),
+        **_ID,
+        root=pa.string(),
+        status=pa.string(),
+        why=pa.string(),
+        evidence=pa.string(),
+        outcome=pa.string(),
+        added_at=_TIME,
+        delivered_at=_TIME,
+        acted_at=_TIME,
+        audited_at=_TIME,
+        consumer=pa.string(),
+        deliveries=pa.int64(),
+        retry_count=pa.int32(),
+        new_id=pa.string(),
+        last_copy=pa.string(),
+        last_copy_stream=pa.string(),
+        is_open=pa.bool_(),
+        reason=pa.string(),
+        as_of=pa.int32(),
+    ),
+    WINDOWS: _schema(
+        group=pa.string(),
+        phase=pa.string(),
+        from_id=pa.string(),
+        to_id=pa.string(),
+        closed_at=_TIME,
+        produced=pa.int64(),
+        archived=pa.int64(),
+        open=pa.int64(),
+        verdict=pa.string(),
+        certainty=pa.string(),
+        sentence=pa.string(),
+        summary=pa.string(),
+        state=pa.string(),
+        report=pa.string(),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlace:
+    """Where an archive lies, as Spark and as deltalake name it."""
+
+    root: str
+    storage: dict[str, str]  # options of deltalake
+
+    @property
+    def is_local(self) -> bool:
+        return urlsplit(self.root).scheme in {"", "file"}
+
+    @property
+    def directory(self) -> Path:
+        """Of a local archive."""
+        parts = urlsplit(self.root)
+        return Path(unquote(parts.path) if parts.scheme else self.root)
+
+    def path(self, name: str) -> str:
+        """A table, or another part of the archive, for people."""
+        if self.is_local:
+            return str(self.directory / name)
+        return f"{self.root.replace('s3a://', 's3://').rstrip('/')}/{name}"
+
+    def uri(self, name: str) -> str:
+        """The same as deltalake takes it, which decodes percent signs of any path."""
+        return (self.directory.absolute() / name).as_uri() if self.is_local else self.path(name)
+
+    def spark_path(self, name: str) -> str:
+        """The same as Spark takes it."""
+        if self.is_local:
+            return (self.directory.absolute() / name).as_uri()
+        return f"{self.root.replace('s3://', 's3a://').rstrip('/')}/{name}"
+
+
+def find_archive(root: str, *, s3_endpoint: str | None, s3_region: str | None) -> ArchivePlace:
+    """The place of an archive, by a path or an address."""
+    storage = {}
+    if s3_endpoint:
+        storage = {"AWS_ENDPOINT_URL": s3_endpoint, "AWS_REGION": s3_region or "us-east-1"}
+        if s3_endpoint.startswith("http:"):
+            storage["AWS_ALLOW_HTTP"] = "true"
+    elif s3_region:
+        storage = {"AWS_REGION": s3_region}
+    return ArchivePlace(root=root, storage=storage)
+
+
+def open_archive(root: str) -> Archive:
+    """An archive to read from; of an object store by the variables that its audits have.
+
+    Raises ArchiveUnusable where it cannot be read, or has another layout.
+    """
+    place = find_archive(
+        root,
+        s3_endpoint=os.environ.get("PELOPS_AUDIT_S3_ENDPOINT"),
+        s3_region=os.environ.get("PELOPS_AUDIT_S3_REGION"),
+    )
+    archive = Archive(place)
+    archive.check()
+    return archive
+
+
+class Archive:
+    """The tables of one archive. For one thread."""
+
+    def __init__(self, place: ArchivePlace) -> None:
+        self.place = place
+        self.run = 0  # that was claimed; 0: none
+        self._opened: dict[str, DeltaTable] = {}
+
+    @classmethod
+    def of(cls, settings: PipelineSettings) -> Archive:
+        """The archive of a run. Raises ArchiveUnusable for one of another layout."""
+        place = find_archive(
+            settings.archive, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region
+        )
+        archive = cls(place)
+        archive.check()
+        return archive
+
+    def check(self) -> None:
+        """Raise ArchiveUnusable where the path is no directory, or has another layout."""
+        if not self.place.root.strip():
+            raise ArchiveUnusable("no archive: give --archive PATH")
+        if self.place.is_local:
+            self._check_directory()
+        table = self._open(WINDOWS)
+        if table is not None:
+            found = table.metadata().configuration.get(_LAYOUT_KEY, "none")
+            if found != LAYOUT:
+                raise ArchiveUnusable(_other_layout(self.place.root, found))
+
+    def _check_directory(self) -> None:
+        directory = self.place.directory
+        if unquote(str(directory)) != str(directory):
+            raise ArchiveUnusable(
+                f"the archive path {self.place.root} holds a percent sign with two digits, which "
+                "deltalake takes for another letter: choose another path"
+            )
+        obstacle = _find_obstacle(directory)
+        if obstacle is not None:
+            raise ArchiveUnusable(
+                f"the archive path {self.place.root} cannot be used: {obstacle}. Give --archive "
+                "(PELOPS_AUDIT_ARCHIVE) the path of a directory; one that does not exist is created"
+            )
+        if (directory / "_pelops" / "layout.json").exists():
+            raise ArchiveUnusable(_other_layout(self.place.root, "2"))
+
+    # Reads.
+
+    def exists(self, table: str) -> bool:
+        """Whether anything was ever written to a table."""
+        return self._open(table) is not None
+
+    def read(
+        self, table: str, *conditions: ds.Expression, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows that fulfil all conditions. Raises ArchiveUnusable."""
+        wanted = list(columns or SCHEMAS[table].names)
+        opened = self._open(table)
+        if opened is None:
+            return pa.schema([SCHEMAS[table].field(name) for name in wanted]).empty_table()
+        condition = reduce(and_, conditions) if conditions else None
+        with self._explained("read", table):
+            found = _scan(opened.to_pyarrow_dataset(), wanted, condition)
+        return found.cast(pa.schema([SCHEMAS[table].field(name) for name in wanted]))
+
+    def count_rows(self, table: str, runs: Collection[int]) -> int:
+        """Rows of these runs at most, by the statistics of files."""
+        return sum(one["num_records"] or 0 for one in self._files(table, runs))
+
+    def frame(
+        self,
+        spark: SparkSession,
+        table: str,
+        runs: Collection[int],
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
+        """The rows of these runs as a frame; small ones pass through the driver."""
+        wanted = list(columns or SCHEMAS[table].names)
+        if self.count_rows(table, runs) <= MOST_HERE:
+            is_wanted = ds.field("run").isin(pa.array(sorted(runs), pa.int64()))
+            return local_frame(spark, self.read(table, is_wanted, columns=wanted))
+        chosen = ", ".join(map(str, runs))
+        return self.whole_frame(spark, table).where(f"run IN ({chosen})").select(*wanted)
+
+    def whole_frame(self, spark: SparkSession, table: str) -> DataFrame:
+        """A table as a frame of Spark."""
+        return spark.read.format("delta").load(self.place.spark_path(table))
+
+    def _files(self, table: str, runs: Collection[int]) -> list[dict[str, Any]]:
+        opened = self._open(table)
+        if opened is None or not runs:
+            return []
+        with self._explained("read", table):
+            files = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+        low, high = min(runs), max(runs)
+        return [one for one in files if _overlaps(one, low, high)]
+
+    # Writes.
+
+    def claim(self, plans: pa.Table, *, since: int) -> int:
+        """Claim the next run by appending the plans that it works on; its number.
+
+        `since`: the newest run that was known when these plans were made. Raises RunOvertaken.
+        """
+        self._append(WINDOWS, _with_run(WINDOWS, plans, since + 1), claim=(since, since + 1))
+        self.run = since + 1
+        return self.run
+
+    def newest_run(self) -> int:
+        """The number of the newest run that was claimed; 0 before the first."""
+        table = self._open(WINDOWS)
+        return 0 if table is None else table.transaction_version(_CLAIM) or 0
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """Append rows of this run. Raises ArchiveUnusable."""
+        if rows.num_rows:
+            self._append(table, _with_run(table, rows, self.run))
+
+    def append_batches(self, table: str, batches: Iterable[pa.RecordBatch]) -> int:
+        """Append batches of this run as they come, in one commit; how many rows they had."""
+        rows = 0
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
+            for batch in batches:
+                rows += batch.num_rows
+                whole = _with_run(table, pa.Table.from_batches([batch]), self.run)
+                yield from whole.to_batches()
+
+        self._append(table, pa.RecordBatchReader.from_batches(SCHEMAS[table], counted()))
+        return rows
+
+    def end(self, windows: pa.Table) -> None:
+        """Append the findings of this run. Raises RunOvertaken where another has claimed since."""
+        self._append(WINDOWS, _with_run(WINDOWS, windows, self.run), claim=(self.run, self.run))
+
+    def append_frame(self, table: str, frame: DataFrame, rows: int) -> None:
+        """Append a frame, of about so many rows, with the columns of a table but `run`.
+
+        Few rows are collected first. Raises what Spark raises, and ArchiveUnusable.
+        """
+        if rows <= MOST_HERE:
+            self.append(table, frame.toArrow())
+            return
+        from pyspark.sql import functions as F  # noqa: N812
+
+        chosen = [
+            F.lit(self.run).cast("bigint").alias("run") if name == "run" else F.col(f"`{name}`")
+            for name in SCHEMAS[table].names
+        ]
+        self._make_tables()
+        writer = frame.select(*chosen).write.format("delta").mode("append")
+        writer.save(self.place.spark_path(table))
+
+    def remove(self, table: str, predicate: str) -> int:
+        """Remove the rows that a condition of SQL chooses; how many they were."""
+        opened = self._open(table)
+        if opened is None:
+            return 0
+        with self._explained("write", table):
+            return int(opened.delete(predicate)["num_deleted_rows"] or 0)
+
+    def maintain(self, today: date) -> None:
+        """Join the small files of days, and remove files that are no longer part of a table."""
+        for name in SCHEMAS:
+            opened = self._open(name)
+            if opened is None:
+                continue
+            with self._explained("write", name):
+                files = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+                for day in sorted(
+                    {one["partition.date"] for one in files if one["partition.date"]}
+                ):
+                    count = sum(1 for one in files if one["partition.date"] == day)
+                    if count > (_MOST_FILES if day >= today else 1) and _is_worth(files, day):
+                        opened.optimize.compact([("date", "=", day.isoformat())])
+                hours = int(_KEPT / timedelta(hours=1))
+                opened.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+
+    def _append(self, table: str, rows: Any, *, claim: tuple[int, int] | None = None) -> None:
+        """Append rows; `claim`: the newest run as it must be, and as it is from now on."""
+        self._make_tables()
+        opened = self._open(table)
+        assert opened is not None
+        claims = []
+        if claim is not None:
+            # Of the very version that is written from: the commit refuses what has come since.
+            if (opened.transaction_version(_CLAIM) or 0) != claim[0]:
+                raise RunOvertaken(_overtaken(self.place.root))
+            claims = [Transaction(_CLAIM, claim[1])]
+        with self._explained("write", table):
+            try:
+                write_deltalake(
+                    opened,
+                    rows,
+                    mode="append",
+                    commit_properties=CommitProperties(app_transactions=claims),
+                )
+            except CommitFailedError as error:
+                if claim is None:
+                    raise
+                raise RunOvertaken(_overtaken(self.place.root)) from error
+
+    def _make_tables(self) -> None:
+        for name, schema in SCHEMAS.items():
+            if self._open(name) is None:
+                with self._explained("write", name):
+                    if self.place.is_local:
+                        Path(self.place.path(name)).mkdir(parents=True, exist_ok=True)
+                    DeltaTable.create(
+                        self.place.uri(name),
+                        schema,
+                        mode="ignore",
+                        partition_by=["date"],
+                        configuration={_LAYOUT_KEY: LAYOUT},
+                        storage_options=self.place.storage,
+                        raise_if_key_not_exists=False,
+                    )
+
+    def _open(self, table: str) -> DeltaTable | None:
+        """The table as it is now; None before anything was written."""
+        with self._explained("read", table):
+            opened = self._opened.get(table)
+            if opened is not None:
+                opened.update_incremental()
+                return opened
+            try:
+                found = DeltaTable(self.place.uri(table), storage_options=self.place.storage)
+            except TableNotFoundError:
+                return None
+        self._opened[table] = found
+        return found
+
+    @contextmanager
+    def _explained(self, verb: str, table: str) -> Iterator[None]:
+        """Raise ArchiveUnusable, with what to do, for what deltalake and file systems raise."""
+        try:
+            yield
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise explain_store(verb, self.place.path(table), error) from error
+
+
+def _scan(dataset: Any, columns: Sequence[str], condition: ds.Expression | None) -> pa.Table:
+    try:
+        return dataset.to_table(columns=columns, filter=condition)
+    except pa.ArrowNotImplementedError:
+        # Where deltalake rewrites a part of a file its texts are views, which no condition can be
+        # compared with before they are read.
+        parts = [
+            part.to_table(schema=dataset.schema).filter(condition).select(columns)
+            for part in dataset.get_fragments(filter=condition)
+        ]
+        return pa.concat_tables([dataset.schema.empty_table().select(columns), *parts])
+
+
+def _find_obstacle(path: Path) -> str | None:
+    """What stands where a directory is to be; None when it is one, or can be made."""
+    for one in (path, *path.parents):
+        if one.is_symlink() and not one.exists():
+            return f"{one} is a link to {one.readlink()}, which does not exist"
+        if one.exists():
+            return None if one.is_dir() else f"{one} is a file"
+    return None
+
+
+def explain_store(verb: str, path: str, error: Exception) -> ArchiveUnusable:
+    """What to raise where a store refuses, or holds something else than a table."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FileNotFoundError) or "NotFound" in text or "No such file" in text:
+        return ArchiveUnusable(
+            f"the archive is damaged: a file of the table {path} is missing: {text[:400]}. Restore "
+            f"it from a backup; see {page_url('audits/archive-tables', section='a-missing-file')}"
+        )
+    if isinstance(error, PermissionError) or "Permission denied" in text:
+        return ArchiveUnusable(
+            f"cannot {verb} {path}: Permission denied: give user {os.geteuid()}, which runs this "
+            "process, the rights to read and write the archive"
+        )
+    return ArchiveUnusable(f"cannot {verb} {path}: {text[:500]}")
+
+
+def _overlaps(file: dict[str, Any], low: int, high: int) -> bool:
+    least, most = file.get("min.run"), file.get("max.run")
+    return least is None or most is None or (least <= high and most >= low)
+
+
+def _is_worth(files: Sequence[dict[str, Any]], day: date) -> bool:
+    """Whether joining the files of a day makes fewer: large ones are left as they are."""
+    small = [one for one in files if one["partition.date"] == day and one["size_bytes"] < 2**25]
+    return len(small) > 1
+
+
+def _with_run(table: str, rows: pa.Table, run: int) -> pa.Table:
+    """Rows with the number of the run, and the columns of their table in its order."""
+    schema = SCHEMAS[table]
+    numbers = pa.repeat(pa.scalar(run, pa.int64()), rows.num_rows)
+    columns = {name: rows[name] for name in rows.column_names} | {"run": numbers}
+    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def local_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows of the driver as a frame of Spark."""
+    # Of a table whose first chunk is empty Spark takes no row.
+    return spark.createDataFrame(rows.combine_chunks())
+
+
+def make_rows(table: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Rows of a table; columns that are not given are null."""
+    return pa.Table.from_pylist(list(rows), SCHEMAS[table])
+
+
+def _overtaken(root: str) -> str:
+    return (
+        f"another run works on the archive {root}: this one ends, and the other one does its work. "
+        "Run one audit of an archive at a time"
+    )
+
+
+def _other_layout(root: str, found: str) -> str:
+    return (
+        f"{root} has version {found} of the archive's layout; this release reads and writes version"
+        f" {LAYOUT}. Give an empty directory to --archive, and read this one with the release that "
+        "made it"
+    )

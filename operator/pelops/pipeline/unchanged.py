@@ -1,0 +1,116 @@
+"""Whether an audit of a stream would tell anything new: counters are compared, and nothing else.
+
+A few commands for each group, and what the archive knows of the newest window: neither a job nor a
+session is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.ledger import parse_ledger_event
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.records import Known
+from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.windows import LedgerEnd, Plan, StreamRecord, read_checkpoint
+
+_MOST_CHECKPOINTS: Final = 100  # after the last event that was archived
+
+
+def is_unchanged(
+    watch: RedisReader, settings: PipelineSettings, known: Known, targets: Sequence[AuditTarget]
+) -> bool:
+    """Whether an audit now would report each group what the newest window told of it.
+
+    It would not where entries are pending: they may have become stuck, with no counter changed.
+    """
+    record = known.record
+    if record is None or known.unfinished or not _asks_the_same(settings, record.plan, targets):
+        return False
+    if not _is_stream_unchanged(watch, record):
+        return False
+    groups = watch.groups(record.plan.stream)
+    return all(
+        _is_at_rest(record.before.get(one.group), record.after.get(one.group), groups, one.group)
+        and _are_retries_unchanged(watch, record, one.group)
+        and _is_ledger_unchanged(watch, record, one.group)
+        for one in targets
+    )
+
+
+def _asks_the_same(settings: PipelineSettings, plan: Plan, targets: Sequence[AuditTarget]) -> bool:
+    tables = settings.sent is not None or settings.effects is not None
+    wished = (tuple(targets), settings.payload, settings.business_key)
+    # Tables of the user's own change without a word to Redis.
+    return not tables and wished == (plan.targets, plan.payload, plan.business_key)
+
+
+def _is_stream_unchanged(watch: RedisReader, record: StreamRecord) -> bool:
+    plan = record.plan
+    if plan.run_id not in {"", watch.server(plan.stream).run_id}:
+        return False  # what was restarted may have come back with less, and been filled again
+    look = watch.stream(plan.stream)
+    ends_there = (look.last_generated, look.added) == (plan.window.to_id, plan.window.to_added)
+    return look.exists and ends_there and look == record.stream
+
+
+def _is_at_rest(
+    before: GroupSnapshot | None,
+    after: GroupSnapshot | None,
+    now: Mapping[str, GroupSnapshot],
+    group: str,
+) -> bool:
+    """Whether a group is as it was both when the look began and when it ended; nothing pending."""
+    there = now.get(group)
+    if there is None or there.pending:
+        return False
+    # When a consumer was last given an entry is asked for in an audit only.
+    return all(one is not None and replace(one, given_ms=None) == there for one in (before, after))
+
+
+def _are_retries_unchanged(watch: RedisReader, record: StreamRecord, group: str) -> bool:
+    stream = derive_keys(record.plan.stream, group).retry
+    look = watch.stream(stream)
+    known = record.plan.retries.get(group)
+    if known is None or not look.exists:
+        return known is None and not look.exists
+    reported, now = record.retries.get(group), watch.groups(stream)
+    if look.last_generated != known[1]:
+        return False
+    if reported is None or reported.before is None:
+        return group not in now and not look.length
+    is_read = group in now and now[group].position >= look.last_generated
+    return is_read and _is_at_rest(reported.before, reported.after, now, group)
+
+
+def _is_ledger_unchanged(watch: RedisReader, record: StreamRecord, group: str) -> bool:
+    """Whether nothing was recorded since but counters as they were."""
+    keys, end = derive_keys(record.plan.stream, group), record.ledgers.get(group)
+    if end is None or watch.stream(keys.worker_ledger).last_generated != end.of_workers:
+        return False
+    look: StreamSnapshot = watch.stream(keys.ledger)
+    if look.exists != end.exists or look.last_generated < end.last:
+        return False
+    return look.last_generated == end.last or _are_checkpoints(watch, keys.ledger, end, record.plan)
+
+
+def _are_checkpoints(watch: RedisReader, ledger: str, end: LedgerEnd, plan: Plan) -> bool:
+    command = ("XRANGE", ledger, f"({end.last}", "+", "COUNT", _MOST_CHECKPOINTS)
+    page = watch.ask(ledger, *command)
+    found = [
+        read_checkpoint(
+            parse_ledger_event(
+                parse_entry_id(entry_id), dict(zip(flat[::2], flat[1::2], strict=True))
+            ),
+            plan.stream,
+        )
+        for entry_id, flat in page
+    ]
+    return len(page) < _MOST_CHECKPOINTS and all(
+        one is not None and (one.at_id, one.added) == (plan.end.at_id, plan.end.added)
+        for one in found
+    )

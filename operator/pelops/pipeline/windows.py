@@ -1,0 +1,308 @@
+"""Windows of a stream, the plan of each, and what an audit keeps of the stream for the next one.
+
+Checkpoints of the ledger, or the present end of the stream, decide where a run closes windows. The
+plan of a window is made once, before anything is read, and kept for every repetition. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from pelops.domain.audit import Window
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.errors import InvalidSpec
+from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """`added` entries had been added, the last of them `at_id`."""
+
+    at_id: EntryId
+    added: int
+    at: datetime  # on the server's clock
+
+
+def moment(at_ms: int) -> datetime:
+    """The time that a number of milliseconds names, as far as a calendar reaches."""
+    return EPOCH + min(at_ms, 253_370_764_800_000) * MILLISECOND
+
+
+def milliseconds(at: datetime) -> int:
+    """Milliseconds since 1970."""
+    return (at - EPOCH) // MILLISECOND
+
+
+def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
+    """The checkpoint of a stream that an event of the ledger is; None for any other event."""
+    details = event.details
+    if event.kind != LedgerKind.CHECKPOINT or details.get("stream") != stream:
+        return None
+    added = details.get("entries_added", "")
+    try:
+        at_id = parse_entry_id(details.get("last_generated", ""))
+    except InvalidSpec:
+        return None
+    if not (added.isascii() and added.isdigit()):
+        return None
+    return Checkpoint(at_id=at_id, added=int(added), at=moment(event.entry_id.ms))
+
+
+# A schedule is late by a little now and then, and early the next time.
+_TOLERANCE = 0.1
+
+
+def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
+    """Why the stream is another one, or shorter, than the known one; None when it continues."""
+    if look.added < known.added or look.last_generated < known.at_id:
+        return (
+            f"the stream went back from {known.added} entries added (last ID {known.at_id}) to "
+            f"{look.added} (last ID {look.last_generated}); it was deleted or flushed and created "
+            "again, or a failover or a restored snapshot lost its end; which entries were added "
+            "in between is unknown"
+        )
+    added = look.added - known.added
+    if look.first is not None and look.first > known.at_id and look.length > added:
+        return (
+            f"the stream was deleted or flushed and created again: it holds {look.length} entries "
+            f"after {known.at_id}, but its counter grew by only {added} since then; which other "
+            "entries were added in between is unknown"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What shows whether a stream whose counters went on is the one that was archived."""
+
+    was_there: bool  # the last entry of the newest window was in the stream when it was planned
+    is_same: bool | None  # that entry now: as it was, or another; None: it is gone
+    max_deleted: EntryId  # of the stream, when the newest window was planned
+    restarted: bool  # another server process answers than then
+    began_empty: bool  # and it certainly loaded no data when it started
+    ledger_is_left: bool | None  # whether an event that was archived is; None: there was none
+
+
+def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) -> Replacement:
+    """Whether another stream took the place of the archived one, and was filled beyond it.
+
+    Trimming also removes all that was archived: then only the server's past tells them apart.
+    """
+    at = known.at_id
+    if traces.is_same is False:
+        return Replacement(
+            broken=f"the stream was replaced: its entry {at} differs from the archived one"
+        )
+    if traces.is_same or (look.added, look.last_generated) == (known.added, at):
+        return Replacement()
+    if look.max_deleted < traces.max_deleted:
+        return Replacement(
+            broken="the stream was deleted or flushed and created again: its "
+            "max-deleted-entry-id went "
+            f"back from {traces.max_deleted} to {look.max_deleted}"
+        )
+    nothing_left = look.first is None or look.first > at
+    if traces.was_there and not nothing_left and look.max_deleted < at:
+        return Replacement(
+            broken=f"the stream was replaced: its entry {at} is missing although it was not "
+            "deleted "
+            "and older entries exist"
+        )
+    if traces.ledger_is_left or not nothing_left:
+        return Replacement()
+    if traces.restarted and traces.began_empty:
+        return Replacement(
+            broken="the server restarted without its data, and the stream holds no archived entry: "
+            "which entries were added in between is unknown"
+        )
+    if look.length == look.added - known.added and (known.added or traces.ledger_is_left is None):
+        return Replacement()  # exactly what was archived is gone: no other stream counts like that
+    server = ", and another server process answers" if traces.restarted else ""
+    return Replacement(
+        doubt=f"the stream holds no archived entry{server}: it was trimmed beyond them, or it was "
+        "deleted and created again; then the entries added in between are in no window"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Why a stream is certainly another one, or may be."""
+
+    broken: str | None = None
+    doubt: str | None = None
+
+
+def beginning(look: StreamSnapshot, now: Checkpoint) -> Checkpoint:
+    """Where the archive of a stream begins that it knows nothing of: before what is left of it."""
+    before = EntryId.MIN if look.removed == 0 else (look.first or look.last_generated).before()
+    if look.first is None:
+        before = look.last_generated
+    return Checkpoint(at_id=before, added=look.removed, at=now.at)
+
+
+def close_windows(
+    begin: Checkpoint, checkpoints: Iterable[Checkpoint], *, span: timedelta | None, number: int
+) -> list[Window]:
+    """Windows from `begin` on, each as long as `span` or longer; None: one up to the last
+    checkpoint.
+
+    A window begins where the one before ended. Without a checkpoint as late as that, nothing is
+    closed. Checkpoints may come in any order; those that contradict the others are left out.
+    """
+    ends = _choose_ends(begin, _consistent(begin, checkpoints), span)
+    return [
+        Window(
+            number=number + place,
+            from_id=one.at_id,
+            to_id=other.at_id,
+            from_added=one.added,
+            to_added=other.added,
+            at=other.at,
+        )
+        for place, (one, other) in enumerate(pairwise([begin, *ends]))
+    ]
+
+
+def _choose_ends(
+    begin: Checkpoint, checkpoints: Sequence[Checkpoint], span: timedelta | None
+) -> list[Checkpoint]:
+    if span is None:
+        return list(checkpoints[-1:])
+    least, ends, last = span * (1 - _TOLERANCE), [], begin
+    for checkpoint in checkpoints:
+        if checkpoint.at - last.at >= least:
+            ends.append(checkpoint)
+            last = checkpoint
+    return ends
+
+
+def _consistent(begin: Checkpoint, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """In order of time, and neither ID nor count ever going back."""
+    kept: list[Checkpoint] = []
+    last = begin
+    for checkpoint in sorted(checkpoints, key=lambda one: (one.at, one.added, one.at_id)):
+        if checkpoint.added >= last.added and checkpoint.at_id >= last.at_id:
+            kept.append(checkpoint)
+            last = checkpoint
+    return kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that decides what a window's archive holds."""
+
+    stream: str
+    window: Window
+    targets: tuple[AuditTarget, ...]
+    payload: ArchivedPayload
+    business_key: str | None = None
+    positions: dict[str, EntryId] = field(default_factory=dict)  # before it is archived
+    # Copies in the group's own retry stream: after the first ID, up to the second.
+    retries: dict[str, tuple[EntryId, EntryId]] = field(default_factory=dict)
+    ledger_from: dict[str, EntryId] = field(default_factory=dict)  # read from after this
+    removed: int = 0  # entries of the stream that were gone, when the run began
+    retention_margin: float | None = None
+    breaks: tuple[str, ...] = ()  # why this window does not go on where the last one ended
+    doubts: tuple[str, ...] = ()  # why the stream may be another one than the last window's
+    # What shows at the next run whether the stream is still the same one.
+    end_digest: str | None = None  # of the last entry of the window; None: it was not there
+    max_deleted: EntryId = EntryId.MIN
+    run_id: str = ""  # of the server; empty: not known
+
+    @property
+    def number(self) -> int:
+        """The number of the window."""
+        return self.window.number
+
+    @property
+    def end(self) -> Checkpoint:
+        """Where the next window begins."""
+        return Checkpoint(at_id=self.window.to_id, added=self.window.to_added, at=self.window.at)
+
+    @property
+    def day(self) -> date:
+        """The date of the window: the partition of its rows."""
+        return self.window.at.date()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the archive begins with it: what was removed before is in no window."""
+        return self.window.number == 0
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it begins with the first entry that was left."""
+        return self.is_first or bool(self.breaks)
+
+    @property
+    def produced(self) -> int:
+        """Entries that were added in the window."""
+        return self.window.to_added - self.window.from_added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLook:
+    """A group's own retry stream, looked at in the same order as the stream."""
+
+    before: GroupSnapshot | None
+    after: GroupSnapshot | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecord:
+    """What an audit has seen of a stream and its groups, beside entries and events."""
+
+    plan: Plan
+    at_ms: int  # of the look
+    stream: StreamSnapshot  # at the end
+    before: dict[str, GroupSnapshot]  # groups that were there
+    after: dict[str, GroupSnapshot]
+    all_groups: tuple[str, ...]  # also those that were not audited
+    retries: dict[str, RetryLook]
+    ledgers: dict[str, LedgerEnd]
+    counts_trimmed: bool  # see `ServerSnapshot`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEnd:
+    """How far a group's ledgers were read."""
+
+    exists: bool
+    last: EntryId  # the last event of the operator's
+    of_workers: EntryId
+    has_events: bool = False  # an event of the operator's was read
+
+
+_PLANS: Final = TypeAdapter(Plan)
+_RECORDS: Final = TypeAdapter(StreamRecord)
+
+
+def render_plan(plan: Plan) -> str:
+    """The plan as JSON."""
+    return _PLANS.dump_json(plan).decode()
+
+
+def parse_plan(text: str) -> Plan:
+    """What `render_plan` made. Raises ValueError."""
+    return _PLANS.validate_json(text)
+
+
+def render_record(record: StreamRecord) -> str:
+    """The record as JSON."""
+    return _RECORDS.dump_json(record).decode()
+
+
+def parse_record(text: str) -> StreamRecord:
+    """What `render_record` made. Raises ValueError."""
+    return _RECORDS.validate_json(text)

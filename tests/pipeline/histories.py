@@ -1,0 +1,14 @@
+"""What a ledger tells of a group, for tests that make it up."""
+
+from __future__ import annotations
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerEvent
+from pelops.pipeline.ledger import ACTS, GroupHistory
+from pelops.pipeline.windows import LedgerEnd
+
+
+def history_of(*events: LedgerEvent) -> GroupHistory:
+    """Events of the group as a whole, and a checkpoint; no act on any entry."""
+    end = LedgerEnd(exists=True, last=EntryId.MIN, of_workers=EntryId.MIN, has_events=True)
+    return GroupHistory(end=end, acts=ACTS.empty_table(), events=events, checkpoints=1)
