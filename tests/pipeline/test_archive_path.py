@@ -157,3 +157,8 @@ def test_a_path_is_taken_as_it_is_written(audited: Audited, name: str) -> None:
 def test_a_path_that_the_tables_cannot_have_is_refused(audited: Audited) -> None:
     with pytest.raises(ArchiveUnusable, match="holds a percent sign with two digits"):
         open_archive(str(audited.archive / "100%25"))
+
+
+def test_an_address_of_another_store_is_refused() -> None:
+    with pytest.raises(ArchiveUnusable, match="such as s3a://BUCKET/PREFIX"):
+        open_archive("hdfs://namenode/audits")

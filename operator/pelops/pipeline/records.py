@@ -104,11 +104,6 @@ class Journal:
         last = {run for run in planned - audited if run > self.run - _LAST_RUNS}
         return {run: run in archived for run in sorted(last)}
 
-    def ended_runs(self) -> frozenset[int]:
-        """Runs whose rows count: they have audited, or at least archived, their windows."""
-        rows = (*self._of(Phase.AUDITED), *self._of(Phase.ARCHIVED))
-        return frozenset(row["run"] for row in rows)
-
     def numbers(self, stream: str, phase: Phase, group: str | None = None) -> list[int]:
         """The windows of a stream, or of one of its groups, that have come so far; in order."""
         return sorted(

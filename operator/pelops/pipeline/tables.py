@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ LAYOUT: Final = "3"
 _LAYOUT_KEY: Final = "pelops.layout"
 _CLAIM: Final = "pelops-run"  # the application of Delta transactions
 _MOST_FILES: Final = 32  # of one day, before they are joined
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in texts of deltalake
 _KEPT: Final = timedelta(days=2)  # files that are no longer part of a table, for those who read it
 
 
@@ -217,6 +219,11 @@ class Archive:
             raise ArchiveUnusable("no archive: give --archive PATH")
         if self.place.is_local:
             self._check_directory()
+        elif urlsplit(self.place.root).scheme not in {"s3", "s3a"}:
+            raise ArchiveUnusable(
+                f"the archive {self.place.root} cannot be used: an archive is a directory, or an "
+                "address such as s3a://BUCKET/PREFIX"
+            )
         table = self._open(WINDOWS)
         if table is not None:
             found = table.metadata().configuration.get(_LAYOUT_KEY, "none")
@@ -460,7 +467,7 @@ def _find_obstacle(path: Path) -> str | None:
 
 def explain_store(verb: str, path: str, error: Exception) -> ArchiveUnusable:
     """What to raise where a store refuses, or holds something else than a table."""
-    text = " ".join(str(error).split())
+    text = " ".join(_COLOUR.sub("", str(error)).split())
     if isinstance(error, FileNotFoundError) or "NotFound" in text or "No such file" in text:
         return ArchiveUnusable(
             f"the archive is damaged: a file of the table {path} is missing: {text[:400]}. Restore "

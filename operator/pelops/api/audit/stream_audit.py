@@ -32,7 +32,7 @@ from pelops.errors import InvalidSpec
 _PATH_RULES = cel(
     Rule(
         rule="self.matches('^(/|[a-z][a-z0-9+.-]*://)') && !self.matches('(^|/)[.][.](/|$)')",
-        message="path must begin with / or with a scheme such as hdfs://, and must not contain ..",
+        message="path must begin with / or with a scheme such as s3a://, and must not contain ..",
     ),
     Rule(
         rule="!self.matches('^[a-z0-9+.-]+://[^/]*@')",
@@ -128,7 +128,7 @@ class ArchiveSpec(ApiModel):
         default=None,
         description=(
             "Path that Spark can write to: a directory that spec.template mounts, or "
-            "an address such as hdfs://namenode/audits. A directory that no volume "
+            "an address such as s3a://bucket/audits. A directory that no volume "
             "provides is lost when the container ends."
         ),
     )
