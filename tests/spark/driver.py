@@ -22,9 +22,7 @@ def build_session() -> SparkSession:
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.constraintPropagation.enabled", "false")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config(
-            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-        )
+        .config("spark.databricks.delta.requiredSparkConfsCheck.enabled", "false")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.retainedJobs", "100000")  # tests count them
