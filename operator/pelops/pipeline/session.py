@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 log: Final = logging.getLogger(__name__)
+_NAME: Final = "pelops-audit"
 _LOOPBACK: Final = "127.0.0.1"
 _TRIES: Final = 3  # of a task that dies, as when a Python worker is killed for its memory
 _OF_DRIVER_MIB: Final = 400  # of the driver's Python, and of what of Java is no heap
@@ -75,8 +76,8 @@ class LazySession:
         return None if self._found is None else self._found.sparkContext
 
     def stop(self) -> None:
-        """Stop it, if it was opened."""
-        if self._found is not None:
+        """Stop it, if it was opened here: one that was there before is its owner's."""
+        if self._found is not None and self._found.sparkContext.appName == _NAME:
             self._found.stop()
 
 
@@ -105,7 +106,7 @@ def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> Spa
     if "spark.driver.bindAddress" in options:
         # Or the JVM looks for an address that others reach, and warns when it finds none.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    builder = SparkSession.builder.appName("pelops-audit")
+    builder = SparkSession.builder.appName(_NAME)
     for name, value in options.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
