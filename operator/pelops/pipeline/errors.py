@@ -13,16 +13,12 @@ class ArchiveUnusable(PelopsError):
     """The archive cannot be read or written, or holds what this version does not understand."""
 
 
-class FileDamaged(ArchiveUnusable):
-    """A file of the archive does not hold what its name says: it was cut, or overwritten."""
-
-
 class StageFailed(PelopsError):
     """A job of Spark failed; the message is its own first cause."""
 
 
 class RunOvertaken(PelopsError):
-    """Another run works on the same window and has finished a part of it differently."""
+    """Another run has claimed the archive since this one did: its rows count."""
 
 
 class DeadlineNear(PelopsError):

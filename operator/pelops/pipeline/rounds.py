@@ -194,10 +194,12 @@ class _Round:
 
     def _archive_events(self) -> None:
         archive, settings = self.run.archive, self.run.settings
-        for plan in self.plans:
-            for target in plan.targets:
-                acts = self.histories[plan.stream, target.group].acts
-                archive.append(EVENTS, _event_rows(acts, plan, target.group))
+        rows = [
+            _event_rows(self.histories[plan.stream, target.group].acts, plan, target.group)
+            for plan in self.plans
+            for target in plan.targets
+        ]
+        archive.append(EVENTS, pa.concat_tables([SCHEMAS[EVENTS].empty_table(), *rows]))
         if settings.aof_path is not None:
             self.files = archive_evidence(archive, settings, self.plans, self.known)
 

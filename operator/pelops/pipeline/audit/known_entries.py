@@ -17,7 +17,6 @@ from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.letters import Letter, Move, follow_letters
 from pelops.pipeline.ids import bounded
 from pelops.pipeline.ledger import ACTS, COPYING_ACTS
-from pelops.pipeline.snapshot import PENDING
 from pelops.policy.audit.classification import ENDING_ACTS
 
 _KEYS: Final = ["ms", "seq"]
@@ -147,16 +146,6 @@ def name_copies(
     return least.select([*_KEYS, *(f"{name}_min" for name in _ROOT)]).rename_columns(
         [*_KEYS, *_ROOT]
     )
-
-
-def no_copies() -> pa.Table:
-    """What `name_copies` returns of nothing."""
-    return ACTS.empty_table().select([*_KEYS, *_ROOT])
-
-
-def no_pending() -> pa.Table:
-    """The pending entries of a group that is missing."""
-    return PENDING.empty_table()
 
 
 def _is_ending(acts: pa.Table) -> Any:
