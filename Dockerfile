@@ -25,10 +25,12 @@ RUN pip install --no-cache-dir --only-binary :all: --require-hashes -r build.txt
 
 FROM packages AS wheel
 COPY pyproject.toml README.md LICENSE ./
+COPY packages packages
 COPY operator operator
 ARG REVISION
 RUN printf '%s\n' "$REVISION" > operator/pelops/REVISION \
-    && pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel .
+    && pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel \
+        . ./packages/pelops-core ./packages/pyspark-redis-streams
 
 FROM packages AS operator-packages
 COPY requirements/operator.txt .
@@ -37,7 +39,7 @@ COPY --from=wheel /wheel /wheel
 ARG VERSION
 ARG REVISION
 # Of the Kubernetes client, the operator uses connections and not the classes of each API.
-RUN pip install --no-cache-dir --no-deps --no-index /wheel/*.whl \
+RUN pip install --no-cache-dir --no-deps --no-index /wheel/pelops_*.whl \
     && pip uninstall --yes setuptools pip \
     && rm -r /opt/pelops/lib/python3*/site-packages/kubernetes/client/api \
         /opt/pelops/lib/python3*/site-packages/kubernetes/aio/client/api \

@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-$(VENV): requirements/dev.txt requirements/build.txt pyproject.toml tools/make_venv.sh
+$(VENV): requirements/dev.txt requirements/build.txt pyproject.toml $(wildcard packages/*/pyproject.toml) tools/make_venv.sh
 	@PYTHON=$(PYTHON) tools/make_venv.sh
 
 $(TOOLS): requirements/tools.txt | $(VENV)
@@ -131,4 +131,4 @@ docs: $(VENV) $(TOOLS) ## Build the documentation site, build/site, and check ev
 .PHONY: clean
 clean: ## Remove what was made inside this directory
 	rm -rf .venv .venv-tools build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} + ; rm -rf operator/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} + ; rm -rf operator/*.egg-info packages/*/build packages/*/src

@@ -27,7 +27,7 @@ find_engine() {
 find_revision() {
   local commit
   commit=$(git rev-parse HEAD 2>/dev/null) || { echo unknown; return; }
-  if [ -n "$(git status --porcelain -- operator pyproject.toml README.md LICENSE)" ]; then
+  if [ -n "$(git status --porcelain -- operator packages pyproject.toml README.md LICENSE)" ]; then
     commit+=-dirty
   fi
   printf '%s\n' "$commit"

@@ -23,5 +23,7 @@ echo "installing the pinned packages into .venv (half a minute the first time) .
 # What is built here is built with these, not with what pip would fetch without a hash.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/dev.txt
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+# All from this tree. The last one goes last: while pip replaces it, the others still lead to operator/.
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  -e packages/pelops-core -e packages/pyspark-redis-streams -e .
 touch .venv/.installed

@@ -7,6 +7,7 @@ or call `register`.
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,19 @@ def __getattr__(name: str) -> Any:
 
 
 def _require_data_sources() -> None:
-    """Raise ImportError where PySpark is older than Python data sources; it is not imported."""
+    """Raise ImportError where PySpark is missing or older than Python data sources.
+
+    PySpark itself is not imported.
+    """
     spec = find_spec("pyspark")
-    places = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    if spec is None:
+        raise ModuleNotFoundError(
+            "pyspark_redis_streams needs PySpark 4.0 or later, and this Python"
+            f" ({sys.executable}) has none. Use the Python of your Spark cluster, or install"
+            " PySpark: pip install 'pyspark-redis-streams[spark]'",
+            name="pyspark",
+        )
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
     if any(place.is_dir() and not (place / "sql/datasource.py").exists() for place in places):
         from pyspark import __version__
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import distribution
@@ -33,6 +34,7 @@ from tests.docs_pages import list_blocks
 from tests.operators import Resources
 from tools.supply_chain.components import OURS, list_packages, needed_by_extra, read_pins
 from tools.supply_chain.dist import build_archives
+from tools.supply_chain.distributions import CORE, DISTRIBUTIONS, SPARK_SOURCE
 
 pytestmark = pytest.mark.full
 
@@ -60,6 +62,19 @@ import importlib, pkgutil, pyspark_redis_streams as package
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     importlib.import_module(module.name)
 print(package.DefaultSource.name())
+"""
+# What Spark calls for a batch read, without Java.
+READ: Final = """
+import sys
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StringType, StructField, StructType
+from pyspark_redis_streams import DefaultSource
+
+url, stream = sys.argv[1:]
+source = DefaultSource(CaseInsensitiveDict({"url": url, "path": stream}))
+reader = source.reader(StructType([StructField("number", StringType())]))
+batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+print([value for batch in batches for value in batch.column(0).to_pylist()])
 """
 
 
@@ -166,7 +181,7 @@ def test_what_pip_installs_reports_its_version_and_commit(installed: Environment
     keys = installed.run("pelops", "keys", "--stream", STREAM, "--group", GROUP).stdout
     assert json.loads(keys)["dead_letter"] == f"{{{STREAM}}}:{GROUP}:dlq"
     missing = installed.run("pelops", "env", "--file", "any.yaml", code=1).stderr
-    assert "pip install 'pelops-operator[cli]'" in missing
+    assert "Install Pelops with the extra [cli]" in missing
 
 
 def run_worker(environment: Environment, servers: StandaloneServers, directory: Path) -> None:
@@ -263,10 +278,94 @@ def test_pelops_worker_is_the_sdk_in_the_same_version(
     project = tomllib.loads((ROOT / "packages" / "pelops-worker" / "pyproject.toml").read_text())
     assert project["project"]["version"] == version()
     assert project["project"]["dependencies"] == [f"{OURS}[worker]=={version()}"]
-    assert [path.name.partition("-")[0] for path in wheels] == ["pelops_operator", "pelops_worker"]
+    names = [path.name.partition("-")[0].replace("_", "-") for path in wheels]
+    assert names == [one.name for one in DISTRIBUTIONS]
     (metadata,) = installed.packages.glob("pelops_worker-*.dist-info")
     files = {line.partition(",")[0] for line in (metadata / "RECORD").read_text().splitlines()}
     assert {Path(name).parts[0] for name in files} == {metadata.name}, "it has no code of its own"
+
+
+def test_no_file_is_installed_by_two_packages(installed: Environment) -> None:
+    owned = [
+        line.partition(",")[0]
+        for record in installed.packages.glob("*.dist-info/RECORD")
+        if not record.is_symlink() and not record.parent.is_symlink()
+        for line in record.read_text().splitlines()
+    ]
+    assert len(owned) > 300
+    assert sorted({name for name in owned if owned.count(name) > 1}) == []
+
+
+@pytest.fixture(scope="module")
+def data_source(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The wheels of the data source and of what it needs of ours, with the packages of others."""
+    made = Environment.create(tmp_path_factory.mktemp("data-source") / "venv")
+    own = select(wheels, CORE.name, SPARK_SOURCE.name)
+    install(made, "install", "--no-index", "--no-deps", "--no-compile", *map(str, own))
+    made.link(one.name for one in list_packages() if "spark" in one.extras)
+    return made
+
+
+def select(wheels: list[Path], *names: str) -> list[Path]:
+    """The wheels of these distributions."""
+    wanted = {name.replace("-", "_") for name in names}
+    return [path for path in wheels if path.name.partition("-")[0] in wanted]
+
+
+def test_the_data_source_is_small_and_brings_no_operator(
+    wheels: list[Path], data_source: Environment
+) -> None:
+    own = select(wheels, CORE.name, SPARK_SOURCE.name)
+    assert len(own) == 2
+    assert sum(path.stat().st_size for path in own) < 400 * 1024
+    refuse_others(data_source, "spark")
+    assert data_source.run("python", "-c", IMPORT_ALL).stdout == "redis_streams\n"
+    parts = {path.name for path in (data_source.packages / "pelops").iterdir() if path.is_dir()}
+    assert parts - {"__pycache__"} == {"domain", "redis_core"}
+    assert not list((data_source.path / "bin").glob("*pelops*"))
+
+
+def test_the_data_source_alone_reads_a_stream(
+    data_source: Environment, empty_redis_86: StandaloneServers
+) -> None:
+    server: Any = redis.Redis.from_url(empty_redis_86.url, decode_responses=True)
+    for number in range(3):
+        server.xadd(STREAM, {"number": str(number)})
+    ended = data_source.run("python", "-c", READ, empty_redis_86.url, STREAM)
+    assert ended.stdout == "['0', '1', '2']\n"
+
+
+def test_the_data_source_says_which_package_is_missing(wheels: list[Path], tmp_path: Path) -> None:
+    """On a Python without PySpark, which no dependency installs."""
+    made = Environment.create(tmp_path / "venv")
+    own = select(wheels, CORE.name, SPARK_SOURCE.name)
+    install(made, "install", "--no-index", "--no-deps", "--no-compile", *map(str, own))
+    ended = made.run("python", "-c", "import pyspark_redis_streams", code=1)
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: pyspark_redis_streams needs PySpark 4.0 or later")
+    assert last.endswith("pip install 'pyspark-redis-streams[spark]'")
+
+
+def test_a_clone_installs_what_a_release_has(wheels: list[Path], tmp_path: Path) -> None:
+    """`pip install ./packages/...` of a copy without git, links, or an index."""
+    copy = tmp_path / "clone"
+    for one in DISTRIBUTIONS:
+        for name in one.packed:
+            source, target = ROOT / name, copy / name
+            if source.is_file():
+                shutil.copyfile(source, target)
+            elif not target.exists():
+                ignored = shutil.ignore_patterns("src", "build", "__pycache__", "*.egg-info")
+                shutil.copytree(source, target, ignore=ignored)
+    projects = [str(copy / one.project) for one in DISTRIBUTIONS]
+    built = ["wheel", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*PIP, *built, "--wheel-dir", str(tmp_path / "made"), *projects], check=True)
+
+    def contents(path: Path) -> set[str]:
+        return set(zipfile.ZipFile(path).namelist()) - {"pelops/REVISION"}
+
+    for wheel in wheels:
+        assert contents(tmp_path / "made" / wheel.name) == contents(wheel), wheel.name
 
 
 @pytest.fixture(scope="module")
@@ -368,8 +467,10 @@ def build_stage(name: str, context: Path, root: Path, made: Environment) -> None
             *sources, target = rest.split()
             for source in sources:
                 place = context / (Path(source).name if target in {".", "./"} else target)
-                copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
-                copy(ROOT / source, place)
+                if (ROOT / source).is_dir():
+                    shutil.copytree(ROOT / source, place, symlinks=True)
+                else:
+                    shutil.copy(ROOT / source, place)
         elif instruction == "RUN":
             command = re.sub(r"(?<=[ =(])/(opt|wheel)\b", f"{root}/\\1", rest)
             command = command.replace("python -m venv", f"{sys.executable} -m venv")
@@ -423,7 +524,8 @@ def test_the_data_source_is_installed_by_pip(
     wheels: list[Path], pins: Path, java: Path, empty_redis_86: StandaloneServers, tmp_path: Path
 ) -> None:
     """docs/spark/index.md."""
-    made = install_released(tmp_path / "venv", f"{OURS}[spark]=={version()}", wheels, pins)
+    released = f"{SPARK_SOURCE.name}[spark]=={version()}"
+    made = install_released(tmp_path / "venv", released, wheels, pins)
     refuse_others(made, "spark")
     server: Any = redis.Redis.from_url(empty_redis_86.url, decode_responses=True)
     for customer, amount in (("Ada", "12.50"), ("Bob", "3.00"), ("Ada", "7.25")):

@@ -67,7 +67,7 @@ def list_blocked(extra: str) -> list[str]:
     return sorted(
         module
         for module, packages in metadata.packages_distributions().items()
-        if module not in {"pelops", "pyspark_redis_streams"}
+        if module != "pelops"
         and not {one.lower().replace("_", "-") for one in packages} & installed
     )
 

@@ -19,6 +19,8 @@ from pelops.build import REVISION_FILE, UNKNOWN, version
 from pelops.kube.audit_cron_job import COMMAND, USER
 from pelops.kube.audit_spark import MAIN_FILE, SPARK_VERSION
 from pelops.kube.container_environment import WORK_MOUNT
+from tools.supply_chain.components import OURS
+from tools.supply_chain.distributions import DISTRIBUTIONS, PARTS
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "pipeline_image"
@@ -152,10 +154,12 @@ def test_the_pipeline_runs_as_the_user_of_the_jobs_and_writes_where_these_may() 
 
 
 def test_every_file_that_the_code_reads_is_installed_with_it() -> None:
-    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    projects = (ROOT / one.project / "pyproject.toml" for one in DISTRIBUTIONS)
+    declared = [tomllib.loads(path.read_text())["tool"]["setuptools"] for path in projects]
     installed = {
         path
-        for package, patterns in setuptools["package-data"].items()
+        for setuptools in declared
+        for package, patterns in setuptools.get("package-data", {}).items()
         for pattern in patterns
         for path in (ROOT / "operator").joinpath(*package.split(".")).glob(pattern)
     }
@@ -187,7 +191,9 @@ def test_every_input_of_the_images_has_a_hash() -> None:
     installs = re.findall(r"pip install ([^&\n]+)", DOCKERFILE)
     assert len(installs) == 5
     for install in installs:
-        own = install.split() == ["--no-cache-dir", "--no-deps", "--no-index", "/wheel/*.whl"]
+        *options, wheels = install.split()
+        own = options == ["--no-cache-dir", "--no-deps", "--no-index"]
+        assert not own or wheels in {"/wheel/*.whl", "/wheel/pelops_*.whl"}
         # A package without a wheel would be built with what pip fetches without a hash.
         assert own or {"--require-hashes", "--only-binary"} <= set(install.split())
         assert "--no-binary" not in install or "--no-build-isolation" in install
@@ -288,7 +294,7 @@ def test_the_pinned_packages_are_all_that_the_pipeline_imports() -> None:
     refused = [
         package
         for package, owners in packages_distributions().items()
-        if not {owner.lower().replace("_", "-") for owner in owners} & {*pinned, "pelops-operator"}
+        if not {owner.lower().replace("_", "-") for owner in owners} & {*pinned, OURS, *PARTS}
     ]
     assert {"kubernetes", "kopf"} <= set(refused)
     command = [*COMMAND[3:], "--help"]

@@ -30,6 +30,7 @@ from tools.reference.scripts import render_scripts
 NO_METRICS: Final = {
     ("autoscalers.md", "pelops_lag_and_pending_entries"),
     ("supply-chain.md", "pelops_operator"),
+    ("supply-chain.md", "pelops_core"),
     ("supply-chain.md", "pelops_worker"),
 }
 RUNBOOK: Final = ROOT / "docs" / "runbook"

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
@@ -24,6 +25,7 @@ from pelops.build import version as pelops_version
 from tools.supply_chain import advisories
 from tools.supply_chain.components import OURS, list_jars, list_packages, parse_license
 from tools.supply_chain.dist import CHECKSUMS, NOTICES, build, find_revision
+from tools.supply_chain.distributions import DISTRIBUTIONS, PARTS
 from tools.supply_chain.documents import render_bill_of_materials, render_notices
 from tools.supply_chain.lock import parse_uris
 from tools.supply_chain.plugin import MANIFEST
@@ -44,12 +46,13 @@ def bill() -> dict[str, Any]:
 
 
 def released_requirements() -> Iterator[tuple[str, Requirement]]:
-    """What the metadata of the package say that each extra needs, without those for maintainers."""
-    for text in requires(OURS) or ():
-        requirement = Requirement(text)
-        extra = re.search(r'extra == "(\w+)"', text)
-        if extra is None or extra[1] != "dev":
-            yield (extra[1] if extra else ""), requirement
+    """What the metadata of ours say that each extra needs, without the extra for maintainers."""
+    for name in (OURS, *PARTS):
+        for text in requires(name) or ():
+            requirement = Requirement(text)
+            extra = re.search(r'extra == "(\w+)"', text)
+            if requirement.name not in (OURS, *PARTS) and (extra is None or extra[1] != "dev"):
+                yield (extra[1] if extra else ""), requirement
 
 
 def locked(*names: str) -> dict[str, tuple[str, set[str]]]:
@@ -143,20 +146,14 @@ def test_a_release_is_the_same_when_it_is_built_again(
     second.mkdir()
     made = build(ROOT, first, EPOCH, COMMIT)
     subprocess.run(["git", "init", "--quiet", str(copy)], check=True)
-    for source in (made[0], made[2]):
+    for released, source in zip(DISTRIBUTIONS, made[: 2 * len(DISTRIBUTIONS) : 2], strict=True):
         with tarfile.open(source) as archive:
             archive.extractall(tmp_path / "unpacked", filter="data")
-    for name in ("operator", "pyproject.toml", "README.md", "LICENSE"):
-        (tmp_path / "unpacked" / f"pelops_operator-{pelops_version()}" / name).rename(copy / name)
+        put_back(
+            tmp_path / "unpacked" / source.name.removesuffix(".tar.gz"), copy, released.project
+        )
     (copy / MANIFEST).parent.mkdir(parents=True)
     shutil.copyfile(ROOT / MANIFEST, copy / MANIFEST)
-    (copy / "packages").mkdir()
-    worker = copy / "packages" / "pelops-worker"
-    (tmp_path / "unpacked" / f"pelops_worker-{pelops_version()}").rename(worker)
-    for made_by_the_build in [*copy.rglob("*.egg-info"), worker / "PKG-INFO", worker / "setup.cfg"]:
-        made_by_the_build.rename(
-            tmp_path / f"{made_by_the_build.parent.name}-{made_by_the_build.name}"
-        )
     subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
     for path in copy.rglob("*.py"):
         os.utime(path, (1_500_000_000, 1_500_000_000))
@@ -174,20 +171,55 @@ def test_a_release_is_the_same_when_it_is_built_again(
         f"{sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in made[:-1]
     ]
     assert NOTICES in {path.name for path in made}
-    assert [path.name for path in made[:4]] == [
-        f"pelops_{name}-{pelops_version()}{ending}"
-        for name in ("operator", "worker")
+    assert [path.name for path in made[: 2 * len(DISTRIBUTIONS)]] == [
+        f"{one.name.replace('-', '_')}-{pelops_version()}{ending}"
+        for one in DISTRIBUTIONS
         for ending in (".tar.gz", "-py3-none-any.whl")
     ]
-    source, wheel = made[:2]
-    packed = zipfile.ZipFile(wheel).namelist()
-    assert zipfile.ZipFile(wheel).read("pelops/REVISION").decode() == f"{COMMIT}\n"
     assert not (ROOT / "operator" / "pelops" / "REVISION").exists()
-    assert {"pelops/py.typed", "pyspark_redis_streams/py.typed"} <= set(packed)
-    assert any(name.endswith(".lua") for name in packed)
-    with tarfile.open(source) as archive:
-        assert {member.mtime for member in archive} == {EPOCH}
-        assert not any("tests" in Path(member.name).parts[1:2] for member in archive)
+    wheels = [zipfile.ZipFile(path) for path in made if path.suffix == ".whl"]
+    packed = [name for wheel in wheels for name in wheel.namelist()]
+    assert len(packed) == len(set(packed)), "no file belongs to two distributions"
+    (core,) = (wheel for wheel in wheels if "pelops/REVISION" in wheel.namelist())
+    assert core.read("pelops/REVISION").decode() == f"{COMMIT}\n"
+    tracked = subprocess.run(
+        ["git", "ls-files", "operator"], cwd=copy, check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert {name.removeprefix("operator/") for name in tracked} == {
+        *(name for name in packed if ".dist-info/" not in name)
+    }, "each file of operator/ is in one"
+    for source in made[: 2 * len(DISTRIBUTIONS) : 2]:
+        with tarfile.open(source) as archive:
+            assert {member.mtime for member in archive} == {EPOCH}
+            assert not any(member.issym() or member.islnk() for member in archive)
+            assert not any("tests" in Path(member.name).parts[1:2] for member in archive)
+
+
+def put_back(unpacked: Path, copy: Path, project: str) -> None:
+    """Move the files of a source archive to where they are in the repository."""
+    for made_by_the_build in [
+        *unpacked.rglob("*.egg-info"),
+        unpacked / "PKG-INFO",
+        unpacked / "setup.cfg",
+    ]:
+        made_by_the_build.rename(unpacked.parent / f"{unpacked.name}-{made_by_the_build.name}")
+    if (unpacked / "src").exists():
+        shutil.copytree(unpacked / "src", copy / "operator", dirs_exist_ok=True)
+        (unpacked / "src").rename(unpacked.parent / f"{unpacked.name}-src")
+    shutil.copytree(unpacked, copy / project, dirs_exist_ok=True)
+
+
+def test_all_distributions_have_one_version_and_are_pinned_to_it() -> None:
+    for one in DISTRIBUTIONS:
+        directory = ROOT / one.project
+        project = tomllib.loads((directory / "pyproject.toml").read_text())["project"]
+        assert (project["name"], project["version"]) == (one.name, pelops_version())
+        assert (directory / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+        extras = project.get("optional-dependencies", {})
+        asked = [*project["dependencies"], *(text for name in extras for text in extras[name])]
+        for requirement in map(Requirement, asked):
+            if requirement.name in {OURS, *PARTS} and requirement.name != one.name:
+                assert str(requirement.specifier) == f"=={pelops_version()}", requirement
 
 
 def test_a_release_names_its_commit_and_whether_files_differ_from_it(tmp_path: Path) -> None:

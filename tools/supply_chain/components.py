@@ -18,8 +18,10 @@ from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools.supply_chain.distributions import OPERATOR, PARTS
+
 ROOT: Final = Path(__file__).parents[2]
-OURS: Final = "pelops-operator"
+OURS: Final = OPERATOR.name
 # Extras that are for maintainers, and in no release.
 MAINTAINERS: Final = frozenset({"dev"})
 # By their licence file, where the metadata name no licence of SPDX.
@@ -91,7 +93,7 @@ def released_extras() -> list[str]:
 
 
 def list_packages() -> list[Component]:
-    """All packages that any extra of a release needs, directly or not, by name.
+    """All packages of others that any extra of a release needs, directly or not, by name.
 
     Raises:
         ValueError: the licence or a hash of a package is not known, or it has another version than
@@ -101,6 +103,8 @@ def list_packages() -> list[Component]:
     needs: dict[str, set[str]] = {}
     for extra in released_extras():
         for name, asked in _closure(extra):
+            if name in PARTS:
+                continue
             wanted.setdefault(name, set()).add(extra)
             needs.setdefault(name, set()).update(_needs(distribution(name), asked or None))
     pins = read_pins("dev")
@@ -129,8 +133,15 @@ def license_texts(name: str) -> Iterator[tuple[str, str]]:
 
 
 def needed_by_extra(extra: str | None) -> list[str]:
-    """The packages that an extra of ours names itself; None: that ours needs without any."""
-    return _needs(distribution(OURS), extra)
+    """The packages of others that an extra of ours names itself; None: that all of ours need.
+
+    Our own distributions count as one.
+    """
+    asked = {(OURS, extra or "")} | {one for one in _closure(extra) if one[0] in PARTS}
+    return sorted(
+        {name for ours, more in asked for name in _needs(distribution(ours), more or None)}
+        - set(PARTS)
+    )
 
 
 def parse_license(text: str) -> LicenseExpression | DisjunctiveLicense | None:
@@ -139,10 +150,13 @@ def parse_license(text: str) -> LicenseExpression | DisjunctiveLicense | None:
     return None if isinstance(parsed, DisjunctiveLicense) and parsed.id is None else parsed
 
 
-def _closure(extra: str) -> set[tuple[str, str]]:
-    """All that an extra of ours needs, each with the extra of it that is asked for, or nothing."""
+def _closure(extra: str | None) -> set[tuple[str, str]]:
+    """All that an extra of ours needs, each with the extra of it that is asked for, or nothing.
+
+    None: what is needed without any.
+    """
     ours = distribution(OURS)
-    left = [*_asked(ours, None), *_asked(ours, extra)]
+    left = [*_asked(ours, None), *(_asked(ours, extra) if extra else ())]
     seen = set(left)
     while left:
         name, asked = left.pop()

@@ -1,9 +1,9 @@
 """Builds what is released: `python -m tools.supply_chain.dist DIRECTORY`.
 
-A wheel and a source archive of pelops-operator and of pelops-worker, `pelops-VERSION.pyz` (the
+A wheel and a source archive of each distribution (distributions.py), `pelops-VERSION.pyz` (the
 command line as one file), `kubectl-pelops-VERSION.tar.gz` and `pelops.yaml` (its plugin for krew),
-`pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and `SHA256SUMS` of them all. The
-package contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
+`pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and `SHA256SUMS` of them all.
+pelops-core contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
 same bytes on every machine with the pinned packages: only tracked files go in, with the same
 permissions, in the order of their names, and with the time of the commit, or SOURCE_DATE_EPOCH.
 """
@@ -27,14 +27,12 @@ from build import ProjectBuilder
 
 from pelops.build import REVISION_FILE
 from tools.supply_chain.components import OURS, ROOT, list_jars, list_packages
+from tools.supply_chain.distributions import CORE, DISTRIBUTIONS
 from tools.supply_chain.documents import render_bill_of_materials, render_notices
 from tools.supply_chain.plugin import build_plugin
 
 NOTICES: Final = "THIRD_PARTY_NOTICES.txt"
 CHECKSUMS: Final = "SHA256SUMS"
-# The directory of each project, and what goes into its source archive.
-_OPERATOR: Final = (".", ("operator", "pyproject.toml", "README.md", "LICENSE"))
-_WORKER: Final = ("packages/pelops-worker", ("packages/pelops-worker",))
 
 
 def main() -> int:
@@ -55,7 +53,7 @@ def commit_epoch(root: Path) -> int:
 
 def find_revision(root: Path) -> str:
     """The last commit, with `-dirty` at the end if a file of a release differs from it."""
-    packed = [*_OPERATOR[1], *_WORKER[1]]
+    packed = sorted({path for one in DISTRIBUTIONS for path in one.packed})
     commit = _git(root, "rev-parse", "HEAD").strip()
     changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *packed)
     return f"{commit}-dirty" if changed else commit
@@ -75,7 +73,9 @@ def build(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
     bill.write_text(render_bill_of_materials(version, components, epoch))
     notices = directory / NOTICES
     notices.write_text(render_notices(components))
-    made = [*archives, *build_plugin(archives[1], root, directory, epoch), bill, notices]
+    core = archives[2 * DISTRIBUTIONS.index(CORE) + 1]
+    plugin = build_plugin((archives[1], core), root, directory, epoch)
+    made = [*archives, *plugin, bill, notices]
     checksums = directory / CHECKSUMS
     checksums.write_text(
         "".join(f"{sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in made)
@@ -84,18 +84,18 @@ def build(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
 
 
 def build_archives(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
-    """Build of each project the source archive, and the wheel from it: the operator's first."""
+    """Build the source archive of each distribution, and its wheel: the operator's are first."""
     archives: list[Path] = []
-    for project, packed in (_OPERATOR, _WORKER):
+    for one in DISTRIBUTIONS:
         with TemporaryDirectory() as temporary:
             copied = Path(temporary, "copied")
-            for name in _git(root, "ls-files", "--", *packed).splitlines():
+            for name in _git(root, "ls-files", "--", *one.packed).splitlines():
                 if (root / name).exists():
                     (copied / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(root / name, copied / name)
-            if project == ".":
+            if one.has_revision:
                 (copied / "operator" / "pelops" / REVISION_FILE).write_text(f"{revision}\n")
-            archives.extend(_build_project(copied / project, directory, epoch))
+            archives.extend(_build_project(copied / one.project, directory, epoch))
     return archives
 
 

@@ -1,7 +1,7 @@
 """Writes what pins the inputs of a build: `python -m tools.supply_chain.lock WHAT`.
 
-packages  requirements/*.txt, with uv, from the ranges in pyproject.toml. What is pinned stays
-          unless `--upgrade [NAME ...]` says otherwise.
+packages  requirements/*.txt, with uv, from the ranges in pyproject.toml and packages/. What is
+          pinned stays unless `--upgrade [NAME ...]` says otherwise.
 jars      requirements/jars.sha256: what s3a:// needs beside PySpark, and Delta Lake.
 debian    requirements/debian-ARCHITECTURE.sha256: the JRE of the pipeline image and all that it
           depends on, from the signed index of the Debian release of the base image.
@@ -32,6 +32,7 @@ from local_cluster.binaries import find_versions
 from local_cluster.downloads import CHECKSUMS, official_name
 from local_cluster.helm import helm_version
 from local_cluster.spark_jars import FETCH_JARS, find_packages
+from tools.supply_chain.distributions import PARTS
 
 ROOT: Final = Path(__file__).parents[2]
 REQUIREMENTS: Final = Path("requirements")
@@ -51,10 +52,12 @@ _UV_OPTIONS: Final = (
 _PRINT_URIS: Final = ("-qq", "install", "--print-uris", "--yes", "--no-install-recommends")
 # File -> what it is made from. The others take the versions of dev.txt, with which the tests run.
 _CONSTRAINED: Final = ("-c", "requirements/dev.txt")
+# Our own distributions are in this tree (`tool.uv.sources`), and have no hash.
+_WITHOUT_OURS: Final = tuple(f"--no-emit-package={name}" for name in PARTS)
 _PACKAGES: Final = {
-    "dev": ("pyproject.toml", "--extra", "dev"),
-    "operator": ("pyproject.toml", "--extra", "operator", *_CONSTRAINED),
-    "pipeline": ("pyproject.toml", "--extra", "pipeline", *_CONSTRAINED),
+    "dev": ("pyproject.toml", "--extra", "dev", *_WITHOUT_OURS),
+    "operator": ("pyproject.toml", "--extra", "operator", *_CONSTRAINED, *_WITHOUT_OURS),
+    "pipeline": ("pyproject.toml", "--extra", "pipeline", *_CONSTRAINED, *_WITHOUT_OURS),
     "build": ("--group", "build", *_CONSTRAINED),
     "tools": ("--group", "tools"),
 }

@@ -1,6 +1,6 @@
 """The command line as one file, and as a plugin for krew.
 
-Both contain the modules of the wheel and no other package. Python 3.11 or later runs the file; the
+Both contain the modules of our wheels and no other package. Python 3.11 or later runs the file; the
 commands that need a package name it.
 """
 
@@ -10,6 +10,7 @@ import gzip
 import io
 import tarfile
 import zipfile
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -36,13 +37,13 @@ _FILE: Final = 0o644
 _REGULAR: Final = 0o100000  # the type bits of a file in a zip
 
 
-def build_plugin(wheel: Path, root: Path, directory: Path, epoch: int) -> list[Path]:
+def build_plugin(wheels: Sequence[Path], root: Path, directory: Path, epoch: int) -> list[Path]:
     """Build the file, the archive for krew and its manifest; return them.
 
-    The same wheel and epoch give the same bytes.
+    The same wheels and epoch give the same bytes. All wheels have one version.
     """
-    version = wheel.name.split("-")[1]
-    program = build_zipapp(wheel, epoch)
+    version = wheels[0].name.split("-")[1]
+    program = build_zipapp(wheels, epoch)
     zipapp = directory / f"pelops-{version}.pyz"
     zipapp.write_bytes(program)
     zipapp.chmod(_EXECUTABLE)
@@ -55,14 +56,17 @@ def build_plugin(wheel: Path, root: Path, directory: Path, epoch: int) -> list[P
     return [zipapp, archive, manifest]
 
 
-def build_zipapp(wheel: Path, epoch: int) -> bytes:
-    """Return one executable file with the modules of the wheel."""
+def build_zipapp(wheels: Iterable[Path], epoch: int) -> bytes:
+    """Return one executable file with the modules of these wheels."""
     time = datetime.fromtimestamp(epoch, UTC).timetuple()[:6]
     packed = io.BytesIO(_SHEBANG)
     packed.seek(0, io.SEEK_END)
-    with zipfile.ZipFile(wheel) as modules, zipfile.ZipFile(packed, "a") as new:
-        names = [name for name in modules.namelist() if name.startswith("pelops/")]
-        contents = {name: modules.read(name) for name in names}
+    contents: dict[str, bytes] = {}
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as modules:
+            names = [name for name in modules.namelist() if name.startswith("pelops/")]
+            contents |= {name: modules.read(name) for name in names}
+    with zipfile.ZipFile(packed, "a") as new:
         for name, content in sorted({**contents, "__main__.py": _MAIN.encode()}.items()):
             entry = zipfile.ZipInfo(name, time)
             entry.compress_type = zipfile.ZIP_DEFLATED
