@@ -2,9 +2,11 @@
 
 Also tables of Spark's catalog: `CREATE TABLE orders USING redis_streams OPTIONS (stream 'orders')`.
 When a table is created, Spark passes its options together with all its properties. When it is read
-or written, Spark passes its columns, and only those options that the statement gives:
-`SELECT ... FROM orders WITH (startingId = '5-0')`. The options are therefore kept in the comment of
-the first column, which the catalog keeps.
+or written, Spark passes its columns, and no options but those of the statement. The options are
+therefore kept in the comment of the first column, which the catalog keeps.
+
+Options of a statement, `SELECT ... FROM orders WITH (startingId = '5-0')`, are refused: Spark
+resolves a table once for each statement, and gives the options of one use of it to the others.
 """
 
 from __future__ import annotations
@@ -26,9 +28,8 @@ from pyspark.sql.types import StructType
 from pyspark_redis_streams.columns.schemas import default_schema, names_of_entries
 from pyspark_redis_streams.errors import OptionError, RedisStreamsError, plain_errors
 from pyspark_redis_streams.micro_batch.reader import RedisStreamReader, RefusedStreamReader
-from pyspark_redis_streams.options.option import Use, View
+from pyspark_redis_streams.options.option import OF_SPARK, Use, View
 from pyspark_redis_streams.options.parsed import (
-    NAMING_STREAMS,
     OPTIONS,
     ReadOptions,
     WriteOptions,
@@ -38,6 +39,7 @@ from pyspark_redis_streams.options.parsed import (
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
 from pyspark_redis_streams.spark_versions import refuse_what_spark_lacks
 from pyspark_redis_streams.views.entries import EntriesReader
+from pyspark_redis_streams.views.inference import infer_columns
 from pyspark_redis_streams.views.rows import (
     ConsumersReader,
     GroupsReader,
@@ -63,23 +65,24 @@ class DefaultSource(DataSource):
 
     @plain_errors
     def schema(self) -> str:
-        """The columns of a read that was given no schema, as DDL. Raises OptionError."""
+        """The columns of a read that was given no schema, as DDL.
+
+        Reads entries with option `inferSchema`. Raises OptionError and ServerError.
+        """
         if is_created(self.options):
             return table_schema(self.options)
-        return default_schema(parse_read_options(self.options, None))
+        return _columns_of(parse_read_options(self.options, None))
 
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of any view. Raises OptionError and SchemaError."""
-        given = with_kept_options(self.options, schema, Use.READ)
-        options = parse_read_options(given, Use.READ)
+        options = parse_read_options(_settle(self.options, schema, Use.READ), Use.READ)
         return _READERS[options.view](schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read of entries; an OptionError or SchemaError comes when it begins."""
         try:
-            given = with_kept_options(self.options, schema, Use.STREAM)
-            options = parse_read_options(given, Use.STREAM)
+            options = parse_read_options(_settle(self.options, schema, Use.STREAM), Use.STREAM)
             refuse_what_spark_lacks(options)
             return RedisStreamReader(schema, options)
         except RedisStreamsError as error:
@@ -98,7 +101,6 @@ class DefaultSource(DataSource):
 
 _FIRST: Final = "`stream` STRING"  # what the columns of every view begin with
 _COMMENT: Final = "The key. Options of the table: "
-_SELECTING: Final = {name.lower() for field in NAMING_STREAMS for name in OPTIONS[field].names}
 _EMPTY: Final = "the columns that Redis fills ('stream', 'id', 'ms', 'seq', 'ts') are left out"
 _OPTION: Final = "option."  # what Spark puts before the names of options among the properties
 
@@ -121,27 +123,35 @@ def table_schema(given: Mapping[str, str]) -> str:
     _refuse_unfit(options)
     read = parse_read_options(OPTIONS.given_for(options, Use.STREAM, Use.READ), None)
     parse_write_options(OPTIONS.given_for(options, Use.WRITE))
-    columns = default_schema(read)
+    columns = _columns_of(read)
     kept = f"{_FIRST} COMMENT '{_COMMENT}{urlencode(sorted(options.items()))}'"
     return columns.replace(_FIRST, kept, 1)
 
 
-def with_kept_options(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[str, str]:
-    """The options of a read or write; of a table's, what the statement gives comes first.
+def _columns_of(options: ReadOptions) -> str:
+    if options.infer_schema:
+        options = replace(options, columns=infer_columns(options))
+    return default_schema(options)
+
+
+def _settle(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[str, str]:
+    """The options of a read or write: those given, or those that its table keeps.
 
     Raises OptionError.
     """
     kept = _kept_options(schema)
     if kept is None:
         return given
-    lowered = {name.lower(): value for name, value in given.items()}
-    if _SELECTING & lowered.keys():
+    own = sorted(name for name in given if name.lower() not in OF_SPARK)
+    if own:
         raise OptionError(
-            f"option '{min(_SELECTING & lowered.keys())}' is given, and the first column carries"
-            f" the options of a table in its comment ({_shown(kept)}): leave the option out, or"
-            " take the comment off the column"
+            f"option '{own[0]}' is given to a table of Spark's catalog, whose options are"
+            f" {_shown(kept)}. Spark may apply the options of a statement to another use of the"
+            " table, or to none. Create a table with this option, or use format('redis_streams')"
+            " with all options. If a frame's columns come from the table, remove the comment of the"
+            " first column"
         )
-    return OPTIONS.given_for(kept, use) | lowered
+    return OPTIONS.given_for(kept, use)
 
 
 def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -165,7 +175,7 @@ def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOp
             f"the table is not a single stream ({_shown(kept)}): write with format('redis_streams')"
             " and option 'stream'"
         )
-    options = parse_write_options(with_kept_options(given, schema, Use.WRITE))
+    options = parse_write_options(_settle(given, schema, Use.WRITE))
     if options.keep_ids:
         raise OptionError(
             "option 'keepIds' is true, and INSERT INTO gives each row a new ID: write with"

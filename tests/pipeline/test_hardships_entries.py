@@ -36,6 +36,7 @@ def test_a_full_payload_is_archived_to_the_byte(audited: Audited) -> None:
         [part for number in range(10_000) for part in (f"f{number}", number)],
         ["_original_id", "1-1", "_retry_count", "nonsense"],
         ["_original_id", "5-5"],
+        ["_original_id", "1-0", "_retry_count", 1, "b", 9],
     ]
     for number, parts in enumerate(payloads, 1):
         add(audited, f"{number}-0", *parts)

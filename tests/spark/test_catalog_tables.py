@@ -75,10 +75,12 @@ def test_options_of_a_table_are_taken_from_nowhere_else() -> None:
     bare = StructType([StructField(field.name, field.dataType) for field in columns.fields])
     with pytest.raises(OptionError, match="no option names the stream of the rows"):
         source().writer(bare, False)
-    with pytest.raises(OptionError, match="take the comment off the column"):
-        source(stream="x").reader(columns)
-    with pytest.raises(OptionError, match="take the comment off the column"):
-        source(path="x").writer(columns, False)
+    for given in ({"stream": "x"}, {"endingId": "5-0"}, {"maxLen": "5"}):
+        words = f"option '{next(iter(given))}' is given to a table .* stream 'orders'.* Create a"
+        with pytest.raises(OptionError, match=words):
+            source(**given).reader(columns)
+        with pytest.raises(OptionError, match=words):
+            source(**given).writer(columns, False)
     with pytest.raises(OptionError, match=r"option 'keepIds' .* new ID"):
         source().writer(created(stream="orders", keepIds="true"), False)
     several = created(streams="a,b")

@@ -225,9 +225,23 @@ def test_a_value_that_is_not_utf_8_is_shown_in_a_map_of_strings_and_follows_the_
         build(wanted, odd, mode="FAILFAST")
 
 
-def test_a_root_that_is_not_utf_8_is_shown_with_escapes() -> None:
-    copy = entry((b"_original_id", b"4-\xff"), (b"_retry_count", b"1"))
-    assert build(schema(root=StringType()), copy, computed="root") == [{"root": r"4-\xff"}]
+def test_trailing_fields_are_read_where_an_entry_ends_with_all_of_them() -> None:
+    wanted = schema(of=StringType(), a=StringType())
+    entries = [
+        entry((b"a", b"1"), (b"of", b"x"), (b"n", b"1")),
+        entry((b"of", b"x"), (b"a", b"2"), (b"of", b"y"), (b"n", b"1")),
+        entry((b"of", b"x"), (b"n", b"1"), (b"a", b"3")),
+        entry((b"n", b"1"), (b"of", b"x")),
+        entry((b"of", b"x"), (b"a", b"4"), (b"n", b"1")),
+        entry((b"n", b"1")),
+        entry((b"of", b"z"), (b"n", b"1")),
+    ]
+    for duplicates in ("first", "last"):
+        rows = build(wanted, *entries, trailingFields="of,n", duplicateFields=duplicates)
+        assert [row["of"] for row in rows] == ["x", "y", None, None, None, None, "z"]
+        assert [row["a"] for row in rows] == ["1", "2", "3", None, "4", None, None]
+    [row] = build(wanted, entry((b"of", b"x"), (b"a", b"1")), trailingFields='["of", "n"]')
+    assert row == {"of": None, "a": "1"}
 
 
 def test_a_prefix_reads_fields_named_as_base_columns() -> None:
@@ -249,12 +263,10 @@ def test_a_base_column_has_its_own_type(wanted: StructType, words: str) -> None:
 
 
 def test_computed_columns_need_no_payload() -> None:
-    wanted = schema(hash=LongType(), bytes=LongType(), root=StringType())
-    copy = entry((b"a", b"1"), (b"_original_id", b"4-0"), (b"_retry_count", b"1"))
-    plain = entry((b"a", b"1"))
-    rows = build(wanted, copy, plain, plain, computed="hash,bytes,root")
-    assert [row["root"] for row in rows] == ["4-0", None, None]
-    assert [row["bytes"] for row in rows][1] == 2
+    wanted = schema(hash=LongType(), bytes=LongType())
+    longer, plain = entry((b"a", b"1"), (b"b", b"22")), entry((b"a", b"1"))
+    rows = build(wanted, longer, plain, plain, computed="hash,bytes")
+    assert [row["bytes"] for row in rows] == [5, 2, 2]
     assert rows[1]["hash"] == rows[2]["hash"] != rows[0]["hash"]
 
 

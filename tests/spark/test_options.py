@@ -66,7 +66,7 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"port": "70000"}, "option 'port' is '70000'"),
         ({"failOnDataLoss": "yes"}, "must be true or false"),
         ({"mode": "LOOSE"}, "must be one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
-        ({"computed": "hash,size"}, "must be some of hash, bytes, root"),
+        ({"computed": "hash,size"}, "must be some of hash, bytes, separated"),
         ({"startingTimestamp": "soon"}, "must be milliseconds since 1970 or an ISO 8601 time"),
         ({"streams": "a,b"}, "both 'stream' and 'streams' are given"),
         ({"view": "pending"}, "option 'group' is missing"),
@@ -74,6 +74,20 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"maxEntriesPerTrigger": "5"}, "is for readStream only"),
         ({"startingId": "5", "startingTimestamp": "5"}, "exclude each other"),
         ({"startingTimestamp": "2026-02-28T12:00"}, "names no time zone: write it with one"),
+        ({"startingOffsetsByTimestamp": "5"}, "must be a JSON object that has a time for each"),
+        ({"startingOffsetsByTimestamp": "{"}, "is not valid JSON"),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": {"0": 5}}'},
+            "each must be milliseconds since 1970 or an ISO 8601 time",
+        ),
+        ({"startingOffsetsByTimestamp": '{"orders": "2026-02-28"}'}, "names no time zone"),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": 5}', "startingTimestamp": "5"},
+            "'startingTimestamp' and 'startingOffsetsByTimestamp' exclude each other",
+        ),
+        ({"inferSchema": "true", "columns": "a INT"}, "exclude each other"),
+        ({"inferSchema": "true", "binary": "true"}, "is for reads without 'inferSchema'"),
+        ({"inferSchema": "true", "duplicateFields": "keep"}, "a column of 'inferSchema' has one"),
         ({"endingTimestamp": "2026-02-28"}, "or set option 'timeZone' to that of the session"),
         ({"startingTimestamp": "5", "timeZone": "Berlin"}, "must be a time zone, such as"),
         ({"pageSize": "0x10"}, "option 'pageSize' is '0x10' but must be a whole number"),
@@ -127,6 +141,13 @@ def test_a_time_without_a_zone_is_in_that_of_the_option(zone: str, hour: int) ->
     assert options.starting_timestamp == moment
     noon = int(datetime(2026, 2, 28, 12, tzinfo=UTC).timestamp() * 1000)
     assert parse(endingTimestamp="2026-02-28T12:00Z", timeZone=zone).ending_timestamp == noon
+
+
+def test_each_stream_may_have_its_own_time_to_begin_at() -> None:
+    times = '{"orders": "2026-02-28 12:00", "other": 5, "third": "-7"}'
+    given = {"startingOffsetsByTimestamp": times, "timeZone": "Europe/Berlin"}
+    noon = int(datetime(2026, 2, 28, 11, tzinfo=UTC).timestamp() * 1000)
+    assert parse(Use.READ, **given).starting_times == {"orders": noon, "other": 5, "third": 0}
 
 
 def test_executors_need_not_know_the_time_zone() -> None:

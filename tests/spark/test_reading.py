@@ -1,6 +1,8 @@
 """Batch reads through Spark: the right entries, once, in tasks of the asked size."""
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,6 +178,29 @@ def test_a_frame_is_whole_for_every_use_whatever_another_use_filters(
         " (SELECT count(*) FROM entries_of_a_test) AS every"
     ).first()
     assert found == (30, 100)
+
+
+def test_each_stream_begins_at_its_own_time(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    for name in ("a", "b", "c"):
+        streams.fill(30, name=name)
+    names = [streams.name(name) for name in ("a", "b", "c")]
+    second = datetime.fromtimestamp(FIRST_MS / 1000, UTC).replace(microsecond=2000)
+    times = {names[0]: FIRST_MS + 1, names[1]: second.isoformat()}
+    given = {"streams": json.dumps(names), "startingOffsetsByTimestamp": json.dumps(times)}
+    reader = spark.read.format("redis_streams").options(**streams.options, **given)
+    counts = reader.load().groupBy("stream").count().collect()
+    assert dict(counts) == dict(zip(names, (20, 10, 30), strict=True))
+    # Without a time, a query begins behind what there is.
+    frame = spark.readStream.format("redis_streams").options(**streams.options, **given).load()
+    writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.format("memory").queryName("times_of_a_test").trigger(availableNow=True).start()
+    query.awaitTermination()
+    counts = spark.table("times_of_a_test").groupBy("stream").count().collect()
+    assert dict(counts) == {names[0]: 20, names[1]: 10}
+    with pytest.raises(PySparkException, match="startingOffsetsByTimestamp' names stream 'x'"):
+        reader.option("startingOffsetsByTimestamp", '{"x": 5}').load().count()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata", "+05:00"])

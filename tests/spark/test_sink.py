@@ -214,11 +214,24 @@ def columns(*names: str) -> StructType:
     return schema
 
 
-@pytest.mark.parametrize("names", [("id", "a"), ("stream", "id", "ms", "seq", "ts", "a")])
-def test_ids_are_not_written_as_fields(names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("names", "refused"),
+    [
+        (("id", "a"), "'id'"),
+        (("stream", "id", "ms", "seq", "ts", "a"), "'id', 'ms', 'seq', 'ts'"),
+        (("a", "ms"), "'ms'"),
+        (("seq", "a"), "'seq'"),
+        (("ts", "a"), "'ts'"),
+    ],
+)
+def test_ids_are_not_written_as_fields(names: tuple[str, ...], refused: str) -> None:
     options = parse_write_options({"stream": "orders"})
-    with pytest.raises(SchemaError, match=r"column 'id' is the ID .* 'keepIds' .* 'fieldPrefix'"):
+    words = (
+        rf"^column '\w+' comes from the ID .* leave out {refused}\. .*'keepIds' .* 'fieldPrefix'"
+    )
+    with pytest.raises(SchemaError, match=words):
         BatchWriter(columns(*names), options, overwrite=False)
+    BatchWriter(columns("a", *(f"f_{name}" for name in names)), options, overwrite=False)
     with pytest.raises(SchemaError, match=r"option 'keepIds' .* no column 'id'"):
         BatchWriter(
             columns("a"), parse_write_options({"stream": "x", "keepIds": "true"}), overwrite=False

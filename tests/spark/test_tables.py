@@ -55,16 +55,39 @@ def test_a_table_is_read(tables: Tables, streams: Streams) -> None:
     assert found == [(10,)]
 
 
-def test_the_options_of_a_statement_come_before_those_of_the_table(
-    tables: Tables, streams: Streams
+ONE = f"SELECT id FROM {TABLE} WITH (endingId = '{FIRST_MS}-0')"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        ONE,
+        f"{ONE} UNION ALL SELECT id FROM {TABLE}",
+        f"SELECT id FROM (SELECT id FROM {TABLE}) UNION ALL {ONE}",
+        f"INSERT INTO {TABLE} WITH (maxLen = '5') (number) VALUES (1)",
+    ],
+)
+def test_options_of_a_statement_are_refused(
+    tables: Tables, streams: Streams, statement: str, request: pytest.FixtureRequest
 ) -> None:
-    streams.fill(30)
+    if statement.endswith(ONE) and statement != ONE:
+        reason = "Spark drops the options of a table's second use before the source gets them"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    streams.fill(4)
     tables.create(columns="number INT")
-    given = f"WITH (startingTimestamp = '{FIRST_MS + 2}')"
-    assert [row.number for row in tables.rows(given)] == list(range(20, 30))
-    assert len(tables.rows()) == 30
-    with pytest.raises(PySparkException, match="unknown option 'startingtimestmp'"):
-        tables.rows("WITH (startingTimestmp = '5')")
+    with pytest.raises(PySparkException, match="is given to a table of Spark's catalog"):
+        tables.sql(statement)
+    assert len(streams.entries()) == 4
+
+
+def test_a_frame_of_a_table_takes_no_options_of_a_read(
+    spark: SparkSession, tables: Tables, streams: Streams
+) -> None:
+    streams.fill(4)
+    tables.create(columns="number INT")
+    with pytest.raises(PySparkException, match="option 'endingid' is given to a table"):
+        spark.read.option("endingId", "5-0").table(TABLE).count()
+    assert len(tables.rows()) == 4
 
 
 def sorted_by_id(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[dict[bytes, bytes]]:
@@ -144,7 +167,7 @@ def test_columns_of_a_table_do_not_bring_its_options_elsewhere(
 ) -> None:
     tables.create(columns="n INT")
     reader = spark.read.format("redis_streams").schema(spark.table(TABLE).schema)
-    with pytest.raises(PySparkException, match="take the comment off the column"):
+    with pytest.raises(PySparkException, match="remove the comment of the first column"):
         reader.options(**streams.options).load(streams.name("another")).count()
 
 

@@ -161,6 +161,7 @@ def _read(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> Dat
 def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> DataFrame:
     first = parts[0]
     columns, computed = _columns(first)
+    marks = [f"{first.prefix}{name}" for name in ("original_id", "retry_count")]
     given = {
         "streams": json.dumps([part.stream for part in parts]),
         "startingId": json.dumps({part.stream: f"({part.after}" for part in parts}),
@@ -169,6 +170,8 @@ def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) 
         "failOnDataLoss": "false",
         "missingStream": "empty",
         "computed": ",".join(computed),
+        # A copy that recovery made ends with these fields: elsewhere they are a producer's own.
+        "trailingFields": json.dumps(marks),
         # An entry may name a field twice: a full payload is all of it, and the last one counts,
         # which is what a recovery has added.
         "duplicateFields": "keep" if first.plan.payload is ArchivedPayload.FULL else "last",
@@ -181,17 +184,18 @@ def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) 
 
 def _columns(part: Part) -> tuple[list[str], list[str]]:
     prefix, plan = part.prefix, part.plan
-    computed = ["bytes", "root"] if prefix == "_" else ["bytes"]
+    computed = ["bytes"]
     columns = ["stream STRING", "ms BIGINT", "seq BIGINT", "bytes BIGINT"]
-    columns += ["root STRING"] if prefix == "_" else [f"`{FIELD}{prefix}original_id` STRING"]
-    columns += [f"`{FIELD}{prefix}{name}` STRING" for name in ("retry_count", "returned")]
+    names = ("original_id", "retry_count", "returned")
+    columns += [f"`{FIELD}{prefix}{name}` STRING" for name in names]
     if plan.payload is not ArchivedPayload.NONE:
         computed.append("hash")
         columns.append("hash BIGINT")
     if plan.payload is ArchivedPayload.FULL:
         columns.append(_FIELDS)
-    if plan.business_key is not None:
-        columns.append(f"`{FIELD}{plan.business_key}` STRING")
+    key = f"`{FIELD}{plan.business_key}` STRING"
+    if plan.business_key is not None and key not in columns:
+        columns.append(key)
     return columns, computed
 
 
@@ -200,7 +204,7 @@ def _shape(frame: DataFrame, part: Part) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     plan, prefix = part.plan, part.prefix
-    root = F.col("root") if prefix == "_" else F.col(f"`{FIELD}{prefix}original_id`")
+    root = F.col(f"`{FIELD}{prefix}original_id`")
     count = F.col(f"`{FIELD}{prefix}retry_count`")
     returned = F.col(f"`{FIELD}{prefix}returned`")
     is_copy = root.rlike(_ROOT) & count.rlike(_COUNT)

@@ -42,10 +42,11 @@ def parse_bounds(options: ReadOptions, *, default_start: str = EARLIEST) -> Boun
         start = str(options.starting_timestamp)
     if options.ending_timestamp is not None:
         end = f"({options.ending_timestamp}-0"
-    bounds = Bounds(
-        start=_parse_bound("startingId", start or default_start, is_start=True),
-        end=_parse_bound("endingId", end or LATEST, is_start=False),
-    )
+    first = _parse_bound("startingId", start or default_start, is_start=True)
+    if options.starting_times is not None:
+        times = options.starting_times.items()
+        first = replace(first, by_stream={stream: EntryId(ms, 0) for stream, ms in times})
+    bounds = Bounds(start=first, end=_parse_bound("endingId", end or LATEST, is_start=False))
     _refuse_strangers(options, bounds)
     return bounds
 
@@ -91,7 +92,8 @@ def _parse_end(option: str, text: str, *, is_start: bool) -> EntryId | None:
 
 
 def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
-    for option, bound in (("startingId", bounds.start), ("endingId", bounds.end)):
+    start = "startingId" if options.starting_times is None else "startingOffsetsByTimestamp"
+    for option, bound in ((start, bounds.start), ("endingId", bounds.end)):
         strangers = sorted(set(bound.by_stream) - set(options.streams))
         if strangers and options.stream_pattern is None:
             raise OptionError(f"option '{option}' names stream '{strangers[0]}', which is not read")

@@ -18,7 +18,7 @@ from pyspark_redis_streams.columns.entry_fields import (
     compute,
     raw_converter,
     raw_pairs,
-    shown_texts,
+    trailing_values,
     values_by_field,
 )
 from pyspark_redis_streams.columns.schemas import ColumnSource, EntriesColumn, entry_columns
@@ -45,7 +45,12 @@ class BatchBuilder:
             self._converter(column, field.type)
             for column, field in zip(self._columns, self._arrow, strict=True)
         ]
-        self._fields = [c.field for c in self._columns if c.source is ColumnSource.FIELD]
+        self._trailing = [name.encode() for name in options.trailing_fields]
+        self._fields = [
+            c.field
+            for c in self._columns
+            if c.source is ColumnSource.FIELD and c.field not in self._trailing
+        ]
         sources = {column.source for column in self._columns}
         self._computed = sources & COMPUTED
         self._wants_ids = bool(sources.intersection((ColumnSource.ID, *_NUMBERS)))
@@ -80,7 +85,11 @@ class BatchBuilder:
         computed = compute(flats, self._computed)
         for column, parts in zip(self._columns, self._parts, strict=True):
             if column.source is ColumnSource.FIELD:
-                parts.append(pa.array(next(fields), pa.binary()))
+                if column.field in self._trailing:
+                    values = trailing_values(flats, self._trailing, column.field)
+                else:
+                    values = next(fields)
+                parts.append(pa.array(values, pa.binary()))
             elif column.source is ColumnSource.FIELDS:
                 parts.append(raw_pairs(flats, column.type, self._options.duplicate_fields))
             elif column.source in computed:
@@ -148,8 +157,6 @@ class BatchBuilder:
             return converter_for(column.name, column.type, arrow, self._options.timestamp_unit)
         if column.source is ColumnSource.FIELDS:
             return raw_converter(arrow)
-        if column.source is ColumnSource.ROOT:
-            return shown_texts
         return lambda raw: (raw.cast(arrow), [])
 
     def _settle(self, arrays: list[pa.Array], bad: dict[int, str]) -> pa.RecordBatch:

@@ -41,6 +41,16 @@ def values_by_field(
     return [joined[at[field] :: width] if field in at else absent for field in fields]
 
 
+def trailing_values(flats: Sequence[Flat], names: list[bytes], field: bytes) -> Values:
+    """The value of a field in each entry that ends with exactly the fields of these names."""
+    # An entry has a field at least. Most pages have no such entry, which one look shows.
+    if names[-1] not in [flat[-2] for flat in flats]:
+        return [None] * len(flats)
+    width = 2 * len(names)
+    at = 2 * names.index(field) + 1 - width
+    return [flat[at] if flat[-width::2] == names else None for flat in flats]
+
+
 def common_layout(flats: Sequence[Flat], width: int) -> Flat | None:
     """All entries in one flat list if they have the same field names in the same order."""
     number = len(flats)
@@ -112,18 +122,6 @@ def raw_converter(arrow: pa.DataType) -> Callable[[pa.Array], tuple[pa.Array, li
     return convert
 
 
-def shown_texts(raw: pa.Array) -> tuple[pa.Array, list[int]]:
-    """Texts, with escapes where they are not UTF-8."""
-    try:
-        return raw.cast(pa.string()), []
-    except pa.ArrowInvalid:
-        shown = [
-            None if text is None else text.decode("utf-8", "backslashreplace")
-            for text in raw.to_pylist()
-        ]
-        return pa.array(shown, pa.string()), []
-
-
 def _repair(raw: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]]:
     """Row by row: names that are not UTF-8 with escapes, such values with U+FFFD, and bad."""
     is_map = pa.types.is_map(arrow)
@@ -179,9 +177,7 @@ def _build(raw: pa.Array, arrow: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(raw.offsets, rows, type=arrow)
 
 
-ORIGINAL_ID = b"_original_id"
-RETRY_COUNT = b"_retry_count"
-COMPUTED = frozenset((ColumnSource.HASH, ColumnSource.BYTES, ColumnSource.ROOT))
+COMPUTED = frozenset((ColumnSource.HASH, ColumnSource.BYTES))
 
 # What `marshal` writes beside the bytes of a text: of a list, and of each part of it.
 _FRAME_OF_LIST = 5
@@ -206,8 +202,6 @@ def compute(
             made[ColumnSource.BYTES] = _sizes_of_texts(texts, flats)
     elif ColumnSource.BYTES in wanted:
         made[ColumnSource.BYTES] = pa.array([len(b"".join(flat)) for flat in flats], pa.int64())
-    if ColumnSource.ROOT in wanted:
-        made[ColumnSource.ROOT] = _roots(flats)
     return made
 
 
@@ -233,23 +227,4 @@ def _sizes_of_texts(texts: Sequence[bytes], flats: Sequence[Flat]) -> pa.Array:
             for text, flat in zip(texts, flats, strict=True)
         ],
         pa.int64(),
-    )
-
-
-def _roots(flats: Sequence[Flat]) -> pa.Array:
-    """The ID of the entry that a copy goes back to; null for an entry that is no copy.
-
-    A copy made by a recovery ends with the pairs `_original_id` and `_retry_count`.
-    """
-    # An entry has a field at least. Most pages have no copies, which one look shows.
-    if RETRY_COUNT not in [flat[-2] for flat in flats]:
-        return pa.nulls(len(flats), pa.binary())
-    return pa.array(
-        [
-            flat[-3]
-            if len(flat) >= 4 and flat[-4] == ORIGINAL_ID and flat[-2] == RETRY_COUNT
-            else None
-            for flat in flats
-        ],
-        pa.binary(),
     )

@@ -29,7 +29,7 @@ from pyspark_redis_streams.options.option import View
 from pyspark_redis_streams.options.parsed import ReadOptions
 
 _BASE = "`stream` STRING, `id` STRING, `ms` BIGINT, `seq` BIGINT, `ts` TIMESTAMP"
-_COMPUTED = {"hash": "`hash` BIGINT", "bytes": "`bytes` BIGINT", "root": "`root` STRING"}
+_COMPUTED = {"hash": "`hash` BIGINT", "bytes": "`bytes` BIGINT"}
 
 _VIEWS = {
     View.PENDING: (
@@ -73,7 +73,6 @@ class ColumnSource(Enum):
     TS = auto()
     HASH = auto()
     BYTES = auto()
-    ROOT = auto()
     FIELDS = auto()
     CORRUPT = auto()
     FIELD = auto()
@@ -90,11 +89,12 @@ class EntriesColumn:
 
 
 def default_schema(options: ReadOptions) -> str:
-    """The schema of a read to which the program gave none, as DDL."""
+    """The schema of a read to which the program gave none, as DDL. Raises OptionError."""
     if options.view is not View.ENTRIES:
         return _VIEWS[options.view]
     if options.columns is not None:
-        _check_declared(options.columns, (*_BASE_SOURCES, *options.computed))
+        base = (*_BASE_SOURCES, *options.computed)
+        _check_declared(options.declaring, options.columns, base)
     value = "BINARY" if options.binary else "STRING"
     raw = f"`fields` MAP<STRING, {value}>"
     if options.duplicate_fields == "keep":
@@ -119,8 +119,10 @@ def entry_columns(schema: StructType, options: ReadOptions) -> tuple[EntriesColu
                 f"column '{name}' is declared twice; of a field that is named as a base column,"
                 " declare '<prefix><name>' and set option 'fieldPrefix'"
             )
-    if options.columns is not None and names[: len(_BASE_SOURCES)] != list(_BASE_SOURCES):
-        raise SchemaError("option 'columns' is given, and a schema as well: give one of them")
+    if options.declaring and names[: len(_BASE_SOURCES)] != list(_BASE_SOURCES):
+        raise SchemaError(
+            f"option '{options.declaring}' is given, and a schema as well: give one of them"
+        )
     return tuple(_entry_column(field, options) for field in schema.fields)
 
 
@@ -129,11 +131,11 @@ def names_of_entries(options: ReadOptions) -> set[str]:
     return {*_BASE_SOURCES, *options.computed, options.corrupt_column}
 
 
-def _check_declared(text: str, base: tuple[str, ...]) -> None:
+def _check_declared(option: str | None, text: str, base: tuple[str, ...]) -> None:
     """Raise OptionError for a column without a type, of an unknown one, or declared twice.
 
-    Spark parses option `columns` together with the base columns, and complains of places that the
-    user never wrote: its common mistakes are therefore refused here, by the option's name.
+    Spark parses the columns together with the base columns, and complains of places that the
+    user never wrote: common mistakes are therefore refused here, by the option's name.
     """
     seen = {name: "a base column" for name in base}
     for part in _parts(text):
@@ -145,7 +147,7 @@ def _check_declared(text: str, base: tuple[str, ...]) -> None:
             )
         if name in seen:
             raise OptionError(
-                f"option 'columns' declares '{name}', which is {seen[name]} already; to read a"
+                f"option '{option}' declares '{name}', which is {seen[name]} already; to read a"
                 " field that is named as a base column, set option 'fieldPrefix'"
             )
         seen[name] = "declared"
@@ -246,11 +248,7 @@ _BASE_SOURCES = {
     "ts": ColumnSource.TS,
 }
 _NEVER_NULL = ("stream", "id", "ms", "seq")
-_COMPUTED_SOURCES = {
-    "hash": ColumnSource.HASH,
-    "bytes": ColumnSource.BYTES,
-    "root": ColumnSource.ROOT,
-}
+_COMPUTED_SOURCES = {"hash": ColumnSource.HASH, "bytes": ColumnSource.BYTES}
 _NUMBER: tuple[DataType, ...] = (LongType(), DecimalType(20, 0))
 _ALLOWED: dict[ColumnSource, tuple[DataType, ...]] = {
     ColumnSource.STREAM: (StringType(),),
@@ -260,6 +258,5 @@ _ALLOWED: dict[ColumnSource, tuple[DataType, ...]] = {
     ColumnSource.TS: (TimestampType(),),
     ColumnSource.HASH: (LongType(),),
     ColumnSource.BYTES: (LongType(),),
-    ColumnSource.ROOT: (StringType(),),
     ColumnSource.CORRUPT: (StringType(),),
 }

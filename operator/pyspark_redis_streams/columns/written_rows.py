@@ -18,7 +18,7 @@ from pyspark_redis_streams.options.parsed import WriteOptions
 Flat = list[bytes]  # name, value, name, value, ...
 
 STREAM, ID, FIELDS = "stream", "id", "fields"
-_OF_AN_ID = frozenset({STREAM, ID, "ms", "seq", "ts"})
+_OF_AN_ID = (ID, "ms", "seq", "ts")
 
 
 class RowFlattener:
@@ -130,18 +130,19 @@ class RowFlattener:
 def _without_ids(names: list[str], schema: StructType, options: WriteOptions) -> list[str]:
     """The columns that are fields, and `stream` where it is needed. Raises SchemaError."""
     if not options.keep_ids:
-        if ID in names:
+        given = [name for name in _OF_AN_ID if name in names]
+        if given:
             raise SchemaError(
-                "column 'id' is the ID of an entry, and a new entry gets a new ID: leave out 'id',"
-                " 'ms', 'seq' and 'ts'; or set option 'keepIds' to true to write each row under its"
-                " ID; or, to write a field 'id', name the column '<prefix>id' and set option"
-                " 'fieldPrefix'"
+                f"column '{given[0]}' comes from the ID of an entry, and a new entry gets a new ID:"
+                f" leave out {', '.join(map(repr, given))}. Or set option 'keepIds' to true to"
+                f" write each row under its 'id'. Or, to write a field '{given[0]}', name the"
+                f" column '<prefix>{given[0]}' and set option 'fieldPrefix'"
             )
         return names
     if ID not in names or not isinstance(schema[ID].dataType, StringType):
         raise SchemaError("option 'keepIds' is true, and the rows have no column 'id' of strings")
-    given = _OF_AN_ID if options.stream else _OF_AN_ID - {STREAM}
-    return [name for name in names if name not in given]
+    filled = (*_OF_AN_ID, STREAM) if options.stream else _OF_AN_ID
+    return [name for name in names if name not in filled]
 
 
 def _pair(field: Any) -> tuple[Any, Any]:

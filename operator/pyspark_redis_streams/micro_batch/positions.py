@@ -107,8 +107,8 @@ class PositionFinder:
         before = wanted.before()
         if before > state.last_generated:
             raise OptionError(
-                f"option 'startingId' or 'startingTimestamp': {wanted} lies in the future of stream"
-                f" '{stream}', which has come to {state.last_generated}"
+                f"the options begin stream '{stream}' at {wanted}, which lies in its future: it has"
+                f" come to {state.last_generated}"
             )
         return self._counted(stream, before, state)
 

@@ -156,6 +156,19 @@ def _read_moment(text: str) -> int | datetime:
     return milliseconds(moment) if moment.tzinfo else moment
 
 
+def _read_moments(text: str) -> dict[str, int | datetime]:
+    try:
+        moments = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"must be a JSON object, and is not valid JSON ({error})") from error
+    if not isinstance(moments, dict):
+        raise ValueError("must be a JSON object that has a time for each stream")
+    try:
+        return {stream: _read_moment(str(moment)) for stream, moment in moments.items()}
+    except ValueError as error:
+        raise ValueError(f"has a value that is no time: each {error}") from error
+
+
 def _read_zone_name(text: str) -> str:
     read_zone(text)
     return text
@@ -172,13 +185,14 @@ TEXT = OptionType("text", _read_text)
 FLAG = either("true", "false")
 NAMES = OptionType("names", _read_names)
 MOMENT = OptionType("time", _read_moment)  # in milliseconds; a datetime if it names no zone
+MOMENTS = OptionType("times by stream", _read_moments)
 ZONE = OptionType("time zone", _read_zone_name)  # as text: executors may not know the zone
 SPAN = OptionType("time span", _read_span)  # in milliseconds
 
 
 _METADATA: Final = "option"  # key in a field's metadata
 # What Spark gives a streaming write for itself, and hands on to the sink all the same.
-_OF_SPARK: Final = frozenset({"checkpointlocation"})
+OF_SPARK: Final = frozenset({"checkpointlocation"})
 
 
 class Use(StrEnum):
@@ -287,7 +301,7 @@ class OptionTable:
     def parse(self, given: Mapping[str, str], uses: Set[Use]) -> dict[str, Any]:
         """The values of all options by field; None without a default. Raises OptionError."""
         for name in given:
-            if uses != {Use.WRITE} or name.lower() not in _OF_SPARK:
+            if uses != {Use.WRITE} or name.lower() not in OF_SPARK:
                 self._refuse_unfit(name, uses)
         texts = {name.lower(): str(text) for name, text in given.items() if text is not None}
         return {field: _parse(option, texts) for field, option in self._by_field.items()}

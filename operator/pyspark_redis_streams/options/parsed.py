@@ -14,6 +14,7 @@ from pyspark_redis_streams.options.option import (
     EVERY_VIEW,
     FLAG,
     MOMENT,
+    MOMENTS,
     NAMES,
     READS,
     SPAN,
@@ -99,9 +100,13 @@ class ReadOptions(_Shared):
         '`earliest`, `latest`, an ID (included), `(ID` (excluded), or JSON `{"stream": ID}`;'
         " default `earliest`, of a streaming read `latest`."
     )
-    # Both timestamps are in milliseconds since 1970.
+    # All times are in milliseconds since 1970.
     starting_timestamp: int | None = _range("startingTimestamp", MOMENT)(
         "Entries from this time on, by the milliseconds of their IDs."
+    )
+    starting_times: Mapping[str, int] | None = _range("startingOffsetsByTimestamp", MOMENTS)(
+        'For each stream its own `startingTimestamp`: JSON `{"stream": TIME}`. A stream that is not'
+        " named has the default of `startingId`."
     )
     ending_id: str | None = _range(
         "endingId", TEXT, uses=_BATCH, kafka=Alias("endingOffsets", choice("latest"))
@@ -110,8 +115,8 @@ class ReadOptions(_Shared):
         "Entries before this time."
     )
     time_zone: str | None = _range("timeZone", ZONE)(
-        "Zone of a `startingTimestamp` or `endingTimestamp` that names none: that of the session,"
-        " to agree with filters on `ts`."
+        "Zone of a time in an option above that names none: that of the session, to agree with"
+        " filters on `ts`."
     )
     fail_on_data_loss: bool = _range("failOnDataLoss", FLAG, default="true")(
         "Fail when entries of the range were trimmed before they were read, or the stream went back"
@@ -122,12 +127,19 @@ class ReadOptions(_Shared):
         "Fields to read as columns, as `name TYPE, ...`; they follow the base columns. A schema"
         " given to `.schema(...)` does the same and also chooses the base columns."
     )
+    infer_schema: bool = _columns("inferSchema", FLAG, default="false")(
+        "Columns of the fields in the first and the last 100 entries of each stream, in place of"
+        " `columns`."
+    )
     binary: bool = _columns("binary", FLAG, default="false")(
         "Values of `fields` as bytes, in a read without declared columns: else as strings."
     )
-    computed: tuple[str, ...] = _columns("computed", choices("hash", "bytes", "root"))(
-        "Columns computed from all fields, so that payloads need not be read: a hash, the size, the"
-        " ID of the entry that a copy goes back to."
+    computed: tuple[str, ...] = _columns("computed", choices("hash", "bytes"))(
+        "Columns computed from all fields, so that payloads need not be read: a hash, and the size."
+    )
+    trailing_fields: tuple[str, ...] = _columns("trailingFields", NAMES)(
+        "Columns of these fields have a value only in entries that end with exactly these fields,"
+        " in this order. It is for fields that a copy of an entry has in addition."
     )
     mode: str = _columns(
         "mode", choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"), default="PERMISSIVE"
@@ -187,6 +199,13 @@ class ReadOptions(_Shared):
         "Pending entries whose last delivery is at least so long ago."
     )
 
+    @property
+    def declaring(self) -> str | None:
+        """The option that declares the columns of fields; None if neither does."""
+        if self.infer_schema:
+            return "inferSchema"
+        return None if self.columns is None else "columns"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions(_Shared):
@@ -231,9 +250,17 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
         "server": read_server_settings(values, given),
         "streams": _named_streams(values, given),
         "computed": values["computed"] or (),
+        "trailing_fields": values["trailing_fields"] or (),
     }
+    zone = values["time_zone"]
     for name in ("starting_timestamp", "ending_timestamp"):
-        settled[name] = _settle_moment(name, values)
+        settled[name] = _settle_moment(name, values[name], zone)
+    times = values["starting_times"]
+    if times is not None:
+        settled["starting_times"] = {
+            stream: _settle_moment("starting_times", moment, zone)
+            for stream, moment in times.items()
+        }
     options = ReadOptions(**(values_for(ReadOptions, values) | settled))
     _refuse_contradictions(options)
     if use is Use.STREAM and options.view is not View.ENTRIES:
@@ -248,7 +275,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     values = OPTIONS.parse(given, {Use.WRITE})
     if values["stream"] is not None and values["path"] is not None:
         raise OptionError("option 'stream' is given, and `save` names a stream as well: give one")
-    _refuse_both({"maxLen": values["max_len"], "minId": values["min_id"]})
+    _refuse_two(maxLen=values["max_len"], minId=values["min_id"])
     settled = {
         "server": read_server_settings(values, given),
         "stream": values["stream"] or values["path"],
@@ -276,30 +303,35 @@ def _named_streams(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple
     return () if used[0] == "stream_pattern" else (value,)
 
 
-def _settle_moment(field: str, values: Mapping[str, Any]) -> int | None:
+def _settle_moment(field: str, moment: int | datetime | None, zone: str | None) -> int | None:
     """In milliseconds. Spark does not pass the session's time zone to a Python data source."""
-    moment: int | datetime | None = values[field]
     if not isinstance(moment, datetime):
         return moment
-    if values["time_zone"] is None:
+    if zone is None:
         raise OptionError(
-            f"option '{OPTIONS[field].name}' is '{moment}', which names no time zone: write it with"
-            f" one ('{moment.isoformat()}Z' for UTC), or set option 'timeZone' to that of the"
+            f"option '{OPTIONS[field].name}' has '{moment}', which names no time zone: write it"
+            f" with one ('{moment.isoformat()}Z' for UTC), or set option 'timeZone' to that of the"
             " session, spark.conf.get('spark.sql.session.timeZone')"
         )
-    return milliseconds(moment.replace(tzinfo=read_zone(values["time_zone"])))
+    return milliseconds(moment.replace(tzinfo=read_zone(zone)))
 
 
 def _refuse_contradictions(options: ReadOptions) -> None:
-    _refuse_both(
-        {"startingId": options.starting_id, "startingTimestamp": options.starting_timestamp}
+    _refuse_two(
+        startingId=options.starting_id,
+        startingTimestamp=options.starting_timestamp,
+        startingOffsetsByTimestamp=options.starting_times,
     )
-    _refuse_both({"endingId": options.ending_id, "endingTimestamp": options.ending_timestamp})
-    if options.columns is not None and options.duplicate_fields == "keep":
-        raise OptionError("option 'duplicateFields' is 'keep': a column of 'columns' has one value")
-    if options.columns is not None and options.binary:
+    _refuse_two(endingId=options.ending_id, endingTimestamp=options.ending_timestamp)
+    _refuse_two(columns=options.columns, inferSchema=options.infer_schema or None)
+    if options.declaring is not None and options.duplicate_fields == "keep":
         raise OptionError(
-            "option 'binary' is for reads without 'columns': declare a column as BINARY there"
+            f"option 'duplicateFields' is 'keep': a column of '{options.declaring}' has one value"
+        )
+    if options.declaring is not None and options.binary:
+        raise OptionError(
+            f"option 'binary' is for reads without '{options.declaring}': declare a column as"
+            " BINARY in option 'columns'"
         )
     least, most = options.min_entries_per_trigger, options.max_entries_per_trigger
     if least and most and least > most:
@@ -310,7 +342,7 @@ def _refuse_contradictions(options: ReadOptions) -> None:
         raise OptionError("option 'group' is missing: view 'pending' reads one consumer group")
 
 
-def _refuse_both(given: Mapping[str, object]) -> None:
-    if None not in given.values():
-        one, other = given
-        raise OptionError(f"options '{one}' and '{other}' exclude each other: give one")
+def _refuse_two(**options: object) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise OptionError(f"options '{given[0]}' and '{given[1]}' exclude each other: give one")
