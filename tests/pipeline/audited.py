@@ -21,7 +21,7 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.context import open_run
 from pelops.pipeline.records import GroupRecord, Phase
 from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.run import run_audit
+from pelops.pipeline.run import find_targets, run_audit
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, RedisPlace, read_place
 from pelops.pipeline.tables import (
@@ -131,9 +131,9 @@ class Audited:
 
     def audit(self, **changes: Any) -> list[AuditSummary]:
         """Audit once, as a run of its own does."""
-        run = open_run(self.spark, replace(self.settings, **changes))
+        run = open_run(self.spark, self.settings.model_copy(update=changes))
         try:
-            return run_audit(run)
+            return run_audit(run, find_targets(run))
         finally:
             run.watch.close()
 

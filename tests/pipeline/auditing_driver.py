@@ -3,7 +3,8 @@
 python -m tests.pipeline.auditing_driver BYTES ARGUMENTS...: no file grows beyond so many bytes (0:
 any size); the arguments are those of `python -m pelops.pipeline`, and so is the exit code. With
 AUDITING_DIES_AFTER it is killed, with all that it has started, right after that step of its run.
-With AUDITING_IS_LARGE the rows of a window of any size pass through Spark's tasks.
+With AUDITING_IS_LARGE the rows of a window of any size pass through Spark's tasks. With
+AUDITING_LOSES_EXECUTOR one of its executors is killed once every entry has its status.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import signal
 import sys
 from contextlib import ExitStack
 
+from pelops.pipeline.audit import status_rows
 from pelops.pipeline.main import main
-from tests.pipeline.hardships import large_windows
+from tests.pipeline.executors import list_executors
+from tests.pipeline.hardships import amid, large_windows
 from tests.pipeline.steps import Step, then
 
 
@@ -30,6 +33,11 @@ def die() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
+def lose_executor() -> None:
+    """One of those that hold what was found."""
+    os.kill(min(list_executors(os.getsid(0))), signal.SIGKILL)
+
+
 if __name__ == "__main__":
     limit_files(int(sys.argv[1]))
     with ExitStack() as changed:
@@ -37,5 +45,7 @@ if __name__ == "__main__":
             changed.enter_context(large_windows())
         if os.environ.get("AUDITING_DIES_AFTER"):
             changed.enter_context(then(Step(os.environ["AUDITING_DIES_AFTER"]), die))
+        if os.environ.get("AUDITING_LOSES_EXECUTOR"):
+            changed.enter_context(amid(status_rows, "status_rows", lose_executor))
         code = main(sys.argv[2:])
     sys.exit(code)

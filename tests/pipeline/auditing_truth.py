@@ -25,8 +25,8 @@ from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.pipeline.context import open_run
 from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.report.pages import read_report
-from pelops.pipeline.run import run_audit
+from pelops.pipeline.report.pages import read_reports
+from pelops.pipeline.run import find_targets, run_audit
 from pelops.pipeline.session import LazySession, open_session
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
 from pelops.pipeline.tables import STATUSES, Archive
@@ -116,7 +116,9 @@ async def audit_life(
                 targets=(AuditTarget(stream=STREAM, group=GROUP, stuck_after_ms=STUCK_MS),),
                 aof_path=str(servers.server.directory / "appendonlydir"),
             )
-            without = replace(settings, aof_path=None, archive=str(directory / "without"))
+            without = settings.model_copy(
+                update={"aof_path": None, "archive": str(directory / "without")}
+            )
             session = LazySession(given=spark)
             both = [_Audits(session, settings), _Audits(session, without)]
             await live(life, entries, pauses=pauses, pause=lambda: _audit_all(both))
@@ -140,7 +142,7 @@ class _Audits:
         began = time.monotonic()
         run = open_run(self.spark, self.settings)
         try:
-            self.summaries += run_audit(run)
+            self.summaries += run_audit(run, find_targets(run))
         finally:
             run.watch.close()
         self.took_s += time.monotonic() - began
@@ -175,12 +177,9 @@ class _Audits:
 
     def reports(self) -> Iterator[GroupReport]:
         """The report of each window."""
-        run = open_run(self.spark, self.settings)
-        try:
-            for one in self.summaries:
-                yield read_report(run, STREAM, GROUP, one.window.number)
-        finally:
-            run.watch.close()
+        archive = Archive.of(self.settings)
+        for one in self.summaries:
+            yield from read_reports(archive, {(STREAM, GROUP): one.window.number}).values()
 
     def _statuses(self, number: int) -> Iterator[tuple[bytes, int, EntryStatus]]:
         """Of each entry that the audit of a window names: its window, and its status."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,5 +67,5 @@ def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Itera
         Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
     ):
         directory = servers.server.directory / "appendonlydir"
-        audited.settings = replace(audited.settings, aof_path=str(directory))
+        audited.settings = audited.settings.model_copy(update={"aof_path": str(directory)})
         yield audited

@@ -44,7 +44,7 @@ def large_windows() -> Iterator[None]:
 def be_patient(audited: Audited) -> None:
     """On a busy machine a minute passes between two lines: nothing is stuck before an hour."""
     target = replace(audited.settings.targets[0], stuck_after_ms=3_600_000)
-    audited.settings = replace(audited.settings, targets=(target,))
+    audited.settings = audited.settings.model_copy(update={"targets": (target,)})
 
 
 def half_read(audited: Audited) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pelops.pipeline.context import open_run
-from pelops.pipeline.run import run_archive
+from pelops.pipeline.run import find_targets, run_archive
 from tests.pipeline.audited import GROUP, Audited
 
 
@@ -52,6 +52,6 @@ def test_a_position_that_was_set_back_makes_nothing_lost(audited: Audited) -> No
 def archive(audited: Audited) -> None:
     run = open_run(audited.spark, audited.settings)
     try:
-        run_archive(run)
+        run_archive(run, find_targets(run))
     finally:
         run.watch.close()

@@ -10,7 +10,7 @@ import pytest
 from pelops.domain.audit import AuditVerdict, EvidenceKind
 from pelops.pipeline.context import open_run
 from pelops.pipeline.records import Phase
-from pelops.pipeline.run import run_archive
+from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.settings import ArchivedPayload, UserTable
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
@@ -138,7 +138,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
     audited.create_group()
     audited.add(3)
     run = open_run(audited.spark, audited.settings)
-    run_archive(run)
+    run_archive(run, find_targets(run))
     run.watch.close()
     sent = tmp_path / "sent.csv"
     sent.write_text("key\no-1\n")

@@ -50,13 +50,13 @@ def report(audited: Audited, settings: PipelineSettings | None = None) -> str:
 
 def triage(audited: Audited, settings: PipelineSettings | None = None) -> None:
     with running(audited, settings) as run:
-        check_dead_letters(run)
+        check_dead_letters(run, find_targets(run))
         run_triage(run, find_targets(run))
 
 
 def refusal(audited: Audited) -> str:
     with running(audited) as run, pytest.raises(WrongPipelineSettings) as refused:
-        check_names(run)
+        check_names(run, find_targets(run))
     assert not audited.archive.exists(), "nothing was planned for a name that is wrong"
     return str(refused.value)
 
@@ -77,10 +77,10 @@ def test_what_is_gone_since_the_last_audit_is_a_finding_and_no_misspelling(
     audited.audit_one()
     audited.client.xgroup_destroy(audited.stream, GROUP)
     with running(audited) as run:
-        check_names(run)
+        check_names(run, find_targets(run))
     audited.client.delete(audited.stream)
     with running(audited) as run:
-        check_names(run)
+        check_names(run, find_targets(run))
 
 
 def test_a_report_needs_no_redis(audited: Audited, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,14 +158,14 @@ def test_a_group_that_comes_later_is_told_what_it_has_missed(
     audited.create_group()
     audited.add(3)
     with running(audited) as run:
-        check_names(run)
+        check_names(run, find_targets(run))
     assert not caplog.records
     audited.audit_one()
     audited.client.xgroup_create(audited.stream, "mail", "0")
     both = (*audited.settings.targets, audited.target("mail"))
     audited.settings = replace(audited.settings, targets=both)
     with running(audited) as run:
-        check_names(run)
+        check_names(run, find_targets(run))
     [reported] = caplog.messages
     assert reported.startswith("group 'mail' is in no archived window of")
 
@@ -185,7 +185,7 @@ def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
     assert refusal(audited)  # neither stream nor group is there
     audited.settings = replace(audited.settings, name="shop/nightly")
     with running(audited) as run:
-        check_names(run)
+        check_names(run, find_targets(run))
         assert audited.stream in find_targets(run)
 
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pelops.domain.audit import AuditVerdict
 from pelops.pipeline.context import open_run
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.run import run_archive
+from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.tables import ENTRIES, STATUSES
 from tests.pipeline.audited import Audited
 
@@ -35,6 +35,21 @@ def test_an_audit_that_needs_a_lost_file_names_it(audited: Audited) -> None:
     assert name in str(raised.value)
 
 
+def test_entries_left_open_whose_rows_were_given_up_are_a_finding(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(30)
+    audited.acknowledge(*audited.deliver(10))
+    assert audited.audit_one().open == 20
+    lose_a_file(audited, STATUSES)
+    # What a user does who has no backup: the table goes on without the file.
+    DeltaTable(audited.archive_tables.place.path(STATUSES)).repair()
+    audited.add(5)
+    audited.acknowledge(*audited.deliver(25))
+    summary = audited.audit_one()
+    assert summary.verdict is AuditVerdict.FINDINGS
+    assert {one.kind: one.count for one in summary.findings} == {"unbalanced-open": 20}
+
+
 def test_a_window_that_is_finished_later_is_not_finished_without_its_files(
     audited: Audited,
 ) -> None:
@@ -42,7 +57,7 @@ def test_a_window_that_is_finished_later_is_not_finished_without_its_files(
     audited.add(30)
     run = open_run(audited.spark, audited.settings)
     try:
-        run_archive(run)
+        run_archive(run, find_targets(run))
     finally:
         run.watch.close()
     name = lose_a_file(audited, ENTRIES)

@@ -29,6 +29,7 @@ def start(
     master: str = "local[2]",
     dies_after: Step | None = None,
     is_large: bool = False,
+    variables: dict[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """An audit in a process of its own, which leads a group of processes.
 
@@ -51,7 +52,8 @@ def start(
                 "PELOPS_AUDIT_MEMORY_MIB": "1024",
                 "AUDITING_DIES_AFTER": dies_after or "",
                 "AUDITING_IS_LARGE": "yes" * is_large,
-            },
+            }
+            | (variables or {}),
             stdout=output,
             stderr=output,
             start_new_session=True,

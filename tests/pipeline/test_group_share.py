@@ -22,7 +22,7 @@ from pelops.pipeline.audit.group_share import (
 )
 from pelops.pipeline.context import open_run
 from pelops.pipeline.ledger import GroupHistory
-from pelops.pipeline.run import run_archive
+from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.windows import EPOCH
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.histories import history_of
@@ -237,7 +237,7 @@ def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) ->
     audited.acknowledge(*audited.deliver(4))
     run = open_run(audited.spark, audited.settings)
     try:
-        assert run_archive(run) == 10
+        assert run_archive(run, find_targets(run)) == 10
     finally:
         run.watch.close()
     audited.client.xtrim(audited.stream, minid=ids[7], approximate=False)

@@ -10,7 +10,7 @@ from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone
 from pelops.pipeline.context import open_run
 from pelops.pipeline.ledger import GroupHistory
-from pelops.pipeline.run import run_archive
+from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.windows import EPOCH
 from tests.pipeline.audited import FIRST_MS, Audited
 from tests.pipeline.histories import history_of
@@ -116,7 +116,7 @@ def audit_after_a_trim(audited: Audited, *checkpoint: str) -> AuditSummary:
     audited.acknowledge(*audited.deliver(4))
     run = open_run(audited.spark, audited.settings)
     try:
-        assert run_archive(run) == 8
+        assert run_archive(run, find_targets(run)) == 8
     finally:
         run.watch.close()
     audited.acknowledge(*audited.deliver(4))

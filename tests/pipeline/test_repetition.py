@@ -13,32 +13,9 @@ from pelops.domain.audit import AuditSummary
 from pelops.pipeline.errors import RunOvertaken
 from pelops.pipeline.records import Phase
 from pelops.pipeline.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES
-from tests.pipeline.audited import Audited, Row
-from tests.pipeline.hardships import be_patient
+from tests.pipeline.audited import Audited
+from tests.pipeline.repeating import die_after, first_window, prepare
 from tests.pipeline.steps import WRITTEN, Step, then
-
-
-class Killed(BaseException):
-    """As a kill: nothing handles it."""
-
-
-def prepare(audited: Audited) -> None:
-    be_patient(audited)
-    audited.create_group()
-    audited.add(300)
-    read = audited.deliver(200)
-    audited.acknowledge(*read[:150])
-    audited.record("requeued", read[0], f"5-0 {read[0]} 1 1 40")
-
-
-def die_after(audited: Audited, step: Step) -> None:
-    """Audit, and be gone after a step."""
-
-    def die() -> None:
-        raise Killed
-
-    with then(step, die), pytest.raises(Killed):
-        audited.audit()
 
 
 def rows_of(audited: Audited, table: str, run: int) -> int:
@@ -50,14 +27,6 @@ def start_from(audited: Audited, archive: Path) -> None:
     """Take an archive as it was once, in the place of the present one."""
     shutil.rmtree(audited.archive, ignore_errors=True)
     shutil.copytree(archive, audited.archive)
-
-
-def first_window(audited: Audited) -> dict[str, list[Row]]:
-    """What the tables hold of the first window; a repeated run closes a second one as well."""
-    return {
-        table: [row for row in rows if row.get("as_of", row["window"]) == 0]
-        for table, rows in audited.content().items()
-    }
 
 
 @pytest.mark.timeout(300)

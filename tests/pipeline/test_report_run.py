@@ -290,7 +290,7 @@ def test_a_window_that_was_archived_and_not_audited_yet_is_reported(audited: Aud
     audited.audit()
     audited.add(3)
     with _running(audited) as run:
-        run_archive(run)
+        run_archive(run, find_targets(run))
     _write(audited)
     (group,) = _document(audited)["groups"]
     assert group["summary"]["window"]["number"] == 0

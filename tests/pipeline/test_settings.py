@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -44,10 +45,9 @@ def read(*arguments: str, **changes: str | None) -> PipelineSettings:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     reported = {**ENVIRONMENT, **changes}
-    return read_settings(
-        parser.parse_args(arguments),
-        {name: text for name, text in reported.items() if text is not None},
-    )
+    variables = {name: text for name, text in reported.items() if text is not None}
+    with patch.dict(os.environ, variables):
+        return read_settings(parser.parse_args(arguments))
 
 
 def test_the_environment_that_the_operator_sets_is_understood() -> None:

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import os
 import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -140,7 +142,8 @@ def test_the_job_understands_all_that_it_is_reported() -> None:
     values = {name: value for name, value in env(made).items() if isinstance(value, str)}
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    read = read_settings(parser.parse_args([]), {**values, "PELOPS_AUDIT_MEMORY_MIB": "2048"})
+    with patch.dict(os.environ, {**values, "PELOPS_AUDIT_MEMORY_MIB": "2048"}):
+        read = read_settings(parser.parse_args([]))
     assert (read.name, read.archive) == ("shop/nightly", "s3a://audits/shop")
     assert (read.retention, read.window) == (timedelta(days=7), timedelta(seconds=60))
     assert (read.deadline, read.memory_mib) == (timedelta(seconds=120), 2048)

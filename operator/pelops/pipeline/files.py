@@ -15,9 +15,10 @@ from uuid import uuid4
 import pyarrow.fs as pafs
 
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.tables import ArchivePlace
+from pelops.pipeline.tables import ArchivePlace, explain_trouble
 
 UNFINISHED: Final = ".unfinished"
+_TRIES: Final = 5  # of a request to a store: half a minute, or a minute when nothing is answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,13 @@ class Files:
         endpoint = urlsplit(self.place.storage.get("AWS_ENDPOINT_URL", ""))
         chosen = {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
         region = self.place.storage.get("AWS_REGION")
-        return pafs.S3FileSystem(region=region, **(chosen if endpoint.netloc else {}))
+        return pafs.S3FileSystem(
+            region=region,
+            # Such a file is one request, which also is repeated as a whole.
+            allow_delayed_open=True,
+            retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
+            **(chosen if endpoint.netloc else {}),
+        )
 
     def _inside(self, name: str) -> str:
         if self.place.is_local:
@@ -93,4 +100,6 @@ class Files:
             yield
         except (OSError, UnicodeDecodeError) as error:
             text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise ArchiveUnusable(f"cannot {verb} {self.path(name)}: {text}") from error
+            meaning = explain_trouble(text)
+            what = text if meaning is None else f"{meaning}: {text}"
+            raise ArchiveUnusable(f"cannot {verb} {self.path(name)}: {what}") from error

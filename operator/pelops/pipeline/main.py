@@ -19,7 +19,7 @@ from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.name_check import check_dead_letters, check_names
 from pelops.pipeline.redis_reader import RedisReader
 from pelops.pipeline.report.pages import write_new_reports, write_reports
-from pelops.pipeline.run import exit_code, find_targets, run_archive, run_audit
+from pelops.pipeline.run import Targets, exit_code, find_targets, run_archive, run_audit
 from pelops.pipeline.session import (
     LazySession,
     count_work,
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen.redis_url_file:
             # The variable, and not an argument: the processes of executors inherit it.
             os.environ["PELOPS_REDIS_URL"] = read_url_file(chosen.redis_url_file)
-        settings = read_settings(chosen, os.environ)
+        settings = read_settings(chosen)
     except WrongPipelineSettings as error:
         log.error("%s", error)
         return UNUSABLE
@@ -123,27 +123,28 @@ def _reach(settings: PipelineSettings) -> None:
 def _work(command: str, session: LazySession, settings: PipelineSettings) -> int:
     run = open_run(session, settings)
     try:
+        found = find_targets(run)
         if command == "report":
-            print(write_reports(run, find_targets(run)))
+            print(write_reports(run, found))
         elif command == "triage":
-            check_dead_letters(run)
-            run_triage(run, find_targets(run))
+            check_dead_letters(run, found)
+            run_triage(run, found)
         elif command == "archive":
-            check_names(run)
-            print(f"{run_archive(run)} entries archived")
+            check_names(run, found)
+            print(f"{run_archive(run, found)} entries archived")
         else:
-            check_names(run)
-            return _audit(run)
+            check_names(run, found)
+            return _audit(run, found)
         return BALANCED
     finally:
         run.watch.close()
 
 
-def _audit(run: PipelineRun) -> int:
-    summaries = run_audit(run)
+def _audit(run: PipelineRun, found: Targets) -> int:
+    summaries = run_audit(run, found)
     _log_work(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
-    page = write_new_reports(run, find_targets(run), summaries)
+    page = write_new_reports(run, found, summaries)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")
@@ -291,12 +292,14 @@ def _add_how_to_audit(parser: _Group) -> None:
     add(
         "--window-seconds",
         metavar="S",
+        type=int,
         help="length of a window in seconds; default: one window up to now "
         "(PELOPS_AUDIT_WINDOW_SECONDS)",
     )
     add(
         "--stuck-after-seconds",
         metavar="S",
+        type=int,
         help="seconds after which a pending entry counts as stuck; default 300 "
         "(PELOPS_AUDIT_STUCK_AFTER_MS)",
     )

@@ -15,13 +15,13 @@ from pelops.pipeline.audit.user_tables import read_table
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.records import Journal, Phase
-from pelops.pipeline.run import find_targets
+from pelops.pipeline.run import Targets
 from pelops.pipeline.settings import AuditTarget
 
 log: Final = logging.getLogger(__name__)
 
 
-def check_names(run: PipelineRun) -> None:
+def check_names(run: PipelineRun, found: Targets) -> None:
     """Raises WrongSettings for a stream, a group or a table that is not there.
 
     A run that records its findings was told its groups by resources: what they lack it finds.
@@ -31,7 +31,6 @@ def check_names(run: PipelineRun) -> None:
         read_table(run.spark.get(), table)
     if settings.name is not None:
         return
-    found = find_targets(run)
     if not found:
         raise WrongPipelineSettings(f"no stream that has a group fits {settings.pattern!r}")
     journal = Journal.read(run.archive)
@@ -39,11 +38,11 @@ def check_names(run: PipelineRun) -> None:
         _check_groups(run, journal, stream, targets)
 
 
-def check_dead_letters(run: PipelineRun) -> None:
+def check_dead_letters(run: PipelineRun, found: Targets) -> None:
     """As `check_names`, but for a group that is gone and has left dead letters."""
     if run.settings.name is not None:
         return
-    for stream, targets in find_targets(run).items():
+    for stream, targets in found.items():
         there = run.watch.groups(stream)
         for one in targets:
             key = derive_keys(stream, one.group, dead_letter=one.dead_letter).dead_letter
@@ -54,15 +53,15 @@ def check_dead_letters(run: PipelineRun) -> None:
 def _check_groups(
     run: PipelineRun, journal: Journal, stream: str, targets: Sequence[AuditTarget]
 ) -> None:
+    # Of one that was audited, that it is gone is no error of the command, but a finding.
+    new = [one for one in targets if (stream, one.group) not in journal.audited]
+    if not new:
+        return
     there = run.watch.groups(stream)
-    numbers = journal.numbers(stream, Phase.PLANNED)
-    for target in targets:
-        # Of one that was audited, that it is gone is no error of the command, but a finding.
-        if target.group in journal.groups(stream):
-            continue
+    for target in new:
         if target.group not in there:
             raise WrongPipelineSettings(_missing(run, target, sorted(there)))
-        if numbers and journal.numbers(stream, Phase.AUDITED):
+        if journal.numbers(stream, Phase.AUDITED):
             log.warning(
                 "group %r is in no archived window of %r: entries added before those windows ended"
                 " are not audited for it. To audit them, use a separate archive",

@@ -7,8 +7,9 @@ yet is recorded by the next one, in the order of the windows, so that no lost en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from pelops.domain.audit import AuditSummary
@@ -18,7 +19,7 @@ from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.records import Journal, Phase, published_rows, read_records, read_summaries
 from pelops.pipeline.settings import AuditTarget, RedisPlace
 from pelops.pipeline.tables import WINDOWS
-from pelops.pipeline.windows import StreamRecord
+from pelops.pipeline.windows import Plan, StreamRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import record_audit, record_groups
@@ -41,15 +42,26 @@ def publish_windows(run: PipelineRun, name: str, streams: Sequence[str]) -> None
     Raises what the adapter raises; what is recorded by then is not recorded again.
     """
     journal = Journal.read(run.archive)
+    left: dict[str, list[int]] = {}
     for stream in streams:
-        audited = journal.numbers(stream, Phase.AUDITED)
         published = journal.numbers(stream, Phase.PUBLISHED)
         # Before one that is recorded, all are.
         after = max(published, default=-1)
-        left = sorted({number for number in audited if number > after})[-_MOST_LEFT:]
-        for record in read_records(run.archive, stream, left):
-            asyncio.run(_record_all(run.settings.place, name, _publications(run, record)))
-            run.archive.append(WINDOWS, published_rows([record.plan]))
+        audited = journal.numbers(stream, Phase.AUDITED)
+        left[stream] = [number for number in audited if number > after][-_MOST_LEFT:]
+    summaries = read_summaries(
+        run.archive,
+        {(stream, group): left[stream] for stream in left for group in journal.groups(stream)},
+    )
+    found = {(key, one.window.number): one for key, some in summaries.items() for one in some}
+    recorded: list[Plan] = []
+    try:
+        for record in chain.from_iterable(read_records(run.archive, left).values()):
+            asyncio.run(_record_all(run.settings.place, name, _publications(record, found)))
+            recorded.append(record.plan)
+    finally:
+        if recorded:
+            run.archive.append(WINDOWS, published_rows(recorded))
 
 
 def publish_index(place: RedisPlace, name: str, targets: Iterable[AuditTarget]) -> None:
@@ -58,14 +70,15 @@ def publish_index(place: RedisPlace, name: str, targets: Iterable[AuditTarget]) 
     asyncio.run(_record_index(place, name, groups))
 
 
-def _publications(run: PipelineRun, record: StreamRecord) -> list[Publication]:
+def _publications(
+    record: StreamRecord, summaries: Mapping[tuple[tuple[str, str], int], AuditSummary]
+) -> list[Publication]:
     plan = record.plan
-    found = []
-    for target in plan.targets:
-        for summary in read_summaries(run.archive, plan.stream, target.group, [plan.number]):
-            archived = record.ledgers[target.group].last
-            found.append(Publication(target=target, summary=summary, archived=archived))
-    return found
+    return [
+        Publication(target=target, summary=summary, archived=record.ledgers[target.group].last)
+        for target in plan.targets
+        if (summary := summaries.get(((plan.stream, target.group), plan.number))) is not None
+    ]
 
 
 async def _record_all(place: RedisPlace, name: str, publications: Sequence[Publication]) -> None:

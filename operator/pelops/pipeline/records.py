@@ -7,6 +7,7 @@ entries are archived; and, once it was audited, a row of the stream and a row of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -56,7 +57,6 @@ class GroupRecord:
 
 _GROUPS: Final = TypeAdapter(GroupRecord)
 _LAST_RUNS: Final = 20  # among which runs are looked for that did not end
-_COLUMNS: Final = ("stream", "window", "run", "phase", "group", "date")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,157 +83,162 @@ class Journal:
     archive: Archive
     run: int  # the newest that was claimed
     rows: pa.Table
+    windows: Mapping[tuple[str, Phase], Mapping[int, int]]  # that have come so far; their runs
+    audited: Mapping[tuple[str, str], Sequence[int]]  # windows by stream and group, in order
 
     @classmethod
     def read(cls, archive: Archive) -> Journal:
         """The journal as it is now."""
         run = archive.newest_run()
-        return cls(archive=archive, run=run, rows=archive.read(WINDOWS, columns=_COLUMNS))
+        rows = archive.read(WINDOWS, columns=("stream", "window", "run", "phase", "group", "date"))
+        windows: dict[tuple[str, Phase], dict[int, int]] = {}
+        audited: dict[tuple[str, str], set[int]] = {}
+        for row in rows.sort_by("run").to_pylist():
+            phase = Phase(row["phase"])
+            windows.setdefault((row["stream"], phase), {})[row["window"]] = row["run"]
+            if phase is Phase.AUDITED and row["group"] is not None:
+                audited.setdefault((row["stream"], row["group"]), set()).add(row["window"])
+        return cls(
+            archive=archive,
+            run=run,
+            rows=rows,
+            windows=windows,
+            audited={key: sorted(numbers) for key, numbers in audited.items()},
+        )
 
     @property
     def streams(self) -> list[str]:
         """The streams of the archive."""
-        return sorted(pc.unique(self.rows["stream"]).to_pylist())
+        return sorted({stream for stream, _ in self.windows})
 
     def dead_runs(self) -> dict[int, bool]:
         """Of the last runs, those that did not end; of each whether it has archived its entries."""
+        last = self.rows.filter(pc.greater(self.rows["run"], self.run - _LAST_RUNS)).to_pylist()
         planned, archived, audited = (
-            {row["run"] for row in self._of(phase)}
+            {row["run"] for row in last if row["phase"] == phase}
             for phase in (Phase.PLANNED, Phase.ARCHIVED, Phase.AUDITED)
         )
-        last = {run for run in planned - audited if run > self.run - _LAST_RUNS}
-        return {run: run in archived for run in sorted(last)}
+        return {run: run in archived for run in sorted(planned - audited)}
 
-    def numbers(self, stream: str, phase: Phase, group: str | None = None) -> list[int]:
-        """The windows of a stream, or of one of its groups, that have come so far; in order."""
-        return sorted(
-            {
-                row["window"]
-                for row in self._of(phase)
-                if row["stream"] == stream and group in (None, row["group"])
-            }
-        )
+    def numbers(self, stream: str, phase: Phase) -> list[int]:
+        """The windows of a stream that have come so far, in order."""
+        return sorted(self.windows.get((stream, phase), ()))
 
     def groups(self, stream: str) -> list[str]:
         """The groups of a stream that were ever audited."""
-        found = {row["group"] for row in self._of(Phase.AUDITED) if row["stream"] == stream}
-        return sorted(found - {None})
+        return sorted(group for name, group in self.audited if name == stream)
 
     def know(self, streams: Collection[str]) -> dict[str, Known]:
         """What the archive knows of these streams. Raises ArchiveUnusable."""
-        newest: dict[tuple[str, Phase], dict[int, int]] = {}
-        for row in self.rows.to_pylist():
-            if row["stream"] in streams:
-                of_phase = newest.setdefault((row["stream"], Phase(row["phase"])), {})
-                of_phase[row["window"]] = max(row["run"], of_phase.get(row["window"], 0))
-        wanted: dict[str, tuple[set[int], dict[int, int], int | None]] = {}
-        for stream in streams:
-            planned = newest.get((stream, Phase.PLANNED), {})
-            audited = newest.get((stream, Phase.AUDITED), {})
-            left = {number for number in planned if number not in audited}
-            archived = newest.get((stream, Phase.ARCHIVED), {})
-            last = max(audited, default=None)
-            wanted[stream] = (
-                left,
-                {number: run for number, run in archived.items() if number in left},
-                last,
-            )
-        texts = self._texts(wanted, newest)
-        return {stream: _know(texts.get(stream, []), *wanted[stream]) for stream in streams}
+        states = self._states(streams)
+        return {stream: self._know(stream, states.get(stream, [])) for stream in streams}
 
-    def _texts(
-        self,
-        wanted: Mapping[str, tuple[set[int], dict[int, int], int | None]],
-        newest: Mapping[tuple[str, Phase], dict[int, int]],
-    ) -> dict[str, list[dict[str, Any]]]:
-        """The rows with their texts: of unfinished windows, and of the newest that was audited."""
+    def _states(self, streams: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+        """Rows with their states: of unfinished windows, and of the newest that was audited."""
         runs = set()
-        for stream, (left, _, last) in wanted.items():
-            runs |= {newest[stream, Phase.PLANNED][number] for number in left}
-            if last is not None:
-                runs.add(newest[stream, Phase.AUDITED][last])
+        for stream in streams:
+            audited = self.windows.get((stream, Phase.AUDITED), {})
+            planned = self.windows.get((stream, Phase.PLANNED), {})
+            runs |= {run for number, run in planned.items() if number not in audited}
+            runs |= {audited[number] for number in sorted(audited)[-1:]}
         if not runs:
             return {}
         columns = ("stream", "window", "run", "phase", "group", "state")
-        condition = ds.field("run").isin(sorted(runs)) & ds.field("stream").isin(list(wanted))
+        condition = ds.field("run").isin(sorted(runs)) & ds.field("stream").isin(list(streams))
         found: dict[str, list[dict[str, Any]]] = {}
         for row in self.archive.read(WINDOWS, condition, columns=columns).to_pylist():
             found.setdefault(row["stream"], []).append(row)
         return found
 
-    def summaries(self, stream: str, group: str, most: int) -> list[AuditSummary]:
-        """Of the newest windows of a group, in order."""
-        numbers = self.numbers(stream, Phase.AUDITED, group)[-most:]
-        return read_summaries(self.archive, stream, group, numbers)
+    def _know(self, stream: str, rows: Iterable[Mapping[str, Any]]) -> Known:
+        audited = self.windows.get((stream, Phase.AUDITED), {})
+        last = max(audited, default=None)
+        plans: dict[int, Plan] = {}
+        record, groups, run = None, {}, 0
+        for row in rows:
+            number = row["window"]
+            with _explained(number, stream):
+                if row["phase"] == Phase.PLANNED and number not in audited:
+                    plans[number] = parse_plan(row["state"])
+                if row["phase"] == Phase.AUDITED and number == last:
+                    run = row["run"]
+                    if row["group"] is None:
+                        record = parse_record(row["state"])
+                    else:
+                        groups[row["group"]] = _GROUPS.validate_json(row["state"])
+        unfinished = tuple(plans[number] for number in sorted(plans))
+        newest = unfinished[-1] if unfinished else (None if record is None else record.plan)
+        archived = self.windows.get((stream, Phase.ARCHIVED), {})
+        return Known(
+            unfinished=unfinished,
+            archived={number: run for number, run in archived.items() if number not in audited},
+            last=newest,
+            record=record,
+            groups=groups,
+            run=run,
+        )
 
-    def _of(self, phase: Phase) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.rows.filter(
-            pc.equal(self.rows["phase"], phase.value)
-        ).to_pylist()
-        return rows
+
+@contextmanager
+def _explained(number: int, stream: str) -> Iterator[None]:
+    """Raise ArchiveUnusable for a text that is not what was written."""
+    try:
+        yield
+    except ValueError as error:
+        raise ArchiveUnusable(
+            f"the archive's record of window {number} of {stream} cannot be read:"
+            f" {str(error).splitlines()[0]}. Restore the table windows from a backup"
+        ) from error
 
 
 def read_summaries(
-    archive: Archive, stream: str, group: str, numbers: Sequence[int]
-) -> list[AuditSummary]:
-    """The summaries of a group in these windows, in order."""
-    if not numbers:
-        return []
-    rows = archive.read(
-        WINDOWS,
-        (ds.field("stream") == stream) & (ds.field("group") == group),
-        ds.field("window").isin(list(numbers)) & (ds.field("phase") == Phase.AUDITED.value),
-        columns=("window", "summary"),
-    ).sort_by("window")
-    return [parse_summary(text) for text in rows["summary"].to_pylist()]
-
-
-def read_records(archive: Archive, stream: str, numbers: Sequence[int]) -> list[StreamRecord]:
-    """The records of these windows of a stream, in order."""
-    if not numbers:
-        return []
-    rows = archive.read(
-        WINDOWS,
-        (ds.field("stream") == stream) & (ds.field("phase") == Phase.AUDITED.value),
-        ds.field("window").isin(list(numbers)) & ds.field("group").is_null(),
-        columns=("window", "state"),
-    ).sort_by("window")
-    return [parse_record(text) for text in rows["state"].to_pylist()]
-
-
-def _know(
-    rows: Iterable[Mapping[str, Any]],
-    left: Collection[int],
-    archived: Mapping[int, int],
-    last: int | None,
-) -> Known:
-    plans: dict[int, Plan] = {}
-    record, groups, run = None, {}, 0
-    for row in rows:
-        try:
-            if row["phase"] == Phase.PLANNED and row["window"] in left:
-                plans[row["window"]] = parse_plan(row["state"])
-            if row["phase"] == Phase.AUDITED and row["window"] == last:
-                run = row["run"]
-                if row["group"] is None:
-                    record = parse_record(row["state"])
-                else:
-                    groups[row["group"]] = _GROUPS.validate_json(row["state"])
-        except ValueError as error:
-            raise ArchiveUnusable(
-                f"the archive's record of window {row['window']} of {row['stream']} cannot be read:"
-                f" {str(error).splitlines()[0]}. Restore the table windows from a backup"
-            ) from error
-    unfinished = tuple(plans[number] for number in sorted(plans))
-    newest = unfinished[-1] if unfinished else (None if record is None else record.plan)
-    return Known(
-        unfinished=unfinished,
-        archived=dict(archived),
-        last=newest,
-        record=record,
-        groups=groups,
-        run=run,
+    archive: Archive, chosen: Mapping[tuple[str, str], Collection[int]]
+) -> dict[tuple[str, str], list[AuditSummary]]:
+    """The summaries of these windows of groups, in order; by stream and group."""
+    found = read_texts(
+        archive, "summary", {(name, group): chosen[name, group] for name, group in chosen}
     )
+    return {
+        key: [parse_summary(texts[number]) for number in sorted(texts)]
+        for key in chosen
+        for texts in [found.get(key, {})]
+    }
+
+
+def read_records(
+    archive: Archive, chosen: Mapping[str, Collection[int]]
+) -> dict[str, list[StreamRecord]]:
+    """The records of these windows of streams, in order; by stream."""
+    found = read_texts(archive, "state", {(name, None): some for name, some in chosen.items()})
+    return {
+        name: [parse_record(texts[number]) for number in sorted(texts)]
+        for name in chosen
+        for texts in [found.get((name, None), {})]
+    }
+
+
+def read_texts(
+    archive: Archive, column: str, chosen: Mapping[tuple[str, str | None], Collection[int]]
+) -> dict[tuple[str, str | None], dict[int, str]]:
+    """What audits have written of groups, and of streams (group None), by window.
+
+    One read, however many there are. Raises ArchiveUnusable.
+    """
+    numbers = {number for some in chosen.values() for number in some}
+    if not numbers:
+        return {}
+    rows = archive.read(
+        WINDOWS,
+        ds.field("stream").isin([stream for stream, _ in chosen]),
+        ds.field("window").isin(sorted(numbers)) & (ds.field("phase") == Phase.AUDITED.value),
+        columns=("stream", "group", "window", "run", column),
+    )
+    found: dict[tuple[str, str | None], dict[int, str]] = {}
+    for row in rows.sort_by("run").to_pylist():
+        key = (row["stream"], row["group"])
+        if row["window"] in chosen.get(key, ()):
+            found.setdefault(key, {})[row["window"]] = row[column]
+    return found
 
 
 # What is written.

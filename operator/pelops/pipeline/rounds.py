@@ -227,8 +227,9 @@ class _Round:
             earlier,
         )
         present = self._present()
+        sides = build_sides(cases)
         frames = {
-            "sides": build_sides(cases),
+            "sides": sides,
             "known": known,
             "ends": ends,
             "earlier": _earlier_rows(cases, earlier),
@@ -236,14 +237,14 @@ class _Round:
         }
         for name, rows in frames.items():
             local_frame(spark, rows).createOrReplaceTempView(f"pelops_{name}")
-        scope = self._scope(cases, counts, known, earlier)
+        scope = self._scope(cases, counts, sides, known, earlier)
         if scope.has_before:
             self._name_statuses(spark, cases)
         if self.has_files:
             self._name_proofs(spark)
         kept = rules.judge(spark, scope)
         rules.follow_roots(spark, scope)
-        found = measures.count_rows(spark)
+        found = measures.count_rows(spark, scope)
         steps = self._steps(cases, counts)
         streams = measures.measure_streams(spark, self.plans, steps)
         compared = compare_tables(
@@ -272,6 +273,7 @@ class _Round:
         self,
         cases: Sequence[Case],
         counts: Mapping[str, StreamCounts],
+        sides: pa.Table,
         known: pa.Table,
         earlier: Mapping[int, Sequence[EarlierEntry]],
     ) -> rules.Scope:
@@ -281,12 +283,16 @@ class _Round:
         followed = any(earlier.values()) or any(
             case.record is not None and case.record.followed for case in cases
         )
+        ranges = [field.name for field in sides.schema if pa.types.is_list(field.type)]
         return rules.Scope(
             rows=entries + left + known.num_rows + self.files.rows,
             has_known=known.num_rows > 0,
             has_holes=self._present().num_rows > 0,
             has_files=self.has_files,
             has_before=left > 0,
+            ranges=frozenset(
+                name for name in ranges if pc.sum(pc.list_value_length(sides[name])).as_py()
+            ),
             has_roots=bool(followed or self.has_files or acts & set(map(str, COPYING_ACTS))),
         )
 

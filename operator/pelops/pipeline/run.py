@@ -35,10 +35,9 @@ log: Final = logging.getLogger(__name__)
 Targets = Mapping[str, Sequence[AuditTarget]]  # by stream
 
 
-def run_archive(run: PipelineRun) -> int:
-    """Archive all windows that can be closed; the entries that were added in them."""
+def run_archive(run: PipelineRun, found: Targets) -> int:
+    """Archive all windows of these groups that can be closed; how many entries they have."""
     archived = 0
-    found = find_targets(run)
     journal = Journal.read(run.archive)
     known = journal.know(list(found))
     waiting = {
@@ -56,14 +55,13 @@ def run_archive(run: PipelineRun) -> int:
     return archived
 
 
-def run_audit(run: PipelineRun) -> list[AuditSummary]:
-    """Audit all windows that can be closed; the summary of each group and window.
+def run_audit(run: PipelineRun, found: Targets) -> list[AuditSummary]:
+    """Audit all windows of these groups that can be closed; the summary of each.
 
     Of a stream on which nothing has changed these are the summaries of its last window, when a
     window was to be closed in any case. What cannot be recorded in Redis is archived all the same;
     raises the reason at the end.
     """
-    found = find_targets(run)
     recorder = _Recorder(run)
     recorder.record_index([target for targets in found.values() for target in targets])
     recorder.record(list(found))
@@ -74,7 +72,7 @@ def run_audit(run: PipelineRun) -> list[AuditSummary]:
         for stream, targets in found.items()
         if is_unchanged(run.watch, run.settings, known[stream], targets)
     ]
-    summaries = list(chain.from_iterable(_as_reported(run, known[stream]) for stream in still))
+    summaries = _as_reported(run, [known[stream] for stream in still])
     waiting = {
         stream: plan_windows(run.watch, run.settings, stream, targets, known[stream])
         for stream, targets in found.items()
@@ -170,17 +168,17 @@ def _match(run: PipelineRun) -> Iterator[AuditTarget]:
                 )
 
 
-def _as_reported(run: PipelineRun, known: Known) -> list[AuditSummary]:
-    assert known.record is not None
-    plan = known.record.plan
-    log.info("window %d of %s is the last: no new entries", plan.number, plan.stream)
+def _as_reported(run: PipelineRun, known: Iterable[Known]) -> list[AuditSummary]:
+    """The summaries of the last windows, where a window was to be closed in any case."""
+    chosen: dict[tuple[str, str], list[int]] = {}
+    for one in known:
+        assert one.record is not None
+        plan = one.record.plan
+        log.info("window %d of %s is the last: no new entries", plan.number, plan.stream)
+        chosen |= {(plan.stream, target.group): [plan.number] for target in plan.targets}
     if run.settings.window is not None:
         return []
-    return [
-        summary
-        for target in plan.targets
-        for summary in read_summaries(run.archive, plan.stream, target.group, [plan.number])
-    ]
+    return list(chain.from_iterable(read_summaries(run.archive, chosen).values()))
 
 
 def _log_begin(plan: Plan) -> None:
@@ -201,20 +199,25 @@ def find_gone(run: PipelineRun, found: Targets) -> Iterator[AuditTarget]:
     """
     fits = glob_expression(run.settings.pattern or "*")
     journal = Journal.read(run.archive)
-    for stream in filter(fits.fullmatch, journal.streams):
-        there = {target.group for target in found.get(stream, ())}
-        numbers = journal.numbers(stream, Phase.AUDITED)[-1:]
-        for record in read_records(run.archive, stream, numbers):
-            yield from (
-                target
-                for target in record.plan.targets
-                if target.group not in there and not _is_reported(journal, record.plan, target)
-            )
+    last = {
+        stream: journal.numbers(stream, Phase.AUDITED)[-1:]
+        for stream in journal.streams
+        if fits.fullmatch(stream)
+    }
+    for record in chain.from_iterable(read_records(run.archive, last).values()):
+        there = {target.group for target in found.get(record.plan.stream, ())}
+        yield from (
+            target
+            for target in record.plan.targets
+            if target.group not in there and not _is_reported(journal, record.plan, target)
+        )
 
 
 def _is_reported(journal: Journal, plan: Plan, target: AuditTarget) -> bool:
     """Whether the newest windows say that it is missing."""
-    reported = journal.summaries(plan.stream, target.group, _TIMES_REPORTED)
+    key = (plan.stream, target.group)
+    newest = journal.audited.get(key, ())[-_TIMES_REPORTED:]
+    reported = read_summaries(journal.archive, {key: newest})[key]
     said = [one for one in reported if _MISSING & {finding.kind for finding in one.findings}]
     return len(said) == _TIMES_REPORTED
 

@@ -41,6 +41,16 @@ _OF_A_PARTITION: Final = 500_000  # rows of a shuffle
 # For a JVM of a minute: the second compiler and more than one collector cost more than they save.
 _SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DELTA: Final = "io.delta:delta-spark_4.2_2.13"
+# How long a task or a commit repeats requests that a store does not answer, or refuses with 503:
+# about a minute. By Hadoop's own settings it would be hours.
+_PATIENCE: Final = {
+    "fs.s3a.connection.establish.timeout": "5s",
+    "fs.s3a.connection.timeout": "10s",
+    "fs.s3a.attempts.maximum": "1",
+    "fs.s3a.retry.limit": "4",
+    "fs.s3a.retry.throttle.limit": "6",
+    "fs.s3a.retry.throttle.interval": "500ms",
+}
 _CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -111,6 +121,10 @@ def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> Spa
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    given = session.sparkContext.getConf()
+    for name, value in _PATIENCE.items():
+        if not given.contains(f"spark.hadoop.{name}"):
+            session.conf.set(name, value)
     return session
 
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pelops.domain.audit import Certainty, check_audit_name
 from pelops.domain.destinations import (
@@ -75,66 +79,186 @@ class UserTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineSettings:
-    """One run."""
+class RedisPlace:
+    """One Redis, in the words of both who speak to it."""
+
+    endpoint: RedisEndpoint
+    options: Mapping[str, str]  # of the data source; a password is named, never held
+
+    @property
+    def address(self) -> str:
+        return self.endpoint.address
+
+
+def _whole(value: Any, info: ValidationInfo) -> int | None:
+    """A whole number; variables are texts."""
+    text = str(value)
+    if value is None or (text.isascii() and text.isdigit() and len(text) <= 10):
+        return None if value is None else int(text)
+    name = _VARIABLE_OF.get(info.field_name or "", str(info.field_name).upper())
+    raise WrongPipelineSettings(f"PELOPS_AUDIT_{name} is {text!r}; it must be a whole number")
+
+
+def _seconds(value: Any, info: ValidationInfo) -> timedelta | None:
+    if isinstance(value, timedelta):
+        return value
+    found = _whole(value, info)
+    return None if found is None else timedelta(seconds=found)
+
+
+def _check_archive(archive: str) -> str:
+    if not archive.strip():
+        raise WrongPipelineSettings("no archive: give --archive PATH, or PELOPS_AUDIT_ARCHIVE")
+    if _SCHEME_ALONE.fullmatch(archive):
+        raise WrongPipelineSettings(
+            f"the archive {archive} has no path behind its scheme: give --archive "
+            "(PELOPS_AUDIT_ARCHIVE) an address such as s3a://BUCKET/PREFIX or file:/DIRECTORY"
+        )
+    return archive.rstrip("/") or "/"
+
+
+def _check_name(name: str | None) -> str | None:
+    try:
+        return None if name is None else check_audit_name(name)
+    except InvalidSpec as error:
+        raise WrongPipelineSettings(f"PELOPS_AUDIT_NAME: {error}") from error
+
+
+def _read_payload(value: Any) -> Any:
+    if value not in set(ArchivedPayload):
+        raise WrongPipelineSettings(
+            f"PELOPS_AUDIT_PAYLOAD is {value!r}; it must be one of {', '.join(ArchivedPayload)}"
+        )
+    return value
+
+
+def _read_groups(value: Any) -> Any:
+    """The groups of `PELOPS_AUDIT_GROUPS`, a JSON list."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise WrongPipelineSettings("PELOPS_AUDIT_GROUPS holds no JSON") from error
+    if not isinstance(found, list):
+        raise WrongPipelineSettings("PELOPS_AUDIT_GROUPS is not a JSON list")
+    return tuple(dict.fromkeys(map(_read_target, found)))
+
+
+def _read_target(found: Any) -> AuditTarget:
+    try:
+        target = AuditTarget(
+            stream=str(found["stream"]),
+            group=str(found["group"]),
+            dead_letter=found.get("dead_letter") or None,
+            field_prefix=str(found.get("field_prefix", "_")),
+            stuck_after_ms=int(found.get("stuck_after_ms", STUCK_AFTER_MS)),
+        )
+        derive_keys(target.stream, target.group, dead_letter=target.dead_letter)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WrongPipelineSettings(f"PELOPS_AUDIT_GROUPS names no group: {found!r}") from error
+    except InvalidSpec as error:
+        raise WrongPipelineSettings(str(error)) from error
+    return target
+
+
+_PREFIX: Final = "PELOPS_AUDIT_"
+# Variables that are not named as their field.
+_VARIABLE_OF: Final = {
+    "targets": "GROUPS",
+    "pattern": "STREAM_PATTERN",
+    "window": "WINDOW_SECONDS",
+    "retention": "RETENTION_SECONDS",
+    "deadline": "DEADLINE_SECONDS",
+    "unproven_exit": "FINDINGS_EXIT",
+}
+Whole = Annotated[int, BeforeValidator(_whole)]
+Seconds = Annotated[timedelta | None, BeforeValidator(_seconds)]
+
+
+def _from(field: str, default: Any) -> Any:
+    """A field whose variable has another name."""
+    return Field(default=default, validation_alias=_PREFIX + _VARIABLE_OF[field])
+
+
+class PipelineSettings(BaseSettings):
+    """One run: what is given, or else the variables `PELOPS_AUDIT_*`, or else the defaults.
+
+    Raises WrongPipelineSettings, with the name of the variable.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_ignore_empty=True, populate_by_name=True, validate_default=True,
+        frozen=True, extra="forbid", arbitrary_types_allowed=True,
+    )  # fmt: skip
 
     place: RedisPlace
-    archive: str
-    targets: tuple[AuditTarget, ...] = ()
-    pattern: str | None = None  # in place of targets
-    name: str | None = None  # under which the summaries are recorded; None: they are not
-    window: timedelta | None = None  # None: one window up to now
-    stuck_after_ms: int = STUCK_AFTER_MS
-    payload: ArchivedPayload = ArchivedPayload.HASH
-    retention: timedelta | None = None
-    deadline: timedelta | None = None
+    archive: Annotated[str, AfterValidator(_check_archive)] = ""
+    targets: Annotated[tuple[AuditTarget, ...], NoDecode, BeforeValidator(_read_groups)] = _from(
+        "targets", ()
+    )
+    pattern: str | None = _from("pattern", None)  # in place of targets
+    name: Annotated[str | None, AfterValidator(_check_name)] = None  # None: nothing is recorded
+    window: Seconds = _from("window", None)  # None: one window up to now
+    stuck_after_ms: Whole = STUCK_AFTER_MS
+    payload: Annotated[ArchivedPayload, BeforeValidator(_read_payload)] = ArchivedPayload.HASH
+    retention: Seconds = _from("retention", None)
+    deadline: Seconds = _from("deadline", None)
     aof_path: str | None = None
-    findings_exit: int = FOUND
-    unproven_exit: int = UNPROVEN  # the verdict is unknown, or less certain than `require`
+    findings_exit: Whole = FOUND
+    # The verdict is unknown, or less certain than `require`.
+    unproven_exit: Whole = _from("unproven_exit", UNPROVEN)
     require: Certainty = Certainty.INFERRED  # the least that counts as balanced
     business_key: str | None = None  # a field of the entries
     sent: UserTable | None = None
     effects: UserTable | None = None
     master: str | None = None
-    memory_mib: int | None = None
+    memory_mib: Annotated[int | None, BeforeValidator(_whole)] = None
     s3_endpoint: str | None = None
     s3_region: str | None = None
 
 
-def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) -> PipelineSettings:
-    """The settings of a run. Raises WrongSettings with the name of the variable or argument."""
-    reported = _Reported(environment)
-    stuck_after_ms = _stuck_after(chosen, reported)
-    targets = _read_targets(chosen, reported, stuck_after_ms)
-    pattern = chosen.stream_pattern or reported.text("PELOPS_AUDIT_STREAM_PATTERN")
-    if not targets and not pattern:
+def read_settings(chosen: argparse.Namespace) -> PipelineSettings:
+    """The settings of a run, by its arguments and the environment. Raises WrongPipelineSettings."""
+    given = {
+        "targets": _targets_of(chosen),
+        "pattern": chosen.stream_pattern,
+        "archive": chosen.archive,
+        "name": chosen.name,
+        "window": chosen.window_seconds,
+        "stuck_after_ms": chosen.stuck_after_seconds and 1000 * chosen.stuck_after_seconds,
+        "payload": chosen.payload,
+        "aof_path": chosen.aof_path,
+        "require": chosen.require,
+        "business_key": chosen.business_key,
+        "sent": _read_table(chosen, chosen.sent, chosen.sent_ms),
+        "effects": _read_table(chosen, chosen.effects),
+        "master": chosen.master,
+    }
+    place = _read_place(chosen, os.environ)
+    settings = PipelineSettings(
+        place=place, **{name: value for name, value in given.items() if value is not None}
+    )
+    if not settings.targets and not settings.pattern:
         raise WrongPipelineSettings(
             "nothing to audit: give --stream and --group, PELOPS_AUDIT_GROUPS or "
             "PELOPS_AUDIT_STREAM_PATTERN"
         )
-    return PipelineSettings(
-        place=_read_place(chosen, environment),
-        archive=_required(chosen.archive or reported.text("PELOPS_AUDIT_ARCHIVE")),
-        targets=targets,
-        pattern=None if targets else pattern,
-        name=_read_name(chosen.name or reported.text("PELOPS_AUDIT_NAME")),
-        window=_seconds(chosen.window_seconds, reported, "PELOPS_AUDIT_WINDOW_SECONDS"),
-        stuck_after_ms=stuck_after_ms or STUCK_AFTER_MS,
-        payload=_read_payload(chosen.payload or reported.text("PELOPS_AUDIT_PAYLOAD")),
-        retention=reported.span("PELOPS_AUDIT_RETENTION_SECONDS", timedelta(seconds=1)),
-        deadline=reported.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
-        aof_path=chosen.aof_path or reported.text("PELOPS_AUDIT_AOF_PATH"),
-        findings_exit=reported.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
-        unproven_exit=reported.number("PELOPS_AUDIT_FINDINGS_EXIT", UNPROVEN),
-        require=Certainty(chosen.require),
-        business_key=chosen.business_key,
-        sent=_read_table(chosen, chosen.sent, chosen.sent_ms),
-        effects=_read_table(chosen, chosen.effects),
-        master=chosen.master,
-        memory_mib=reported.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
-        s3_endpoint=reported.text("PELOPS_AUDIT_S3_ENDPOINT"),
-        s3_region=reported.text("PELOPS_AUDIT_S3_REGION"),
-    )
+    changes: dict[str, Any] = {"pattern": None} if settings.targets else {}
+    if "stuck_after_ms" in settings.model_fields_set:
+        changes["targets"] = tuple(
+            replace(one, stuck_after_ms=settings.stuck_after_ms) for one in settings.targets
+        )
+    return settings.model_copy(update=changes)
+
+
+def _targets_of(chosen: argparse.Namespace) -> tuple[AuditTarget, ...] | None:
+    if chosen.stream is None:
+        return None
+    if not chosen.group:
+        raise WrongPipelineSettings("--stream needs at least one --group")
+    groups = dict.fromkeys(chosen.group)
+    return tuple(_read_target({"stream": chosen.stream, "group": group}) for group in groups)
 
 
 def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> RedisPlace:
@@ -173,112 +297,6 @@ def read_url_file(path: str) -> str:
     if not content:
         raise WrongPipelineSettings(f"--redis-url-file names {path}, which is empty")
     return content
-
-
-@dataclass(frozen=True, slots=True)
-class _Reported:
-    """Variables, read with their names in every error."""
-
-    variables: Mapping[str, str]
-
-    def text(self, name: str) -> str | None:
-        return self.variables.get(name) or None
-
-    def number(self, name: str, default: int) -> int:
-        text = self.text(name)
-        return default if text is None else _whole(name, text)
-
-    def span(self, name: str, unit: timedelta) -> timedelta | None:
-        text = self.text(name)
-        return None if text is None else _whole(name, text) * unit
-
-
-def _whole(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        raise WrongPipelineSettings(f"{name} is {text!r}; it must be a whole number")
-    return int(text)
-
-
-def _seconds(chosen: str | None, reported: _Reported, variable: str) -> timedelta | None:
-    if chosen is not None:
-        return timedelta(seconds=_whole("--window-seconds", chosen))
-    return reported.span(variable, timedelta(seconds=1))
-
-
-def _stuck_after(chosen: argparse.Namespace, reported: _Reported) -> int | None:
-    if chosen.stuck_after_seconds is not None:
-        return 1000 * _whole("--stuck-after-seconds", chosen.stuck_after_seconds)
-    return reported.number("PELOPS_AUDIT_STUCK_AFTER_MS", 0) or None
-
-
-def _read_targets(
-    chosen: argparse.Namespace, reported: _Reported, stuck_after_ms: int | None
-) -> tuple[AuditTarget, ...]:
-    if chosen.stream is not None:
-        if not chosen.group:
-            raise WrongPipelineSettings("--stream needs at least one --group")
-        reported_groups: Sequence[Any] = [
-            {"stream": chosen.stream, "group": group} for group in chosen.group
-        ]
-    else:
-        text = reported.text("PELOPS_AUDIT_GROUPS")
-        reported_groups = _load_list("PELOPS_AUDIT_GROUPS", text) if text else []
-    targets = [_read_target(one, stuck_after_ms) for one in reported_groups]
-    return tuple(dict.fromkeys(targets))
-
-
-def _load_list(name: str, text: str) -> list[Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise WrongPipelineSettings(f"{name} holds no JSON") from error
-    if not isinstance(found, list):
-        raise WrongPipelineSettings(f"{name} is not a JSON list")
-    return found
-
-
-def _read_target(found: Any, stuck_after_ms: int | None) -> AuditTarget:
-    try:
-        target = AuditTarget(
-            stream=str(found["stream"]),
-            group=str(found["group"]),
-            dead_letter=found.get("dead_letter") or None,
-            field_prefix=str(found.get("field_prefix", "_")),
-            stuck_after_ms=stuck_after_ms or int(found.get("stuck_after_ms", STUCK_AFTER_MS)),
-        )
-        derive_keys(target.stream, target.group, dead_letter=target.dead_letter)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WrongPipelineSettings(f"PELOPS_AUDIT_GROUPS names no group: {found!r}") from error
-    except InvalidSpec as error:
-        raise WrongPipelineSettings(str(error)) from error
-    return target
-
-
-def _required(archive: str | None) -> str:
-    if not archive or not archive.strip():
-        raise WrongPipelineSettings("no archive: give --archive PATH, or PELOPS_AUDIT_ARCHIVE")
-    if _SCHEME_ALONE.fullmatch(archive):
-        raise WrongPipelineSettings(
-            f"the archive {archive} has no path behind its scheme: give --archive "
-            "(PELOPS_AUDIT_ARCHIVE) an address such as s3a://BUCKET/PREFIX or file:/DIRECTORY"
-        )
-    return archive.rstrip("/") or "/"
-
-
-def _read_name(name: str | None) -> str | None:
-    try:
-        return None if name is None else check_audit_name(name)
-    except InvalidSpec as error:
-        raise WrongPipelineSettings(f"PELOPS_AUDIT_NAME: {error}") from error
-
-
-def _read_payload(text: str | None) -> ArchivedPayload:
-    try:
-        return ArchivedPayload(text or ArchivedPayload.HASH)
-    except ValueError as error:
-        raise WrongPipelineSettings(
-            f"PELOPS_AUDIT_PAYLOAD is {text!r}; it must be one of {', '.join(ArchivedPayload)}"
-        ) from error
 
 
 def _read_table(
@@ -320,18 +338,6 @@ _DESTINATIONS: Final = {
     "allowedHosts": "PELOPS_ALLOWED_HOSTS",
     "credentialHosts": "PELOPS_REDIS_HOSTS",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedisPlace:
-    """One Redis, in the words of both who speak to it."""
-
-    endpoint: RedisEndpoint
-    options: Mapping[str, str]  # of the data source; a password is named, never held
-
-    @property
-    def address(self) -> str:
-        return self.endpoint.address
 
 
 def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisPlace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from pelops.domain.site import page_url
 from pelops.errors import PelopsError
 from pelops.pipeline.errors import ArchiveUnusable, StageFailed
+from pelops.pipeline.tables import NEXT, explain_trouble
 from pyspark_redis_streams.errors import RedisStreamsError
 
 # What Java and Hadoop say of a place that takes no more, each as a part of some line.
@@ -17,6 +19,10 @@ _NO_ROOM: Final = re.compile(
     r"|Permission denied|Mkdirs failed to create|Input/output error|not a directory"
     r"|AccessDenied|Access Denied)[^\n]*",
     re.IGNORECASE,
+)
+# Where Spark's own files are written, in the stack of such an error.
+_OF_LOCAL_FILES: Final = re.compile(
+    r"at org\.apache\.spark\.(shuffle|storage\.Disk\w+|util\.collection\.unsafe\.sort)\."
 )
 # The last line of a traceback that a Python worker handed on.
 _OF_WORKER: Final = re.compile(r"^(?:[a-z_]+\.)+errors\.([A-Z]\w+: .+)$", re.MULTILINE)
@@ -43,8 +49,14 @@ _OF_STORES: Final = (
     (r"NoSuchBucket|UnknownStoreException", "the object store has no such bucket"),
     (
         r"ConnectException|UnknownHostException|NoRouteToHost|NoHttpResponse|SocketException"
-        r"|SocketTimeout|ConnectTimeout|ConnectionClosed",
-        "the object store cannot be reached",
+        r"|SocketTimeout|ConnectTimeout|ConnectionClosed|ApiCallTimeout|Read timed out",
+        "the object store cannot be reached, or did not answer in time. Check the store and the "
+        f"network between, {NEXT}",
+    ),
+    (
+        r"AWSServiceThrottled|SlowDown|ServiceUnavailable|Status Code: 503",
+        "the object store is busy, and refused the request each time it was repeated. Wait until "
+        f"the store takes requests, {NEXT}",
     ),
     (
         r"Status Code: 400|Status Code: 301",
@@ -81,11 +93,16 @@ def explain_failure(error: Exception, path: str) -> PelopsError:
         return ArchiveUnusable(f"cannot write {path}: {meaning}")
     full = _NO_ROOM.search(text)
     if full is not None:
-        return ArchiveUnusable(f"cannot write {path}: {full.group(0).strip()[:_LONGEST]}")
+        line = full.group(0).strip()[:_LONGEST]
+        if _OF_LOCAL_FILES.search(text):
+            where = os.environ.get("SPARK_LOCAL_DIRS", "the directory of spark.local.dir")
+            path = f"the temporary files of Spark in {where}"
+        trouble = explain_trouble(line)
+        return ArchiveUnusable(
+            f"cannot write {path}: {line if trouble is None else f'{trouble}: {line}'}"
+        )
     worker = _OF_WORKER.search(text)
-    reported = (
-        worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason given")
-    )
+    reported = worker.group(1) if worker else first_line(error)
     return StageFailed(f"{path} could not be written: {reported[:_LONGEST]}")
 
 

@@ -28,6 +28,7 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -43,13 +44,45 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 ENTRIES, EVENTS, STATUSES, WINDOWS = "entries", "events", "statuses", "windows"
+# Columns by which rows are looked for: only of these do files keep the least and the most value.
+_SELECTED: Final = {"run", "stream", "window", "ms", "seq"}
 MOST_HERE: Final = 200_000  # rows that pass through the driver; Spark's tasks move more of them
 LAYOUT: Final = "3"
 _LAYOUT_KEY: Final = "pelops.layout"
 _CLAIM: Final = "pelops-run"  # the application of Delta transactions
+_MARK: Final = "pelopsCommit"  # in what a commit says of itself
+_NEWEST: Final = 20  # commits, among which one is looked for
 _MOST_FILES: Final = 32  # of one day, before they are joined
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in texts of deltalake
+# How long deltalake repeats a request that a store does not answer, or answers with 503: about a
+# minute, whether each try waits for its own timeout or is refused at once.
+_PATIENCE: Final = {
+    "timeout": "20s",
+    "retry_timeout": "30s",
+    "max_retries": "100",
+    "backoff_config.max_backoff": "5s",
+}
 _KEPT: Final = timedelta(days=2)  # files that are no longer part of a table, for those who read it
+
+
+NEXT: Final = "and run the same command again: it continues where this run ended"
+_TROUBLES: Final = (
+    (
+        r"No space left on device|StorageFull|Disk quota exceeded|File too large",
+        f"no room is left. Make room there, {NEXT}",
+    ),
+    (
+        r"503 Service Unavailable|SLOW_DOWN|SlowDown|SERVICE_UNAVAILABLE|ServiceUnavailable"
+        r"|status code: 503|Status Code: 503",
+        "the object store is busy, and refused the request each time it was repeated. Wait until "
+        f"the store takes requests, {NEXT}",
+    ),
+    (
+        r"(?i)timed out|timeout was reached|curlCode: 28|error sending request|connection refused"
+        r"|ConnectException|SocketTimeout|ConnectTimeout|ApiCallTimeout",
+        f"the object store did not answer in time. Check the store and the network between, {NEXT}",
+    ),
+)
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -170,13 +203,13 @@ class ArchivePlace:
 
 def find_archive(root: str, *, s3_endpoint: str | None, s3_region: str | None) -> ArchivePlace:
     """The place of an archive, by a path or an address."""
-    storage = {}
+    storage = {} if urlsplit(root).scheme in {"", "file"} else dict(_PATIENCE)
     if s3_endpoint:
-        storage = {"AWS_ENDPOINT_URL": s3_endpoint, "AWS_REGION": s3_region or "us-east-1"}
+        storage |= {"AWS_ENDPOINT_URL": s3_endpoint, "AWS_REGION": s3_region or "us-east-1"}
         if s3_endpoint.startswith("http:"):
             storage["AWS_ALLOW_HTTP"] = "true"
     elif s3_region:
-        storage = {"AWS_REGION": s3_region}
+        storage |= {"AWS_REGION": s3_region}
     return ArchivePlace(root=root, storage=storage)
 
 
@@ -390,18 +423,27 @@ class Archive:
             if (opened.transaction_version(_CLAIM) or 0) != claim[0]:
                 raise RunOvertaken(_overtaken(self.place.root))
             claims = [Transaction(_CLAIM, claim[1])]
+        mark = uuid4().hex
         with self._explained("write", table):
             try:
                 write_deltalake(
                     opened,
                     rows,
                     mode="append",
-                    commit_properties=CommitProperties(app_transactions=claims),
+                    commit_properties=CommitProperties({_MARK: mark}, app_transactions=claims),
                 )
             except CommitFailedError as error:
+                # Of a commit whose answer was lost, the repetition meets the commit itself.
+                if self._has_commit(table, mark):
+                    return
                 if claim is None:
                     raise
                 raise RunOvertaken(_overtaken(self.place.root)) from error
+
+    def _has_commit(self, table: str, mark: str) -> bool:
+        """Whether the commit with this mark is among the newest ones of a table."""
+        newest = DeltaTable(self.place.uri(table), storage_options=self.place.storage)
+        return any(one.get(_MARK) == mark for one in newest.history(_NEWEST))
 
     def _make_tables(self) -> None:
         for name, schema in SCHEMAS.items():
@@ -414,7 +456,12 @@ class Archive:
                         schema,
                         mode="ignore",
                         partition_by=["date"],
-                        configuration={_LAYOUT_KEY: LAYOUT},
+                        configuration={
+                            _LAYOUT_KEY: LAYOUT,
+                            "delta.dataSkippingStatsColumns": ",".join(
+                                sorted(_SELECTED & set(schema.names))
+                            ),
+                        },
                         storage_options=self.place.storage,
                         raise_if_key_not_exists=False,
                     )
@@ -478,7 +525,15 @@ def explain_store(verb: str, path: str, error: Exception) -> ArchiveUnusable:
             f"cannot {verb} {path}: Permission denied: give user {os.geteuid()}, which runs this "
             "process, the rights to read and write the archive"
         )
+    meaning = explain_trouble(text)
+    if meaning is not None:
+        return ArchiveUnusable(f"cannot {verb} {path}: {meaning}: {text[:500]}")
     return ArchiveUnusable(f"cannot {verb} {path}: {text[:500]}")
+
+
+def explain_trouble(text: str) -> str | None:
+    """What is wrong, and what to do, when a store or a disk has said this; None: anything else."""
+    return next((said for pattern, said in _TROUBLES if re.search(pattern, text)), None)
 
 
 def _overlaps(file: dict[str, Any], low: int, high: int) -> bool:

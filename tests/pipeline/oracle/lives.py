@@ -76,7 +76,7 @@ def _archive(spark: LazySession, world: World, directory: Path) -> None:
         world.archived_breaks = world.breaks
     run = open_run(spark, settings_of(world, directory))
     try:
-        run_archive(run)
+        run_archive(run, find_targets(run))
     finally:
         run.watch.close()
 
@@ -96,7 +96,7 @@ def _audit(
     ]
     run = open_run(spark, settings)
     try:
-        summaries = run_audit(run)
+        summaries = run_audit(run, find_targets(run))
         page = Path(write_new_reports(run, find_targets(run), summaries)) if has_page else None
     finally:
         run.watch.close()

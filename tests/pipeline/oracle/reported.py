@@ -76,7 +76,7 @@ def read_reported(archive: str, stream: str, group: str, number: int) -> WindowR
     again = {_id(row): _status(row) for row in main if row["window"] != number}
     open_rows = {_id(row): _status(row) for row in main if _is_open(row)}
     return WindowReport(
-        summary=read_summaries(opened, stream, group, [number])[0],
+        summary=read_summaries(opened, {(stream, group): [number]})[stream, group][0],
         report=GroupReport.model_validate_json(found["report"]),
         record=TypeAdapter(GroupRecord).validate_json(found["state"]),
         named=named,

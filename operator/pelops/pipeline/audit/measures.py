@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.cases import StreamCounts
-from pelops.pipeline.audit.rules import IS_OPEN, Origin, at_or_before, within, words
+from pelops.pipeline.audit.rules import IS_OPEN, Origin, Scope, at_or_before, words
 from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.tables import local_frame
 from pelops.pipeline.windows import Plan
 from pelops.policy.audit.classification import Why
 
@@ -58,7 +61,7 @@ class Count:
     age: int  # of a stuck entry: how many of `AGES_MS` it has passed
     rows: int
     ahead: int  # of them: after the group's position
-    lowest: EntryId
+    lowest: EntryId  # none of them has a lower ID; the lowest one is of this millisecond
     oldest_ms: int | None  # the longest idle time
 
 
@@ -81,7 +84,7 @@ class Measures:
         return [one for one in self.counts if one.origin in origins and copy in (None, one.copy)]
 
 
-def count_rows(spark: SparkSession) -> dict[int, Measures]:
+def count_rows(spark: SparkSession, scope: Scope) -> dict[int, Measures]:
     """What is counted of `pelops_rows`, by group."""
     ages = " + ".join(f"IF(idle_ms >= {edge}, 1, 0)" for edge in AGES_MS)
     gone = words((Why.LOSS_SEEN, Why.TRIMMED_MEANWHILE))
@@ -98,7 +101,7 @@ def count_rows(spark: SparkSession) -> dict[int, Measures]:
             NOT (r.window <=> s.window) AS is_earlier,
             status_before IS NOT NULL AS is_known,
             NOT {at_or_before("audited_after")} AND {at_or_before("after")} AS is_audited,
-            why IN ({gone}) AND {within("gaps")} AS is_in_gap,
+            why IN ({gone}) AND {scope.within("gaps")} AS is_in_gap,
             NOT {at_or_before("position")} AND NOT {at_or_before("whole_after")} AS is_ahead
         FROM pelops_rows r JOIN pelops_sides s ON r.g = s.g AND r.copy = s.copy
     ), placed AS (
@@ -106,7 +109,7 @@ def count_rows(spark: SparkSession) -> dict[int, Measures]:
         FROM aged
     )
     SELECT {dims}, count(*) AS rows, count_if(is_ahead) AS ahead,
-        min(struct(ms, seq)) AS lowest, max(idle) AS oldest
+        min(ms) AS lowest_ms, max(idle) AS oldest
     FROM placed GROUP BY {dims}
     """).collect()
     order = " ".join(f"WHEN '{one}' THEN {at}" for at, one in enumerate(_WORST))
@@ -143,7 +146,7 @@ def _read_count(row: dict[str, Any]) -> Count:
         },
         status=EntryStatus(row["status"]),
         outcome=None if outcome is None else EntryStatus(outcome),
-        lowest=EntryId(row["lowest"]["ms"], row["lowest"]["seq"]),
+        lowest=EntryId(row["lowest_ms"], 0),
         oldest_ms=row["oldest"],
     )  # fmt: skip
 
@@ -242,23 +245,35 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
         for way, column in columns.items()
         if way in ways
     ]
+    looked = f"({' UNION ALL '.join(parts)})"
     rows = spark.sql(f"""
     SELECT stream, way, count(*) AS keys, sum(copies - 1) AS entries,
-        min_by(struct(value, copies, first, last), struct(-copies, value), {MOST_DUPLICATES})
-            AS most
+        min_by(struct(value, copies), struct(-copies, value), {MOST_DUPLICATES}) AS most
     FROM (
-        SELECT stream, way, value, count(*) AS copies, min(struct(ms, seq)) AS first,
-            max(struct(ms, seq)) AS last
-        FROM ({" UNION ALL ".join(parts)}) GROUP BY stream, way, value HAVING count(*) > 1
+        SELECT stream, way, value, count(*) AS copies FROM {looked}
+        GROUP BY stream, way, value HAVING count(*) > 1
     ) GROUP BY stream, way
     """).collect()
-    return {
-        (row["stream"], row["way"]): Ways(
-            keys=row["keys"],
-            entries=row["entries"],
-            first=tuple(one.asDict() for one in row["most"]),
-        )
+    most = [
+        {"stream": row["stream"], "way": row["way"], **one.asDict()}
         for row in rows
+        for one in row["most"]
+    ]
+    first: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    if most:
+        # The IDs of a few, and not of all: to compare IDs Spark would sort every entry.
+        local_frame(spark, pa.Table.from_pylist(most)).createOrReplaceTempView("pelops_most")
+        for row in spark.sql(f"""
+        SELECT stream, way, value, copies, min(struct(ms, seq)) AS first,
+            max(struct(ms, seq)) AS last
+        FROM {looked} JOIN pelops_most USING (stream, way, value)
+        GROUP BY stream, way, value, copies ORDER BY copies DESC, value
+        """).collect():
+            first.setdefault((row["stream"], row["way"]), []).append(row.asDict())
+    return {
+        key: Ways(keys=row["keys"], entries=row["entries"], first=tuple(first[key]))
+        for row in rows
+        for key in [(row["stream"], row["way"])]
     }
 
 

@@ -77,14 +77,6 @@ def at_or_before(name: str) -> str:
     return f"(ms < s.{name}_ms OR (ms = s.{name}_ms AND seq <= s.{name}_seq))"
 
 
-def within(ranges: str) -> str:
-    """Whether the entry of a row lies in one of the ranges of its side."""
-    return (
-        f"exists(s.{ranges}, r -> (ms > r.after_ms OR (ms = r.after_ms AND seq > r.after_seq))"
-        " AND (ms < r.ms OR (ms = r.ms AND seq <= r.seq)))"
-    )
-
-
 def outcome_column() -> Column:
     """A struct of `status` and `why` for a row with the columns of `FACTS`.
 
@@ -155,6 +147,17 @@ class Scope:
     has_before: bool  # earlier windows have left something open
     has_roots: bool  # entries go on as copies
 
+    ranges: frozenset[str]  # columns of sides that hold ranges, and of any side at least one
+
+    def within(self, ranges: str) -> str:
+        """Whether the entry of a row lies in one of the ranges of its side."""
+        if ranges not in self.ranges:
+            return "FALSE"
+        return (
+            f"exists(s.{ranges}, r -> (ms > r.after_ms OR (ms = r.after_ms AND seq > r.after_seq))"
+            " AND (ms < r.ms OR (ms = r.ms AND seq <= r.seq)))"
+        )
+
     @property
     def is_few(self) -> bool:
         """Whether the rows pass through the driver."""
@@ -192,6 +195,7 @@ def _facts(listed: str, scope: Scope) -> str:
     reached = f"""CASE WHEN s.exists THEN {at_or_before("position")}
         WHEN coalesce(covered, FALSE) THEN proof IS NOT NULL
         ELSE {at_or_before("last_known")} END"""
+    within = scope.within
     begins = "(ms > s.begins_ms OR (ms = s.begins_ms AND seq >= s.begins_seq))"
     return f"""
     WITH joined AS (
@@ -270,7 +274,12 @@ def _keep(frame: DataFrame, scope: Scope) -> DataFrame:
     """The rows of a frame, worked out once: what is asked of them has a plan of its own."""
     if scope.is_few:
         return local_frame(frame.sparkSession, frame.toArrow())
-    return frame.localCheckpoint()
+    from pyspark import StorageLevel
+
+    is_local = (frame.sparkSession.sparkContext.master or "").startswith("local[")
+    # On a cluster two executors keep each row, so that the end of one is not the end of the run.
+    level = StorageLevel.MEMORY_AND_DISK if is_local else StorageLevel.MEMORY_AND_DISK_2
+    return frame.localCheckpoint(storageLevel=level)
 
 
 # Rows that earlier windows have closed, and whose copies are not done; they stay as they were.

@@ -11,14 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import pyarrow.dataset as ds
-
 from pelops import __version__
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import ArchiveUnusable, WrongPipelineSettings
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import Journal, Phase, read_summaries
+from pelops.pipeline.records import Journal, Phase, read_summaries, read_texts
 from pelops.pipeline.report.model import (
     DeadLetterCluster,
     DeadLetters,
@@ -33,7 +31,7 @@ from pelops.pipeline.report.page import render_page
 from pelops.pipeline.report.places import DOCUMENT, PAGE, anchor_of, page_of, report_path, slug
 from pelops.pipeline.session import count_work
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.tables import WINDOWS
+from pelops.pipeline.tables import Archive
 from pelops.pipeline.triage.triage_command import triage_target
 from pyspark_redis_streams.errors import RedisStreamsError
 
@@ -52,7 +50,7 @@ def write_reports(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) 
         target
         for targets in found.values()
         for target in targets
-        if journal.numbers(target.stream, Phase.AUDITED, target.group)
+        if (target.stream, target.group) in journal.audited
     }
     if not audited:
         raise WrongPipelineSettings(f"{run.settings.archive} has no audit of this stream and group")
@@ -104,11 +102,7 @@ def _write(run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[Audi
 
     Every report is replaced as a whole, so that it is safe to repeat.
     """
-    groups = {
-        stream: reported
-        for stream, targets in found.items()
-        if (reported := _gather(run, journal, stream, targets))
-    }
+    groups = _gather(run, journal, found)
     files = Files(run.archive.place)
     for stream, reported in groups.items():
         _write_one(files, _report(run, groups=tuple(reported), stream=stream))
@@ -193,53 +187,54 @@ def _document(stream: str) -> str:
 
 
 def _gather(
-    run: PipelineRun, journal: Journal, stream: str, targets: Sequence[AuditTarget]
-) -> list[GroupReport]:
-    """The groups of a stream: those of this run, and those that other audits look after."""
-    mine = {target.group: target for target in targets}
-    found = []
-    for group in dict.fromkeys([*mine, *journal.groups(stream)]):
-        numbers = journal.numbers(stream, Phase.AUDITED, group)
-        if numbers:
-            target = mine.get(group, AuditTarget(stream=stream, group=group))
-            found.append(_read_group(run, journal, target, numbers))
-        elif group in mine:
-            log.warning("%s / %s has not been audited", stream, group)
-    return found
-
-
-def _read_group(
-    run: PipelineRun, journal: Journal, target: AuditTarget, numbers: Sequence[int]
-) -> GroupReport:
-    """The group in its newest window that was audited."""
-    report = read_report(run, target.stream, target.group, numbers[-1])
-    newest = journal.numbers(target.stream, Phase.PLANNED)[-1]
-    not_audited = () if newest <= numbers[-1] else (_not_audited(numbers[-1] + 1, newest),)
-    earlier = numbers[-1 - EARLIER : -1]
-    return report.model_copy(
-        update={
-            "earlier": tuple(read_summaries(run.archive, target.stream, target.group, earlier)),
-            "dead_letters": _letters(run, target),
-            "unproven": (*not_audited, *report.unproven),
-        }
+    run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[AuditTarget]]
+) -> dict[str, list[GroupReport]]:
+    """The groups of these streams: those of this run, and those that other audits look after."""
+    targets: dict[tuple[str, str], AuditTarget] = {}
+    for stream, some in found.items():
+        mine = {target.group: target for target in some}
+        for group in dict.fromkeys([*mine, *journal.groups(stream)]):
+            if (stream, group) in journal.audited:
+                target = mine.get(group, AuditTarget(stream=stream, group=group))
+                targets[stream, group] = target
+            else:
+                log.warning("%s / %s has not been audited", stream, group)
+    numbers = {key: journal.audited[key] for key in targets}
+    reports = read_reports(run.archive, {key: some[-1] for key, some in numbers.items()})
+    earlier = read_summaries(
+        run.archive, {key: some[-1 - EARLIER : -1] for key, some in numbers.items()}
     )
+    gathered: dict[str, list[GroupReport]] = {}
+    for key, target in targets.items():
+        last = numbers[key][-1]
+        newest = journal.numbers(target.stream, Phase.PLANNED)[-1]
+        not_audited = () if newest <= last else (_not_audited(last + 1, newest),)
+        report = reports[key].model_copy(
+            update={
+                "earlier": tuple(earlier[key]),
+                "dead_letters": _letters(run, target),
+                "unproven": (*not_audited, *reports[key].unproven),
+            }
+        )
+        gathered.setdefault(target.stream, []).append(report)
+    return gathered
 
 
-def read_report(run: PipelineRun, stream: str, group: str, number: int) -> GroupReport:
-    """What the audit of a window found of a group. Raises ArchiveUnusable."""
-    rows = run.archive.read(
-        WINDOWS,
-        (ds.field("stream") == stream) & (ds.field("group") == group),
-        (ds.field("window") == number) & (ds.field("phase") == Phase.AUDITED.value),
-        columns=("run", "report"),
-    ).sort_by("run")
-    try:
-        return GroupReport.model_validate_json(rows["report"][-1].as_py())
-    except (ValueError, IndexError) as error:
-        raise ArchiveUnusable(
-            f"the archive's report of window {number} of {stream} / {group} cannot be read: "
-            f"{str(error).splitlines()[0]}. Restore the table windows from a backup"
-        ) from error
+def read_reports(
+    archive: Archive, chosen: Mapping[tuple[str, str], int]
+) -> dict[tuple[str, str], GroupReport]:
+    """What the audits of these windows found of groups. Raises ArchiveUnusable."""
+    texts = read_texts(archive, "report", {key: [number] for key, number in chosen.items()})
+    found = {}
+    for key, number in chosen.items():
+        try:
+            found[key] = GroupReport.model_validate_json(texts[key][number])
+        except (ValueError, KeyError) as error:
+            raise ArchiveUnusable(
+                f"the archive's report of window {number} of {' / '.join(key)} cannot be read: "
+                f"{str(error).splitlines()[0]}. Restore the table windows from a backup"
+            ) from error
+    return found
 
 
 def _not_audited(first: int, last: int) -> Unproven:
