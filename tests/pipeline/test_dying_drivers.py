@@ -109,7 +109,7 @@ def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
 
 
 @pytest.mark.timeout(300)
-def test_an_archive_without_room_is_a_clear_error_and_holds_nothing_half(
+def test_files_that_may_not_grow_are_a_clear_error_and_leave_nothing_half_archived(
     audited: Audited, tmp_path: Path
 ) -> None:
     audited.create_group()
@@ -117,11 +117,9 @@ def test_an_archive_without_room_is_a_clear_error_and_holds_nothing_half(
     log = tmp_path / "driver.log"
     process = start(audited, log, most_bytes=64 * 1024)
     assert ends(process, log) == 1, log.read_text()[-3000:]
-    reported = log.read_text().splitlines()
-    assert [
-        line for line in reported if "ERROR cannot write" in line and str(audited.archive) in line
-    ]
-    assert [line for line in reported if "File too large" in line]
+    # The limit is on every file: here Spark's own are the first to reach it.
+    (reported,) = [line for line in log.read_text().splitlines() if "ERROR cannot write" in line]
+    assert "no room is left. Make room there" in reported and "File too large" in reported
     assert not audited.windows(Phase.ARCHIVED) and not audited.entries()
     # With room again, the run goes on where that one ended, and tells what it found.
     process = start(audited, log)

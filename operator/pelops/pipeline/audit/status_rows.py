@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pelops.domain.audit import EntryStatus
-from pelops.domain.site import page_url
 from pelops.pipeline.audit.measures import LAST_MS
 from pelops.pipeline.audit.rules import IS_OPEN, words
 from pelops.pipeline.tables import SCHEMAS, STATUSES
@@ -50,35 +49,6 @@ BASES: Final[Mapping[Why, Basis]] = {
     Why.PASSED_MEANWHILE: Basis.NONE,
     Why.TRIMMED_MEANWHILE: Basis.NONE,
     Why.CONSUMER_DELETED: Basis.LEDGER,
-}
-DESCRIPTIONS: Final[Mapping[str, str]] = {
-    "date": "Date of the window `as_of`; the partition",
-    "run": "Number of the run that wrote the row",
-    "stream": "Stream that holds the entry: the audited one, or the group's retry stream",
-    "window": "Window that the entry belongs to; null for an entry that no window had open",
-    "group": "Consumer group",
-    "id": "Entry ID",
-    "ms": "First part of the entry ID",
-    "seq": "Second part of the entry ID",
-    "root": "ID of the entry that this one is a copy of; null when it is not a copy",
-    "status": f"Status: see {page_url('audits/pipeline')}",
-    "why": "Rule that decided the status",
-    "evidence": "Evidence: append-only-file, ledger, snapshot, inferred or none",
-    "outcome": "Status of the last copy of an entry that was requeued or redriven",
-    "added_at": "Time of the entry ID; null where the ID holds no time",
-    "delivered_at": "Last delivery of an entry that is pending",
-    "acted_at": "Time at which the operator requeued or dead-lettered the entry, or moved its dead "
-    "letter",
-    "audited_at": "End of the window `as_of`",
-    "consumer": "Consumer that has the entry pending",
-    "deliveries": "Delivery count of a pending entry",
-    "retry_count": "Failed attempts that a copy carries",
-    "new_id": "ID of the copy that a requeued or redriven entry became, or of its dead letter",
-    "last_copy": "ID of the last copy of a requeued or redriven entry",
-    "last_copy_stream": "Stream that holds the last copy",
-    "is_open": "Whether a later window looks at the entry again",
-    "reason": "Reason of the operator's act",
-    "as_of": "Window whose audit wrote the row",
 }
 _PENDING: Final = words((EntryStatus.IN_FLIGHT, EntryStatus.STUCK, EntryStatus.PAYLOAD_GONE))
 
@@ -160,11 +130,3 @@ def before_rows(spark: SparkSession) -> DataFrame:
         ON b.stream = s.stream AND b.`group` = s.grp AND b.run = s.run_before
     WHERE b.is_open AND b.as_of = s.window - 1
     """)
-
-
-def describe_schema() -> list[dict[str, Any]]:
-    """The columns of the table, for its documentation."""
-    return [
-        {"name": field.name, "type": str(field.type), "description": DESCRIPTIONS[field.name]}
-        for field in SCHEMAS[STATUSES]
-    ]
