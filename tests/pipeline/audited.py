@@ -55,6 +55,11 @@ def by_password_file(place: RedisPlace, directory: Path) -> RedisPlace:
     return replace(place, options={**kept, "passwordFile": str(path)})
 
 
+def changed(settings: PipelineSettings, **changes: Any) -> PipelineSettings:
+    """The same settings with some that are different."""
+    return settings.model_copy(update=changes)
+
+
 class Audited:
     """One stream `orders` with the group `workers`, and the archive of its audits."""
 
@@ -131,7 +136,7 @@ class Audited:
 
     def audit(self, **changes: Any) -> list[AuditSummary]:
         """Audit once, as a run of its own does."""
-        run = open_run(self.spark, self.settings.model_copy(update=changes))
+        run = open_run(self.spark, changed(self.settings, **changes))
         try:
             return run_audit(run, find_targets(run))
         finally:

@@ -29,7 +29,7 @@ from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession, progress_reported
 from pelops.pipeline.settings import PipelineSettings, UserTable, read_place
 from pelops.pipeline.triage.triage_command import run_triage
-from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.audited import GROUP, Audited, changed
 from tests.pipeline.test_dying_drivers import end, start
 
 
@@ -65,7 +65,7 @@ def test_a_misspelt_name_is_refused_before_a_window_is_planned_for_it(audited: A
     assert refusal(audited) == f"there is no stream {audited.stream!r}"
     audited.client.xgroup_create(audited.stream, "mail", "0", mkstream=True)
     assert refusal(audited) == f"stream {audited.stream!r} has no group '{GROUP}'; it has 'mail'"
-    audited.settings = replace(audited.settings, targets=(), pattern="nothing-*")
+    audited.settings = changed(audited.settings, targets=(), pattern="nothing-*")
     assert refusal(audited) == "no stream that has a group fits 'nothing-*'"
 
 
@@ -89,7 +89,7 @@ def test_a_report_needs_no_redis(audited: Audited, caplog: pytest.LogCaptureFixt
     audited.audit_one()
     place = read_place({}, f"redis://127.0.0.1:{free_port()}/0")
     options = {**place.options, "numRetries": "0"}
-    settings = replace(audited.settings, place=replace(place, options=options))
+    settings = changed(audited.settings, place=replace(place, options=options))
     assert audited.stream in report(audited, settings)
     [reported] = [text for text in caplog.messages if text.startswith("dead letters of")]
     assert "Connection refused" in reported
@@ -103,7 +103,7 @@ def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
     audited.audit_one()
     report(audited)
     page = (audited.archive / "report" / "audit.html").read_bytes()
-    wrong = replace(audited.settings, targets=(audited.target("wrokers"),))
+    wrong = changed(audited.settings, targets=(audited.target("wrokers"),))
     with pytest.raises(WrongPipelineSettings, match="has no audit of this stream and group"):
         report(audited, wrong)
     with pytest.raises(WrongPipelineSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
@@ -163,7 +163,7 @@ def test_a_group_that_comes_later_is_told_what_it_has_missed(
     audited.audit_one()
     audited.client.xgroup_create(audited.stream, "mail", "0")
     both = (*audited.settings.targets, audited.target("mail"))
-    audited.settings = replace(audited.settings, targets=both)
+    audited.settings = changed(audited.settings, targets=both)
     with running(audited) as run:
         check_names(run, find_targets(run))
     [reported] = caplog.messages
@@ -183,7 +183,7 @@ def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) ->
 
 def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
     assert refusal(audited)  # neither stream nor group is there
-    audited.settings = replace(audited.settings, name="shop/nightly")
+    audited.settings = changed(audited.settings, name="shop/nightly")
     with running(audited) as run:
         check_names(run, find_targets(run))
         assert audited.stream in find_targets(run)
@@ -194,7 +194,7 @@ def test_a_table_that_is_not_there_is_refused_before_a_window_is_planned(
 ) -> None:
     audited.create_group()
     table = UserTable(path="/nowhere/sent.parquet", key="order")
-    audited.settings = replace(audited.settings, business_key="order", sent=table)
+    audited.settings = changed(audited.settings, business_key="order", sent=table)
     reported = refusal(audited)
     assert reported.startswith("the table /nowhere/sent.parquet cannot be read: [PATH_NOT_FOUND]")
     assert "\n" not in reported

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.files import Files
 from pelops.pipeline.records import Phase
 from pelops.pipeline.tables import SCHEMAS, find_archive
-from tests.pipeline.audited import Audited
+from tests.pipeline.audited import Audited, changed
 from tests.pipeline.repeating import die_after, first_window, prepare
 from tests.pipeline.small_disks import fill, small_disk
 from tests.pipeline.steps import Step, then
@@ -47,7 +46,7 @@ def test_a_disk_that_is_full_after_any_step_costs_no_row(
     audited: Audited, disk: Path, tmp_path: Path
 ) -> None:
     audited.archive = disk / "archive"
-    audited.settings = replace(audited.settings, archive=str(audited.archive))
+    audited.settings = changed(audited.settings, archive=str(audited.archive))
     prepare(audited)
     die_after(audited, Step.CLAIMED)
     claimed = tmp_path / "claimed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pelops.pipeline.context import open_run
 from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import ArchivedPayload
-from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited, changed
 from tests.pipeline.hardships import be_patient, large_windows
 
 MOST = 2**63 - 1  # of a column of 64 bits with sign
@@ -98,7 +97,7 @@ def _keep_odd_ledger(audited: Audited, ids: list[str]) -> None:
 
 
 def _report(audited: Audited) -> str:
-    run = open_run(audited.spark, replace(audited.settings, name="shop/nightly"))
+    run = open_run(audited.spark, changed(audited.settings, name="shop/nightly"))
     try:
         return Path(write_reports(run, find_targets(run))).read_text()
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.report.places import group_path, report_path, slug
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import AuditTarget
-from tests.pipeline.audited import Audited
+from tests.pipeline.audited import Audited, changed
 
 ODD = "\U0001f600 new\nline\t%41 : {} / .. \\ * ? [a], ' \" <b>é</b> & $x"
 LONG = "é%" * 100  # 300 bytes
@@ -81,7 +80,7 @@ def test_names_of_any_characters_are_audited_and_nothing_leaves_the_archive(
     )
     for summary in summaries:
         assert audited.counts(summary) == {"in_flight": 3, "undelivered": 2}
-    run = open_run(audited.spark, replace(audited.settings, targets=tuple(targets[:2])))
+    run = open_run(audited.spark, changed(audited.settings, targets=tuple(targets[:2])))
     try:
         page = Path(write_reports(run, find_targets(run))).read_text()
     finally:

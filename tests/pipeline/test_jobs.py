@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pelops.pipeline.session import count_work
-from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.audited import GROUP, Audited, changed
 
 MOST_JOBS = 12
 Shape = Callable[[Audited], None]
@@ -18,7 +18,7 @@ Shape = Callable[[Audited], None]
 def one_stream(audited: Audited) -> None:
     """One group that has read half of it."""
     fill(audited, audited.stream, (GROUP,))
-    audited.settings = replace(audited.settings, targets=(audited.target(GROUP),))
+    audited.settings = changed(audited.settings, targets=(audited.target(GROUP),))
 
 
 def many_streams(audited: Audited) -> None:
@@ -30,7 +30,7 @@ def many_streams(audited: Audited) -> None:
     targets = tuple(
         replace(audited.target(group), stream=stream) for stream in streams for group in groups
     )
-    audited.settings = replace(audited.settings, targets=targets)
+    audited.settings = changed(audited.settings, targets=targets)
 
 
 def fill(audited: Audited, stream: str, groups: tuple[str, ...]) -> None:
@@ -63,7 +63,7 @@ def counted(audited: Audited) -> Callable[[Shape], list[int]]:
 
     def count(shape: Shape) -> list[int]:
         archive = audited.archive.with_name(shape.__name__)
-        audited.settings = replace(audited.settings, archive=str(archive))
+        audited.settings = changed(audited.settings, archive=str(archive))
         shape(audited)
         first = jobs_of(audited)
         add(audited)

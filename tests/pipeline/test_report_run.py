@@ -22,7 +22,7 @@ from pelops.pipeline.report.places import report_path, slug
 from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget, PipelineSettings
 from pelops.pipeline.triage.triage_command import run_triage
-from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.audited import GROUP, Audited, changed
 from tests.pipeline.dead_letters import dead_letter_fields
 from tests.pipeline.json_schema import violations
 
@@ -129,7 +129,7 @@ def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     audited.create_group()
     audited.audit_one()
     both = (audited.target("mail"), *audited.settings.targets)
-    _write(audited, replace(audited.settings, targets=both))
+    _write(audited, changed(audited.settings, targets=both))
     [group] = _document(audited)["groups"]
     assert group["summary"]["group"] == GROUP
 
@@ -161,7 +161,7 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 
 def test_triage_shows_payloads_where_they_may_be_archived(audited: Audited) -> None:
     _bury(audited, 1)
-    _triage(audited, replace(audited.settings, payload=ArchivedPayload.FULL))
+    _triage(audited, changed(audited.settings, payload=ArchivedPayload.FULL))
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     (cluster,) = json.loads((base / "clusters.json").read_text(encoding="utf-8"))["clusters"]
     ((field,),) = [one["fields"] for one in cluster["examples"]]
@@ -190,7 +190,7 @@ def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audit
     audited.audit()
     _write(audited)
     other = _other_stream(audited, "report")
-    theirs = replace(audited.settings, targets=(other,))
+    theirs = changed(audited.settings, targets=(other,))
     audited.audit(targets=(other,))
     # A run of another audit, of another stream, into the same archive.
     _write(audited, theirs)

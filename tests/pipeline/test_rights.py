@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, EvidenceKind
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import ArchivedPayload, read_place
 from pelops.redis_streams.access import Role, acl_rules
-from tests.pipeline.audited import FIRST_MS, Audited, by_password_file
+from tests.pipeline.audited import FIRST_MS, Audited, by_password_file, changed
 
 NAME = "shop/nightly"
 # What clients ask of any server, and do without.
@@ -32,7 +31,7 @@ def restricted(
         audited.client.execute_command("ACL", "LOG", "RESET")
         place = read_place({}, f"redis://{user}:secret@127.0.0.1:{audited.port}/0")
         place = by_password_file(place, tmp_path)
-        audited.settings = replace(
+        audited.settings = changed(
             audited.settings, place=place, name=NAME, payload=ArchivedPayload.FULL
         )
         yield audited

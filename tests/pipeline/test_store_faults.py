@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from pelops.pipeline.files import Files
 from pelops.pipeline.records import Phase
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.tables import SCHEMAS, Archive, find_archive, make_rows
-from tests.pipeline.audited import GROUP, Audited, Row
+from tests.pipeline.audited import GROUP, Audited, Row, changed
 from tests.pipeline.repeating import die_after, first_window, prepare
 from tests.pipeline.s3_proxy import S3Proxy, Trouble
 from tests.pipeline.s3_store import BUCKET, KEYS, S3Store
@@ -64,7 +63,7 @@ class AuditedOnS3(Audited):
         root = f"s3a://{BUCKET}/{prefix.strip('{}:')}"
         super().__init__(spark, servers, prefix, Path("none"))
         endpoint = f"http://{at.address}"
-        self.settings = replace(self.settings, archive=root, s3_endpoint=endpoint)
+        self.settings = changed(self.settings, archive=root, s3_endpoint=endpoint)
 
     @property
     def archive_tables(self) -> Archive:

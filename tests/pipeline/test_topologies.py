@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from pelops.pipeline import rounds, snapshot
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, read_place
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from tests.pipeline.audited import FIRST_MS, GROUP, Audited, by_password_file
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited, by_password_file, changed
 from tests.pipeline.hardships import amid, half_read
 
 NAME = "shop/nightly"
@@ -34,7 +33,7 @@ def at(audited: Audited, client: Any, **environment: str) -> Audited:
     audited.client.close()
     audited.client = client
     place = by_password_file(read_place(environment), Path(audited.settings.archive).parent)
-    audited.settings = replace(audited.settings, place=place, name=NAME)
+    audited.settings = changed(audited.settings, place=place, name=NAME)
     return audited
 
 
@@ -42,7 +41,7 @@ def test_every_supported_server_is_audited(
     program_redis: StandaloneServers, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
 ) -> None:
     with Audited(lazy_spark, program_redis, key_prefix, tmp_path / "archive") as audited:
-        audited.settings = replace(audited.settings, name=NAME)
+        audited.settings = changed(audited.settings, name=NAME)
         ids = half_read(audited)
         copy = f"{FIRST_MS + 50}-0"
         pairs = ("number", 0, "_original_id", ids[9], "_retry_count", 1)
