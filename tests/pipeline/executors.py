@@ -20,7 +20,7 @@ _DELTA_STAGE: Final = "recordDeltaOperation"
 
 
 def list_executors(session: int) -> list[int]:
-    """The executors of a driver that leads this session of processes."""
+    """The executors of the driver that leads these processes, by the number of their session."""
     return sorted(_list(session, _EXECUTOR))
 
 
