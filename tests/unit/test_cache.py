@@ -277,3 +277,14 @@ def test_the_target_is_what_the_resource_names_or_the_deployment_that_it_owns(
     target = target_of(build("orders", spec=spec))
     assert (target.api_version, target.kind, target.name) == expected
     assert target.namespace == "shop"
+
+
+@pytest.mark.parametrize(
+    "reference", [None, "x", [1], {"kind": None}, {"name": {}}, {"name": ["x"]}, {"apiVersion": 5}]
+)
+def test_a_refused_resource_with_any_target_has_a_key_to_rank_by(
+    cache: WorkloadCache, reference: object
+) -> None:
+    spec = {"targetRef": reference, "template": {}}
+    cache.put(STREAM_CONSUMER_GROUP, build("odd", spec=spec))
+    assert SharedWorkloads(cache).key(("shop", "odd")).startswith("shop/")

@@ -352,15 +352,17 @@ def _asked(manifest: Manifest | None) -> tuple[object, ...] | None:
 def target_of(manifest: Manifest) -> Target:
     """The object that runs the workers of a resource: its targetRef, or the Deployment it owns.
 
-    Nobody when it declares neither.
+    Nobody when it declares neither. Also a resource that is refused has one, whatever it holds: the
+    replicas rank by it who says so.
     """
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
-    reference = spec.get("targetRef") or {}
+    given = spec.get("targetRef")
+    reference = given if isinstance(given, Mapping) else {}
     if not reference and spec.get("template") is None:
         return Target(api_version="", kind="", namespace=metadata["namespace"], name="")
     return Target(
-        api_version=reference.get("apiVersion", "apps/v1"),
-        kind=reference.get("kind", "Deployment"),
+        api_version=str(reference.get("apiVersion", "apps/v1")),
+        kind=str(reference.get("kind", "Deployment")),
         namespace=metadata["namespace"],
-        name=reference.get("name") or deployment_name(metadata["name"]),
+        name=str(reference.get("name") or deployment_name(metadata["name"])),
     )
