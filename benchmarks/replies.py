@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hiredis import Reader
-from redis._parsers.base import BaseParser
 
 from benchmarks.report import Report, Target, build_parser, publish
 from pelops.redis_core.commands import Part
@@ -125,7 +124,7 @@ def _compare(sample: Sample, rounds: int) -> tuple[float, float]:
     """The least microseconds of reading the reply: with hiredis alone, and as Pelops does."""
     text = encode(sample.reply)
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-    plain, bounded = Reader(notEnoughData=Ellipsis), BoundedReader(BaseParser.parse_error)
+    plain, bounded = Reader(notEnoughData=Ellipsis), BoundedReader()
 
     def read_plainly() -> None:
         for piece in pieces:

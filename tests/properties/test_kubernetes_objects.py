@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.kube.client import _render_yaml, translate_status
+from pelops.kube.client import render_yaml, translate_status
 from pelops.kube.container_environment import WorkerAccess, build_environment, literal
 from pelops.kube.event_recorder import NOTE_LIMIT, EventContent, build_event
 from pelops.kube.worker_deployment import build_deployment, is_applied
@@ -230,7 +230,7 @@ def test_a_note_fits_into_an_event_in_whole_characters(happening: EventContent) 
 
 @given(st.dictionaries(TEXT, JSON, max_size=4))
 def test_an_apply_reads_as_yaml_what_was_meant(body: dict[str, Any]) -> None:
-    assert yaml.safe_load(_render_yaml(body)) == body
+    assert yaml.safe_load(render_yaml(body)) == body
 
 
 @given(st.integers(300, 599), st.binary(max_size=200) | JSON.map(json.dumps).map(str.encode))

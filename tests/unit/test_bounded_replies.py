@@ -10,12 +10,11 @@ from typing import Any
 import hiredis
 import pytest
 from redis import exceptions
-from redis._parsers.base import BaseParser
-from redis._parsers.hiredis import NOT_ENOUGH_DATA
 
 from pelops.errors import InvalidReply
 from pelops.redis_core.replies.shapes import BadShape, check_reply, reading
 from pelops.redis_core.replies.wire import (
+    NOT_ENOUGH_DATA,
     AsyncBoundedParser,
     BoundedParser,
     BoundedReader,
@@ -31,7 +30,7 @@ KIB = 1024
 
 
 def a_reader(limit: ReplyLimit | None = None) -> BoundedReader:
-    reader = BoundedReader(BaseParser.parse_error)
+    reader = BoundedReader()
     if limit is not None:
         reader.expect(limit)
     return reader
@@ -296,13 +295,14 @@ async def test_a_read_that_goes_on_after_the_connection_was_closed_says_so() -> 
     parser = AsyncBoundedParser(65_536)
     parser.on_disconnect()
     with pytest.raises(exceptions.ConnectionError, match="closed while a reply was read"):
-        await parser.read_from_socket()
+        await parser.read_response()
 
 
 def test_a_connection_that_was_never_made_can_end() -> None:
-    parser = BoundedParser(65_536)  # type: ignore[no-untyped-call]
+    parser = BoundedParser(65_536)
     parser.on_disconnect()
-    assert not parser._reader
+    with pytest.raises(exceptions.ConnectionError, match="closed while a reply was read"):
+        parser.read_response()
 
 
 @pytest.mark.parametrize("inner", [b"-MOVED x\r\n", b"-ASK\r\n", b"*0\r\n"])

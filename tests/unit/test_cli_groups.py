@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pelops.api.schema.kind_definitions import KINDS
-from pelops.cli.commands.status import _COLUMNS, _describe, _describe_rates, _show_events
-from pelops.cli.commands.top import _COLUMNS as TOP_COLUMNS
+from pelops.cli.commands.status import COLUMNS, describe_rates, describe_row, show_events
+from pelops.cli.commands.top import COLUMNS as TOP_COLUMNS
 from pelops.cli.commands.top import sort_rows
 from pelops.cli.console import Console
 from pelops.cli.gauges import GroupGauges, read_gauges
@@ -157,7 +157,7 @@ def test_the_trend_follows_from_the_rates(
 ) -> None:
     row = a_row(arrival_rate=arrivals, acknowledge_rate=done, lag=997)
     assert (row.trend, row.empty_in) == (trend, empty_in)
-    assert _describe_rates(row).startswith("in ")
+    assert describe_rates(row).startswith("in ")
 
 
 def test_without_rates_nothing_is_guessed() -> None:
@@ -196,7 +196,7 @@ def test_rates_that_the_operator_does_not_measure_are_counted_over_a_window() ->
 def test_columns_have_the_names_that_kubectl_shows() -> None:
     (group,) = (one for one in KINDS if one.kind == "StreamConsumerGroup")
     served = [column.name.upper() for column in group.columns]
-    shown = [column.name for column in _COLUMNS]
+    shown = [column.name for column in COLUMNS]
     assert set(shown) - set(served) == {"NAME", "MESSAGE"}
     common = [name for name in shown if name in served]
     narrow = common[: common.index("AGE")]
@@ -210,12 +210,12 @@ def test_columns_have_the_names_that_kubectl_shows() -> None:
 )
 def test_dead_letters_are_counted_in_words(letters: int, text: str) -> None:
     group = a_group(conditions=[READY], group=SEEN, deadLetter={"length": letters, "stream": "dlq"})
-    lines = {label: parts for label, *parts in _describe(group, None, NOW)}
+    lines = {label: parts for label, *parts in describe_row(group, None, NOW)}
     assert [getattr(part, "text", part) for part in lines["DLQ"]] == [text, " in dlq"]
 
 
 def test_events_have_a_header_for_each_column(capsys: pytest.CaptureFixture[str]) -> None:
     event = {"metadata": {}, "type": "Normal", "reason": "Requeued", "message": "Requeued 1 entry"}
-    _show_events([event], Console(), NOW)
+    show_events([event], Console(), NOW)
     header, line = capsys.readouterr().out.splitlines()[1:]
     assert header.index("MESSAGE") == line.index("Requeued 1 entry")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pelops.cli.main import _EXTRAS
+from pelops.cli.main import EXTRAS
 from tests.builders import manifest
 
 ROOT = Path(__file__).parents[2]
@@ -143,7 +143,7 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it(tmp_path:
     assert "the package pyarrow is not installed. Install Pelops with the extra [pipeline]: " in (
         done.stderr
     )
-    for package, extra in _EXTRAS.items():
+    for package, extra in EXTRAS.items():
         assert package in list_required(PROJECT["optional-dependencies"][extra])
 
 

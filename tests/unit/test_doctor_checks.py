@@ -18,10 +18,10 @@ import yaml
 from pelops.cli.console import Console
 from pelops.cli.doctor.cluster import find_refused, read_documents
 from pelops.cli.doctor.cluster_observation import (
-    _image_version,
-    _owners_of,
-    _served_namespaces,
+    image_version,
     list_fields,
+    owners_of,
+    served_namespaces,
 )
 from pelops.cli.doctor.examination import (
     explain_unexamined,
@@ -569,7 +569,7 @@ def managed(manager: str, operation: str, replicas: int, **entry: str) -> dict[s
 def test_who_sets_replicas_is_read_from_the_workload(
     found: dict[str, Any], owners: tuple[str, ...]
 ) -> None:
-    assert _owners_of(found) == owners
+    assert owners_of(found) == owners
 
 
 @pytest.mark.parametrize(
@@ -584,15 +584,15 @@ def test_who_sets_replicas_is_read_from_the_workload(
 def test_the_version_of_an_operator_is_the_tag_of_its_image(
     image: str, version: str | None
 ) -> None:
-    assert _image_version(image) == version
+    assert image_version(image) == version
 
 
 def test_the_served_namespaces_are_read_from_the_environment() -> None:
     named = {"env": [{"name": "PELOPS_NAMESPACE", "value": "a,b c"}]}
-    assert _served_namespaces(named) == frozenset({"a", "b", "c"})
-    assert _served_namespaces({"name": "operator"}) == frozenset()
+    assert served_namespaces(named) == frozenset({"a", "b", "c"})
+    assert served_namespaces({"name": "operator"}) == frozenset()
     referred = {"env": [{"name": "PELOPS_NAMESPACE", "valueFrom": {}}]}
-    assert _served_namespaces(referred) is None
+    assert served_namespaces(referred) is None
 
 
 def test_fields_of_a_schema_are_listed_with_their_values() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pelops import errors
-from pelops.kube.client import _render_yaml, translate_status
+from pelops.kube.client import render_yaml, translate_status
 from pelops.kube.event_recorder import EventContent, build_event
 from tests.builders import NOW, later
 
@@ -71,7 +71,7 @@ def test_a_refusal_becomes(case: tuple[int, bytes, type[errors.KubernetesError],
 def test_an_apply_writes_no_surrogates_and_no_raw_control_characters(
     text: str, written: str
 ) -> None:
-    assert _render_yaml({"a": text}) == f'{{"a": {written}}}'
+    assert render_yaml({"a": text}) == f'{{"a": {written}}}'
 
 
 SUBJECT = {"metadata": {"name": "orders", "namespace": "shop", "uid": "u-1"}}

@@ -40,9 +40,9 @@ from pelops.redis_core.errors import (
 
 def parsed(text: str) -> Exception:
     """The exception that redis-py makes of an error on the wire."""
-    from redis._parsers.base import BaseParser
+    from redis.connection import DefaultParser
 
-    error: Exception = BaseParser.parse_error(text)  # type: ignore[no-untyped-call]
+    error: Exception = DefaultParser.parse_error(text)  # type: ignore[no-untyped-call]
     return error
 
 

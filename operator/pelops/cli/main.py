@@ -252,7 +252,7 @@ def _describe_commands() -> str:
 
 
 # The extra of pelops-operator with a package; the extra `cli` has all that is not listed.
-_EXTRAS: Final = {"deltalake": "pipeline", "pyarrow": "pipeline", "pyspark": "spark"}
+EXTRAS: Final = {"deltalake": "pipeline", "pyarrow": "pipeline", "pyspark": "spark"}
 
 
 def _explain_missing(command: Command, error: ModuleNotFoundError) -> CommandFailed:
@@ -261,5 +261,5 @@ def _explain_missing(command: Command, error: ModuleNotFoundError) -> CommandFai
         raise error
     return CommandFailed(
         f"`pelops {command.name}`: the package {missing} is not installed. Install Pelops with "
-        f"the extra [{_EXTRAS.get(missing, 'cli')}]: {page_url('guides/command-line')}"
+        f"the extra [{EXTRAS.get(missing, 'cli')}]: {page_url('guides/command-line')}"
     )

@@ -116,7 +116,7 @@ log = logging.getLogger(__name__)
 
 FIELD_MANAGER = "pelops"
 JSON = "application/json"
-# The parameter keeps the client from encoding the body itself: see `_render_yaml`.
+# The parameter keeps the client from encoding the body itself: see `render_yaml`.
 APPLY = "application/apply-patch+yaml; charset=utf-8"
 MERGE = "application/merge-patch+json"
 
@@ -451,7 +451,7 @@ class KubeApi:
                     path,
                     query_params=list((query or {}).items()),
                     header_params={"Accept": JSON, "Content-Type": content_type},
-                    body=_render_yaml(body) if content_type == APPLY and body else body,
+                    body=render_yaml(body) if content_type == APPLY and body else body,
                     auth_settings=["BearerToken"],
                 )
                 response = await client.call_api(
@@ -512,7 +512,7 @@ async def _load_configuration(kubeconfig: str | None) -> Any:
 _PAIR = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
 
 
-def _render_yaml(body: Manifest) -> str:
+def render_yaml(body: Manifest) -> str:
     """The body of an apply, which the API server reads as YAML.
 
     YAML knows no surrogate pairs (a stream named with an emoji was refused), while control

@@ -35,7 +35,7 @@ _SHOWN_PODS: Final = 10
 _SHOWN_EVENTS: Final = 5
 _LABEL: Final = 10
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     Column(name="NAME"),
     Column(name="READY"),
     Column(name="REASON"),
@@ -170,7 +170,7 @@ def _show_table(
         where = "" if source.everywhere else f" in namespace {source.kubectl.namespace}"
         console.note(f"No StreamConsumerGroups found{where}.")
         return
-    columns: tuple[Column, ...] = _COLUMNS
+    columns: tuple[Column, ...] = COLUMNS
     if source.everywhere:
         columns = (Column(name="NAMESPACE"), *columns)
     console.table(
@@ -221,7 +221,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
     )
     # Service teams have no right to the operator's metrics: their status has no rates.
     seen = {} if isinstance(gauges, CommandFailed) else gauges
-    for label, *parts in _describe(group, seen.get((group.namespace, group.name)), now):
+    for label, *parts in describe_row(group, seen.get((group.namespace, group.name)), now):
         console.line(Styled(f"{label:<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
     _show_conditions(group, console, now)
     if isinstance(pods, CommandFailed):
@@ -231,7 +231,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
     if isinstance(events, CommandFailed):
         console.note(f"events are not shown: {events}")
     else:
-        _show_events(events, console, now)
+        show_events(events, console, now)
     words = suggest_next(group)
     if words:
         console.line()
@@ -250,7 +250,7 @@ def _read_events(group: GroupFacts, kubectl: Kubectl) -> list[Object]:
     return kubectl.list_objects("events", namespace=group.namespace, field_selector=about)
 
 
-def _describe(
+def describe_row(
     group: GroupFacts, gauges: GroupGauges | None, now: datetime
 ) -> Iterator[tuple[str, *tuple[Text, ...]]]:
     """Yield a label and the parts of a line for each section that the group has."""
@@ -264,7 +264,7 @@ def _describe(
     yield "Backlog", *_describe_backlog(group, now)
     row = build_row(group, gauges, now)
     if row.arrival_rate is not None and row.acknowledge_rate is not None:
-        yield "Rates", _describe_rates(row)
+        yield "Rates", describe_rates(row)
     recovery = _describe_recovery(group, now)
     if recovery:
         yield "Recovery", recovery
@@ -305,7 +305,8 @@ def _describe_backlog(group: GroupFacts, now: datetime) -> Iterator[Text]:
         yield Styled(f"stuck {group.stuck:,}", Style.WARNING if group.stuck else Style.GOOD)
 
 
-def _describe_rates(row: Row) -> str:
+def describe_rates(row: Row) -> str:
+    """Return the rates of arrival and acknowledgement, and when the backlog will be gone."""
     text = f"in {render_rate(row.arrival_rate)}/s, done {render_rate(row.acknowledge_rate)}/s"
     if row.empty_in is None:
         return text
@@ -431,7 +432,8 @@ def _pod_state(pod: Object) -> str:
     return str(status.get("reason") or status.get("phase", "Unknown"))
 
 
-def _show_events(events: Sequence[Object], console: Console, now: datetime) -> None:
+def show_events(events: Sequence[Object], console: Console, now: datetime) -> None:
+    """Print a table of the newest Kubernetes Events; nothing when there is none."""
     newest = sorted(events, key=_event_time)[-_SHOWN_EVENTS:]
     if not newest:
         return

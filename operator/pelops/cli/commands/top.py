@@ -24,7 +24,7 @@ from pelops.cli.tables import Cell, Column, Line, Style, Styled, render_table
 API_VERSION: Final = "cli.pelops.dev/v1alpha1"
 _SLOW_READ_S: Final = 60.0  # how often metrics that could not be read are tried again
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     Column(name="NAMESPACE"),
     Column(name="NAME"),
     Column(name="READY"),
@@ -143,7 +143,7 @@ def sort_rows(rows: Sequence[Row], key: str) -> list[Row]:
 
 def render_rows(rows: Sequence[Row]) -> list[Line]:
     """Return the lines of the table."""
-    return list(render_table(_COLUMNS, [_render_row(row) for row in rows]))
+    return list(render_table(COLUMNS, [_render_row(row) for row in rows]))
 
 
 def _render_row(row: Row) -> tuple[Cell, ...]:

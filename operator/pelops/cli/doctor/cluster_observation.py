@@ -236,8 +236,8 @@ async def _list_installations(cluster: Cluster) -> tuple[Installation, ...]:
         found[namespace] = Installation(
             namespace=namespace,
             replicas=0,
-            version=_image_version(container.get("image", "")),
-            serves=_served_namespaces(container),
+            version=image_version(container.get("image", "")),
+            serves=served_namespaces(container),
             account=_pod_of(one).get("serviceAccountName"),
         )
     now = datetime.now(UTC)
@@ -271,13 +271,15 @@ def _pod_of(deployment: Object) -> Object:
     return found
 
 
-def _image_version(image: str) -> str | None:
+def image_version(image: str) -> str | None:
+    """Return the version that the tag of an image names; None when it names none."""
     tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
     found = _TAG.fullmatch(tag)
     return found[1] if found else None
 
 
-def _served_namespaces(container: Object) -> frozenset[str] | None:
+def served_namespaces(container: Object) -> frozenset[str] | None:
+    """Return the namespaces that an operator serves (empty: all); None: only the cluster knows."""
     for variable in container.get("env") or ():
         if variable["name"] == "PELOPS_NAMESPACE":
             if "value" not in variable and "valueFrom" in variable:
@@ -312,7 +314,7 @@ async def observe_target(cluster: Cluster, manifest: Object) -> TargetFacts | No
         resource=resource,
         exists=target if isinstance(target, Unanswered) else target is not None,
         autoscalers=await answer(_list_autoscalers(cluster, resource.namespace, reference)),
-        replicas_owners=_owners_of(target),
+        replicas_owners=owners_of(target),
     )
 
 
@@ -338,7 +340,8 @@ async def _plural_of(cluster: Cluster, root: str, kind: str) -> str:
     raise NotFound(f"the API server does not serve {kind}")
 
 
-def _owners_of(target: Fact[Object | None]) -> Fact[tuple[str, ...]]:
+def owners_of(target: Fact[Object | None]) -> Fact[tuple[str, ...]]:
+    """Return the field managers that set `spec.replicas` of a workload."""
     if isinstance(target, Unanswered):
         return target
     live = target or {}

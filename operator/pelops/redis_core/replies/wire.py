@@ -8,19 +8,17 @@ one is inside of a text: then it still waits for the rest of that text.
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import hiredis
 from redis import exceptions
-
-# redis-py's own parsers, whose reader is replaced: they are in no public module.
-from redis._parsers import _AsyncHiredisParser, _HiredisParser
-from redis._parsers.hiredis import NOT_ENOUGH_DATA
+from redis.connection import DefaultParser
 
 from pelops.domain.destinations import is_host
 from pelops.domain.naming import SLOTS
@@ -37,6 +35,9 @@ _LARGE_FIRST: Final = re.compile(rb"[*~>%|](\d{4,})")
 _LARGE: Final = re.compile(rb"\n\*(\d{4,})")
 _LARGE_OF_ANY: Final = re.compile(rb"\n[*~>%|](\d{4,})")
 _CUT: Final = re.compile(rb"[*~>%|]\d{0,11}\Z")
+NOT_ENOUGH_DATA: Final = object()  # instead of a reply that has not come as a whole
+_CLOSED: Final = "the connection was closed while a reply was read"
+_ENDED: Final = "the server closed the connection"
 _PLAIN: Final = frozenset({bytes, int, type(None)})
 _KNOWN: Final = _PLAIN | {list}
 
@@ -121,16 +122,15 @@ ANSWERS: Final = ReplyBudget(16 * MIB)  # Python needs up to 18 times as much me
 
 
 class BoundedReader:
-    """hiredis' reader with limits; used as redis-py's parsers use that one.
+    """hiredis' reader with limits.
 
     Raises UnboundedReply, also for what is no reply at all; then the connection has to end.
     """
 
-    def __init__(self, parse_error: Callable[[str], Exception]) -> None:
+    def __init__(self) -> None:
         self.limit = _LIMIT
         self.account: ByteAccount | None = None
         self.received = 0  # bytes in all
-        self._parse_error = parse_error
         self._inner: Any = hiredis.Reader(
             protocolError=UnboundedReply,
             replyError=self._read_error,
@@ -148,7 +148,7 @@ class BoundedReader:
     def feed(self, data: Any, offset: int = 0, length: int = -1) -> None:
         """Take what has come. Raises redis-py's ConnectionError after `drop`."""
         if self._inner is None:
-            raise exceptions.ConnectionError("the connection was closed while a reply was read")
+            raise exceptions.ConnectionError(_CLOSED)
         some = bytes(data if length < 0 else memoryview(data)[offset : offset + length])
         self._bytes += len(some)
         self.received += len(some)
@@ -175,7 +175,7 @@ class BoundedReader:
             self._count_if_begins(found[1])
         self._inner.feed(some[at:] if at else some)
 
-    def gets(self, _decodes: bool = False) -> Any:
+    def gets(self) -> Any:
         """The next reply, or `NOT_ENOUGH_DATA`."""
         return self._ready.popleft() if self._ready else self._next()
 
@@ -241,7 +241,7 @@ class BoundedReader:
 
     def _parse_text(self, text: str) -> Exception:
         try:
-            error = self._parse_error(text)
+            error: Exception = DefaultParser.parse_error(text)  # type: ignore[no-untyped-call]
         except Exception:
             # MOVED and ASK without a slot or an address, in redis-py's own reading.
             return UnboundedReply("a redirection without a hash slot or an address")
@@ -292,53 +292,76 @@ def check_depth(reply: Any) -> None:
     raise UnboundedReply(f"lists nested more than {DEPTH} levels deep")
 
 
-class AsyncBoundedParser(_AsyncHiredisParser):
-    """redis-py's parser for asyncio, with limits."""
+class AsyncBoundedParser:
+    """Reads the replies of one of redis-py's asyncio connections; its `parser_class`."""
+
+    def __init__(self, socket_read_size: int) -> None:
+        self._read_size = socket_read_size
+        self._stream: asyncio.StreamReader | None = None
+        self._reader: BoundedReader | None = None
 
     def on_connect(self, connection: Any) -> None:
         """Begin a connection."""
-        super().on_connect(connection)  # type: ignore[no-untyped-call]
-        self._reader: Any = BoundedReader(self.parse_error)
+        self._stream = connection._reader
+        self._reader = BoundedReader()
 
     def on_disconnect(self) -> None:
-        """End a connection."""
+        """End a connection; also a read that is under way ends."""
         if self._reader is not None:
             self._reader.drop()
         self._stream = None  # which holds what was not read
-        super().on_disconnect()  # type: ignore[no-untyped-call]
 
-    async def read_from_socket(self) -> bool:
-        """As the parser's own, also for a read that goes on after the connection was closed."""
+    async def can_read(self) -> bool:
+        """Whether something was sent that nobody read, or the connection has ended."""
         if self._stream is None:
-            raise exceptions.ConnectionError("the connection was closed while a reply was read")
-        found: bool = await super().read_from_socket()  # type: ignore[no-untyped-call]
-        return found
+            raise OSError(_CLOSED)
+        # asyncio has no public way to ask for what a stream holds.
+        held = self._stream._buffer  # type: ignore[attr-defined]
+        return self.reader.has_data() or self._stream.at_eof() or bool(held)
+
+    async def read_response(self, *_: Any, **__: Any) -> Any:
+        """The next reply; a refusal is returned. Raises redis-py's ConnectionError."""
+        reader = self._reader
+        while True:
+            if reader is None or self._stream is None:
+                raise exceptions.ConnectionError(_CLOSED)
+            reply = reader.gets()
+            if reply is not NOT_ENOUGH_DATA:
+                return _raise_if_lost(reply)
+            some = await self._stream.read(self._read_size)
+            if not some:
+                raise exceptions.ConnectionError(_ENDED)
+            reader.feed(some)
 
     @property
     def reader(self) -> BoundedReader:
         """What reads this connection."""
-        assert isinstance(self._reader, BoundedReader)
+        assert self._reader is not None
         return self._reader
 
 
-class BoundedParser(_HiredisParser):
-    """redis-py's parser for blocking connections, with limits."""
+class BoundedParser:
+    """Reads the replies of one of redis-py's blocking connections; its `parser_class`."""
 
-    _reader: Any = None  # of one that was never connected
-    _began_s = 0.0
-    _received = 0
+    def __init__(self, socket_read_size: int) -> None:
+        self._buffer = bytearray(socket_read_size)
+        self._socket: socket.socket | None = None
+        self._timeout_s: float | None = None
+        self._reader: BoundedReader | None = None
+        self._began_s = 0.0
+        self._received = 0
 
     def on_connect(self, connection: Any, **_: Any) -> None:
         """Begin a connection."""
-        super().on_connect(connection)  # type: ignore[no-untyped-call]
-        self._reader = BoundedReader(self.parse_error)
+        self._socket, self._timeout_s = connection._sock, connection.socket_timeout
+        self._reader = BoundedReader()
         self._began_s, self._received = time.monotonic(), 0
 
     def on_disconnect(self) -> None:
         """End a connection."""
         if self._reader is not None:
             self._reader.drop()
-        super().on_disconnect()  # type: ignore[no-untyped-call]
+        self._socket = None
 
     def expect(self, limit: ReplyLimit) -> None:
         """The next reply may have so much, and comes from now on."""
@@ -346,13 +369,30 @@ class BoundedParser(_HiredisParser):
             self._reader.limit = limit
         self._began_s, self._received = time.monotonic(), 0
 
-    def read_from_socket(self, *args: Any, **settings: Any) -> bool:
-        """As the parser's own, and a reply has to come at some pace."""
-        waited_s = time.monotonic() - self._began_s
-        timeout_s = self._socket_timeout
-        if timeout_s is not None and waited_s > timeout_s * (1 + self._received // PACE):
-            raise exceptions.TimeoutError("Timeout: an incomplete reply")
-        before = 0 if self._reader is None else self._reader.received
-        found: bool = super().read_from_socket(*args, **settings)  # type: ignore[no-untyped-call]
-        self._received += 0 if self._reader is None else self._reader.received - before
-        return found
+    def read_response(self, *_: Any, **__: Any) -> Any:
+        """The next reply; a refusal is returned. Raises redis-py's ConnectionError, and its
+        TimeoutError when the reply comes too slowly.
+        """
+        reader = self._reader
+        while True:
+            if reader is None or self._socket is None:
+                raise exceptions.ConnectionError(_CLOSED)
+            reply = reader.gets()
+            if reply is not NOT_ENOUGH_DATA:
+                return _raise_if_lost(reply)
+            waited_s = time.monotonic() - self._began_s
+            pieces = 1 + self._received // PACE
+            if self._timeout_s is not None and waited_s > self._timeout_s * pieces:
+                raise exceptions.TimeoutError("Timeout: an incomplete reply")
+            count = self._socket.recv_into(self._buffer)
+            if not count:
+                raise exceptions.ConnectionError(_ENDED)
+            self._received += count
+            reader.feed(self._buffer, 0, count)
+
+
+def _raise_if_lost(reply: Any) -> Any:
+    """The reply, unless it says that the server does not serve this connection at all."""
+    if isinstance(reply, exceptions.ConnectionError):
+        raise reply
+    return reply

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import hiredis
 from redis import exceptions
-from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.exceptions import ConnectionError as LostConnection
 
 from pelops.domain.backoff import backoff_s
@@ -21,7 +20,13 @@ from pelops.domain.endpoint import Node
 from pelops.errors import InvalidReply, PelopsError
 from pelops.redis_core.errors import translate_failure
 from pelops.redis_core.replies.shapes import check_reply
-from pelops.redis_core.replies.wire import PACE, BoundedReader, ReplyLimit, limit_of
+from pelops.redis_core.replies.wire import (
+    NOT_ENOUGH_DATA,
+    PACE,
+    BoundedReader,
+    ReplyLimit,
+    limit_of,
+)
 from pelops.redis_core.transport import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -49,8 +54,7 @@ class StreamedConnection(LocatedConnection):
         self._replies = None  # of a former connection
         await super().connect()
         assert self._writer is not None
-        parser: Any = self._parser
-        self._replies = Replies(parser.parse_error)
+        self._replies = Replies()
         self._writer.transport.set_protocol(self._replies)
 
     @property
@@ -85,9 +89,9 @@ class StreamedConnection(LocatedConnection):
 class Replies(asyncio.Protocol):
     """What the server says on one connection."""
 
-    def __init__(self, parse_error: Callable[[str], Exception]) -> None:
+    def __init__(self) -> None:
         self.is_over = False  # nothing more can be expected
-        self._parser = BoundedReader(parse_error)
+        self._parser = BoundedReader()
         self._found: list[Reply] = []
         self._expected = 0
         self._answered: asyncio.Future[list[Reply]] | None = None
