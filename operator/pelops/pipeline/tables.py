@@ -52,6 +52,7 @@ _LAYOUT_KEY: Final = "pelops.layout"
 _CLAIM: Final = "pelops-run"  # the application of Delta transactions
 _MARK: Final = "pelopsCommit"  # in what a commit says of itself
 _NEWEST: Final = 20  # commits, among which one is looked for
+_COMBINED_ROWS: Final = 100_000  # of the driver: from there on the chunks stay as they are
 _MOST_FILES: Final = 32  # of one day, before they are joined
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in texts of deltalake
 # How long deltalake repeats a request that a store does not answer, or answers with 503: about a
@@ -557,8 +558,12 @@ def _with_run(table: str, rows: pa.Table, run: int) -> pa.Table:
 
 def local_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows of the driver as a frame of Spark."""
-    # Of a table whose first chunk is empty Spark takes no row.
-    return spark.createDataFrame(rows.combine_chunks())
+    # Each chunk becomes a partition, and of a table whose first chunk is empty Spark takes no row.
+    # To combine the chunks takes the memory of all rows once more.
+    if rows.num_rows < _COMBINED_ROWS:
+        return spark.createDataFrame(rows.combine_chunks())
+    filled = [batch for batch in rows.to_batches() if batch.num_rows]
+    return spark.createDataFrame(pa.Table.from_batches(filled, rows.schema))
 
 
 def make_rows(table: str, rows: Sequence[dict[str, Any]]) -> pa.Table:

@@ -103,7 +103,13 @@ def _know(side: SideKnown, retry: str) -> pa.Table:
 
 
 def _join(one: pa.Table, other: pa.Table) -> pa.Table:
-    return one.join(other, keys=_KEYS, join_type="full outer")
+    if other.num_rows:
+        return one.join(other, keys=_KEYS, join_type="full outer")
+    # A join takes several times the memory of its rows, and most have nothing to add.
+    for field in other.schema:
+        if field.name not in _KEYS:
+            one = one.append_column(field, pa.nulls(one.num_rows, field.type))
+    return one
 
 
 def find_ends(g: int, acts: pa.Table, moves: Mapping[Letter, Move], retry: str) -> pa.Table:
