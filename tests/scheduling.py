@@ -39,7 +39,7 @@ FOLDERS: Final = {
     "tests/history/": PLANE,
 }
 # Seconds of a test that no run has measured.
-USUAL_S: Final = {SPARK: 0.5, PLANE: 2.0, OTHERS: 0.1}
+USUAL_S: Final = {SPARK: 3.0, PLANE: 2.0, OTHERS: 0.1}
 
 
 class Durations:

@@ -149,7 +149,6 @@ def test_a_resource_nested_too_deeply_is_refused_and_keeps_no_operator_from_star
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
 def test_large_manifests_do_not_fill_the_memory_of_an_operator(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers
 ) -> None:

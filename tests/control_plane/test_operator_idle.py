@@ -78,7 +78,6 @@ def light_node(
     node.stop()
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "size",
     [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.full)],

@@ -53,7 +53,6 @@ def test_sigterm_ends_a_replica_at_once_and_takes_its_lease_along(
     assert _leases(plane) == []
 
 
-@pytest.mark.timeout(600)
 def test_replicas_killed_amid_the_work_leave_nothing_undone_and_nothing_done_twice(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:
@@ -92,7 +91,6 @@ def test_a_replica_that_hangs_holds_nothing_up_while_it_still_counts_as_alive(
     hangs.resume()
 
 
-@pytest.mark.timeout(600)
 def test_an_api_server_that_dies_and_returns_is_caught_up_with(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:
@@ -120,7 +118,6 @@ def test_an_api_server_that_dies_and_returns_is_caught_up_with(
     assert process.is_alive()
 
 
-@pytest.mark.timeout(600)
 def test_sigterm_ends_a_replica_while_the_api_server_is_away(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:
@@ -143,7 +140,6 @@ def test_sigterm_ends_a_replica_while_the_api_server_is_away(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 def test_five_hundred_resources_applied_at_once_become_ready(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:

@@ -58,7 +58,6 @@ def declare(resources: Resources, url: str, stream: str) -> None:
 RETRY = {"strategy": "RetryStream"}  # the stream has several groups
 
 
-@pytest.mark.timeout(600)
 def test_resources_deleted_without_an_operator_go_at_once_or_wait_for_the_next_one(
     resources: Resources, operators: Operators, redis_86: StandaloneServers, stream: str
 ) -> None:
@@ -87,7 +86,6 @@ def test_resources_deleted_without_an_operator_go_at_once_or_wait_for_the_next_o
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, stream: str
 ) -> None:
@@ -113,7 +111,6 @@ def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_pelops_is_removed_as_the_page_says_and_leaves_what_is_the_users(
     plane: ControlPlane,
     resources: Resources,

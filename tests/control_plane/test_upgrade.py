@@ -125,7 +125,6 @@ class Statuses:
         ]
 
 
-@pytest.mark.timeout(600)
 def test_two_versions_side_by_side_recover_each_entry_once_and_agree_on_every_status(
     plane: ControlPlane, operators: Operators, former: Path, group: Group
 ) -> None:
@@ -158,7 +157,6 @@ def test_two_versions_side_by_side_recover_each_entry_once_and_agree_on_every_st
     resources.await_condition(group.name, reason="Ready")
 
 
-@pytest.mark.timeout(600)
 def test_a_group_of_a_newer_version_is_reported_and_left_alone_until_it_is_understood(
     operators: Operators, group: Group, redis_86: StandaloneServers
 ) -> None:
@@ -201,7 +199,6 @@ def test_a_group_of_a_newer_version_is_reported_and_left_alone_until_it_is_under
     group.await_moved(stuck)
 
 
-@pytest.mark.timeout(600)
 def test_a_replica_leaves_the_status_of_a_newer_group_to_newer_replicas_while_they_run(
     plane: ControlPlane, operators: Operators, group: Group, tmp_path: Path
 ) -> None:

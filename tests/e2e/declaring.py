@@ -12,7 +12,7 @@ from pelops.domain.ledger import LETTER_FIELDS
 from tests.operators import Resources, sleeping_template
 
 Object = dict[str, Any]
-WAIT_S = 60.0
+WAIT_S = 180.0
 NAME = "orders"
 WORKERS = f"{NAME}-workers"
 

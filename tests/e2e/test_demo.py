@@ -45,7 +45,6 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         leftover.remove()  # a demo that failed keeps its logs, and a killed one all it had
 
 
-@pytest.mark.timeout(600)
 def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> None:
     began = time.time()
     said, _ = demo.communicate()

@@ -77,7 +77,6 @@ def outcomes(group: Group) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.usefixtures("node")
-@pytest.mark.timeout(300)
 def test_a_dry_run_counts_what_recovery_does_once_it_is_turned_off(
     resources: Resources, operator: Operators, redis_86: StandaloneServers, stream: str
 ) -> None:

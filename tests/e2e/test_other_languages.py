@@ -25,7 +25,7 @@ from tests.redis_fixtures import RunRedis
 
 T = TypeVar("T")
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 GROUP = "order-processing"
 CONSUMER = "web-7d9f-abcde:3f2b8c1e"
 PASSWORD = "of-the-worker"

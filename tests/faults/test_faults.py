@@ -19,7 +19,6 @@ def judge(fault: str, *, seconds: float, seed: int) -> tuple[Report, str]:
     return report, "\n".join(said)
 
 
-@pytest.mark.timeout(280)
 @pytest.mark.parametrize("seconds", [20, pytest.param(60, marks=pytest.mark.full)])
 def test_no_entry_is_lost_robbed_or_doubled_whatever_fails(seconds: int) -> None:
     report, said = judge("mixed", seconds=seconds, seed=7)
@@ -27,14 +26,12 @@ def test_no_entry_is_lost_robbed_or_doubled_whatever_fails(seconds: int) -> None
 
 
 @pytest.mark.full
-@pytest.mark.timeout(280)
 def test_two_poison_entries_take_no_innocent_along() -> None:
     report, said = judge("poison", seconds=40, seed=7)
     assert report.passed, said
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 def test_an_upgrade_from_the_former_version_and_back_loses_and_robs_nothing() -> None:
     try:
         find_former()

@@ -398,7 +398,6 @@ def install_released(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["pelops-worker", f"{OURS}[worker]"])
 def test_the_worker_is_installed_by_pip(
     wheels: list[Path], pins: Path, empty_redis_86: StandaloneServers, tmp_path: Path, name: str
@@ -412,7 +411,6 @@ def test_the_worker_is_installed_by_pip(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 def test_the_command_line_is_installed_by_pip(
     wheels: list[Path], pins: Path, tmp_path: Path
 ) -> None:
@@ -422,7 +420,6 @@ def test_the_command_line_is_installed_by_pip(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 def test_the_operator_is_installed_by_pip(
     wheels: list[Path],
     pins: Path,
@@ -438,7 +435,6 @@ def test_the_operator_is_installed_by_pip(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("pins")
 def test_the_commands_of_the_dockerfile_make_an_operator_that_runs(
     plane: ControlPlane, namespace: str, empty_redis_86: StandaloneServers, tmp_path: Path

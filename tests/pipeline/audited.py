@@ -37,6 +37,7 @@ from pelops.pipeline.windows import Plan, parse_plan
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"
+STUCK_AFTER_MS: Final = 3_600_000  # no test takes as long, however busy the machine is
 Row = dict[str, Any]
 _DONE: Final = {EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.ACKNOWLEDGED_PROVEN}
 _RECORDS: Final = TypeAdapter(GroupRecord)
@@ -82,7 +83,7 @@ class Audited:
         self.settings = PipelineSettings(
             place=read_place({}, f"redis://127.0.0.1:{self.port}/0"),
             archive=str(archive),
-            targets=(AuditTarget(stream=self.stream, group=GROUP, stuck_after_ms=60_000),),
+            targets=(AuditTarget(stream=self.stream, group=GROUP, stuck_after_ms=STUCK_AFTER_MS),),
         )
 
     def __enter__(self) -> Self:
@@ -122,7 +123,9 @@ class Audited:
     def acknowledge(self, *ids: str) -> None:
         self.client.xack(self.stream, GROUP, *ids)
 
-    def let_idle(self, entry_id: str, idle_ms: int, consumer: str = "a") -> None:
+    def let_idle(
+        self, entry_id: str, idle_ms: int = 2 * STUCK_AFTER_MS, consumer: str = "a"
+    ) -> None:
         """Make a pending entry look as if it was delivered so long ago."""
         self.client.execute_command(
             "XCLAIM", self.stream, GROUP, consumer, 0, entry_id, "IDLE", idle_ms

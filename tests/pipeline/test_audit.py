@@ -20,7 +20,7 @@ def test_every_entry_of_a_window_has_one_status(audited: Audited) -> None:
     audited.add(100)
     read = audited.deliver(60)
     audited.acknowledge(*read[:50])
-    audited.let_idle(read[50], 120_000)
+    audited.let_idle(read[50])
     summary = audited.audit_one()
     assert summary.produced == summary.archived == 100
     assert audited.counts(summary) == {
@@ -106,7 +106,7 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     audited.acknowledge(*read[2:])
     audited.let_idle(read[0], 10_000)
     assert audited.audit_one().verdict is AuditVerdict.BALANCED
-    audited.let_idle(read[0], 120_000)
+    audited.let_idle(read[0])
     audited.add(1)
     summary = audited.audit_one()
     assert (summary.produced, summary.stuck_earlier, summary.open) == (1, 1, 3)

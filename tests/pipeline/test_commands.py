@@ -174,7 +174,7 @@ def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) ->
     audited.create_group()
     audited.add(3)
     [read, *_] = audited.deliver(2)
-    audited.let_idle(read, 90_000)
+    audited.let_idle(read)
     audited.audit_one()
     reported = render_table(audited.audit_one())
     [line] = [line for line in reported.splitlines() if "open, all windows" in line]
@@ -249,7 +249,6 @@ def count_behind(context: SparkContext, gate: Path) -> int:
     return context.parallelize(range(2), 2).map(wait).count()
 
 
-@pytest.mark.timeout(600)
 def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
     audited: Audited, tmp_path: Path
 ) -> None:

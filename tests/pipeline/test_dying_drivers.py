@@ -75,7 +75,6 @@ def ends(process: subprocess.Popen[bytes], log: Path) -> int:
         raise AssertionError(log.read_text()[-3000:]) from None
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
     audited: Audited, tmp_path: Path, is_large: bool
@@ -108,7 +107,6 @@ def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
     }  # fmt: skip
 
 
-@pytest.mark.timeout(300)
 def test_files_that_may_not_grow_are_a_clear_error_and_leave_nothing_half_archived(
     audited: Audited, tmp_path: Path
 ) -> None:

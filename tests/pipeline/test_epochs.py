@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.pipeline.session import LazySession
@@ -21,7 +19,6 @@ def audit_broken(audited: Audited, produced: int) -> AuditSummary:
     return summary
 
 
-@pytest.mark.timeout(600)
 def test_a_server_that_went_back_or_forgot_all_is_an_epoch_break(
     lazy_spark: LazySession, tmp_path: Path
 ) -> None:
@@ -64,7 +61,6 @@ def refill(audited: Audited, entries: int, kept: int) -> None:
     audited.acknowledge(*audited.deliver(kept))
 
 
-@pytest.mark.timeout(600)
 def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
     lazy_spark: LazySession, tmp_path: Path
 ) -> None:

@@ -25,7 +25,6 @@ HOUR = timedelta(hours=1)
 NAME = "shop/nightly"
 
 
-@pytest.mark.timeout(300)
 def test_the_clock_of_the_driver_does_not_matter(
     audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

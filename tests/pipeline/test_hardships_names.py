@@ -56,7 +56,6 @@ def test_a_long_name_shows_its_beginning_and_is_still_its_own() -> None:
     assert one[:100] == other[:100] == slug(LONG)[:100]
 
 
-@pytest.mark.timeout(300)
 def test_names_of_any_characters_are_audited_and_nothing_leaves_the_archive(
     audited: Audited, tmp_path: Path
 ) -> None:

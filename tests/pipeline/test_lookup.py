@@ -123,8 +123,8 @@ def test_an_entry_is_followed_from_its_arrival_over_its_copy_to_its_end(
     ids = audited.add(30, order="x")
     audited.deliver(20, "web-a")
     audited.acknowledge(*ids[2:])
-    audited.let_idle(ids[0], 120_000, "web-a")
-    audited.let_idle(ids[1], 130_000, "web-a")
+    audited.let_idle(ids[0], consumer="web-a")
+    audited.let_idle(ids[1], consumer="web-a")
     audited.audit()
     # Both are recovered: one is requeued and its copy acknowledged, the other dead-lettered.
     pairs = ("order", "x", "_original_id", ids[0], "_retry_count", 1)

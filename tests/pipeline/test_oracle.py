@@ -24,7 +24,6 @@ _SCALE: Final = 2000
 _LARGE_SEEDS: Final = (1006, 1009, 1004, 1001, 1005, 1011)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_audits_of_a_random_history_say_nothing_untrue(lazy_spark: LazySession, seed: int) -> None:
     found = live(lazy_spark, make_history(seed))
@@ -32,7 +31,6 @@ def test_audits_of_a_random_history_say_nothing_untrue(lazy_spark: LazySession, 
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEEDS, max(SEEDS, MORE)))
 def test_audits_of_more_random_histories_say_nothing_untrue(
     lazy_spark: LazySession, seed: int
@@ -41,7 +39,7 @@ def test_audits_of_more_random_histories_say_nothing_untrue(
     assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.full
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_was_untrue_once_is_not_again(lazy_spark: LazySession, name: str) -> None:
     found = live(lazy_spark, KNOWN[name])

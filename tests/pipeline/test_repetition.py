@@ -29,7 +29,6 @@ def start_from(audited: Audited, archive: Path) -> None:
     shutil.copytree(archive, audited.archive)
 
 
-@pytest.mark.timeout(300)
 def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(audited: Audited) -> None:
     prepare(audited)
     # A plan says when its window was closed: all runs work on one.
@@ -52,7 +51,6 @@ def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(audited: Au
         assert (rows_of(audited, STATUSES, 2) > 0) == (step is Step.AUDITED), step
 
 
-@pytest.mark.timeout(300)
 def test_of_two_runs_the_later_one_counts_and_the_other_ends_without_a_row(
     audited: Audited,
 ) -> None:
@@ -78,7 +76,6 @@ def test_of_two_runs_the_later_one_counts_and_the_other_ends_without_a_row(
     assert len({(row["ms"], row["seq"]) for row in audited.entries()}) == 300
 
 
-@pytest.mark.timeout(300)
 def test_of_two_runs_at_once_one_at_least_audits_and_no_row_is_there_twice(
     audited: Audited,
 ) -> None:

@@ -68,7 +68,7 @@ def _trouble(audited: Audited) -> None:
     ids = audited.add(20)
     audited.deliver(12)
     audited.acknowledge(*ids[2:12])
-    audited.let_idle(ids[0], 600_000)
+    audited.let_idle(ids[0])
     reported = f"1-1 {ids[0]} 1 4 1500"
     audited.record("dead-lettered", "consumer", "a", "reason", "HandlerFailed", ids[1], reported)
     audited.acknowledge(ids[1])
@@ -88,7 +88,7 @@ def test_the_report_reports_what_the_audit_found(audited: Audited) -> None:
     )
     assert sum(group["timeline"]["arrivals"]) == 20
     assert sum(group["timeline"]["dead_letters"]) == 1
-    assert [(band["from_s"], band["entries"]) for band in group["stuck_ages"]] == [(300, 1)]
+    assert [(band["from_s"], band["entries"]) for band in group["stuck_ages"]] == [(3600, 1)]
     assert {one["status"] for one in group["exceptions"]["first"]} == {"stuck", "dead_lettered"}
     assert group["dead_letters"]["count"] == 3
     assert all(check["holds"] for check in group["checks"])
@@ -186,7 +186,7 @@ def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audit
     audited.create_group()
     ids = audited.add(4)
     audited.deliver(4)
-    audited.let_idle(ids[0], 600_000)
+    audited.let_idle(ids[0])
     audited.audit()
     _write(audited)
     other = _other_stream(audited, "report")

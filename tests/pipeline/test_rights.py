@@ -38,7 +38,6 @@ def restricted(
         audited.client.execute_command("ACL", "DELUSER", user)
 
 
-@pytest.mark.timeout(600)
 def test_an_auditor_needs_no_other_right_and_writes_one_key(restricted: Audited) -> None:
     audited = restricted
     _live(audited)

@@ -32,7 +32,7 @@ def fill(audited: Audited) -> list[str]:
     ids = audited.add(50)
     audited.deliver(40)
     audited.acknowledge(*ids[:30])
-    audited.let_idle(ids[30], 120_000)
+    audited.let_idle(ids[30])
     audited.record("requeued", ids[0], f"5-0 {ids[0]} 1 1 40")
     audited.record("dead-lettered", "reason", "Poison", ids[1], f"6-0 {ids[1]} 1 1 40")
     return ids

@@ -125,7 +125,7 @@ def test_what_is_pending_is_audited_since_time_alone_makes_it_stuck(quiet: Audit
     (read,) = quiet.deliver(1)
     assert quiet.audit_one().verdict is AuditVerdict.BALANCED
     stuck_at_once = replace(quiet.settings.targets[0], stuck_after_ms=0)
-    quiet.let_idle(read, 120_000)
+    quiet.let_idle(read)
     assert quiet.audit_one().verdict is AuditVerdict.FINDINGS
     assert windows(quiet) == 3
     quiet.acknowledge(read)

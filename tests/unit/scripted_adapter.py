@@ -134,8 +134,15 @@ class ScriptedAdapter:
         return [Delivered(STREAM, self.source, some)] if some else []
 
 
+_virtual: list[VirtualLoop] = []  # the one that runs, or ran last
+
+
 def loop_time() -> float:
-    return asyncio.get_running_loop().time()
+    """The time of the loop that runs; for a thread beside it, of the virtual one."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return _virtual[0].time()
 
 
 def build_worker(adapter: ScriptedAdapter, *, order_by: Any = None, **options: Any) -> Worker:
@@ -146,6 +153,7 @@ def build_worker(adapter: ScriptedAdapter, *, order_by: Any = None, **options: A
 def run_virtually(main: Callable[[], Awaitable[T]]) -> T:
     """Run in a loop in which waiting takes no time."""
     loop = VirtualLoop()
+    _virtual[:] = [loop]
     try:
         return loop.run_until_complete(_as_coroutine(main))
     finally:

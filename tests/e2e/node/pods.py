@@ -11,7 +11,7 @@ from local_cluster.processes import wait_until
 from tests.api_objects import read_object
 
 Manifest = dict[str, Any]
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 # Says what it got, then waits; ends in its own time when asked to.
 PATIENT = """
