@@ -277,8 +277,10 @@ def _keep(frame: DataFrame, scope: Scope) -> DataFrame:
     from pyspark import StorageLevel
 
     is_local = (frame.sparkSession.sparkContext.master or "").startswith("local[")
-    # On a cluster two executors keep each row, so that the end of one is not the end of the run.
-    level = StorageLevel.MEMORY_AND_DISK if is_local else StorageLevel.MEMORY_AND_DISK_2
+    # In memory they would leave no room for the steps that read them: each reading brings a whole
+    # partition back. On a cluster two executors keep each row, so that the end of one is not the
+    # end of the run.
+    level = StorageLevel.DISK_ONLY if is_local else StorageLevel.DISK_ONLY_2
     return frame.localCheckpoint(storageLevel=level)
 
 
