@@ -19,7 +19,6 @@ from tests.pipeline.small_disks import fill, small_disk
 from tests.pipeline.steps import Step, then
 from tests.pipeline.test_dying_drivers import ends, start
 
-pytestmark = pytest.mark.timeout(900)
 SAID = "no room is left. Make room there, and run the same command again"
 
 

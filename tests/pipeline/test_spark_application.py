@@ -18,7 +18,7 @@ from tests.pipeline.audited import Audited
 from tests.pipeline.executors import event_options, read_events
 from tests.pipeline.test_jobs import MOST_JOBS
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.full
 ROOT = Path(__file__).parents[2]
 RUN_S = 800
 # Of pods, and of an image: here two executors are processes of this machine.

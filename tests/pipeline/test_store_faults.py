@@ -26,7 +26,6 @@ from tests.pipeline.s3_proxy import S3Proxy, Trouble
 from tests.pipeline.s3_store import BUCKET, KEYS, S3Store
 from tests.pipeline.steps import Step
 
-pytestmark = pytest.mark.timeout(900)
 # A test does not wait for a store as long as an audit does.
 PATIENCE = tables._PATIENCE
 IMPATIENT = {"timeout": "2s", "retry_timeout": "2s"}

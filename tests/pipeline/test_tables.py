@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -15,7 +16,7 @@ from pelops.pipeline.audit.status_rows import BASES
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.records import Phase
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.tables import ENTRIES, LAYOUT, SCHEMAS, STATUSES, WINDOWS
+from pelops.pipeline.tables import ENTRIES, LAYOUT, SCHEMAS, STATUSES, WINDOWS, local_frame
 from pelops.policy.audit.classification import Why
 from tests.pipeline.audited import GROUP, Audited, Row
 from tests.pipeline.hardships import large_windows
@@ -187,3 +188,13 @@ def test_rows_older_than_the_retention_go_from_every_table(audited: Audited) -> 
     assert {row["window"] for row in audited.entries()} == {2, 3, 4}
     # What the removed windows left open is still followed.
     assert audited.audit_one().open > 0
+
+
+@pytest.mark.parametrize("number", [3, 100_000])
+def test_spark_gets_all_rows_of_the_driver_whatever_chunks_they_are_in(
+    audited: Audited, number: int
+) -> None:
+    empty = pa.table({"n": pa.array([], pa.int64())})
+    rows = pa.concat_tables([empty, pa.table({"n": pa.array(range(number), pa.int64())}), empty])
+    found = local_frame(audited.session, rows).toArrow()["n"].to_pylist()
+    assert sorted(found) == list(range(number))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.cli.commands.adopt import build_resource, choose_key, choose_redis, find_doubts
+from pelops.cli.commands.adopt import build_resource, choose_redis, choose_value, find_doubts
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.workload_facts import WorkloadFacts, read_workload, remove_credentials
 
@@ -137,11 +137,11 @@ def test_stream_and_group_come_from_a_variable_if_only_one_names_them() -> None:
         {"name": "CONSUMER_GROUP", "value": "processing"},
     ]
     facts = a_workload(env)
-    assert choose_key("--stream", None, facts.streams)[0] == "orders:events"
-    assert choose_key("--group", "other", facts.groups) == ("other", "argument")
-    assert choose_key("--group", None, facts.groups) == ("processing", "variable CONSUMER_GROUP")
+    assert choose_value("--stream", None, facts.streams)[0] == "orders:events"
+    assert choose_value("--group", "other", facts.groups) == ("other", "argument")
+    assert choose_value("--group", None, facts.groups) == ("processing", "variable CONSUMER_GROUP")
     several = a_workload([*env, {"name": "OUTPUT_STREAM", "value": "results"}])
     for found in ([], several.streams):
         with pytest.raises(CommandFailed, match="--stream is required") as failed:
-            choose_key("--stream", None, found)
+            choose_value("--stream", None, found)
         assert failed.value.code == ExitCode.USAGE

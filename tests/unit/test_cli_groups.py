@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pelops.api.schema.kind_definitions import KINDS
-from pelops.cli.commands.status import COLUMNS, describe_rates, describe_row, show_events
+from pelops.cli.commands.status import COLUMNS, describe_group, describe_rates, show_events
 from pelops.cli.commands.top import COLUMNS as TOP_COLUMNS
 from pelops.cli.commands.top import sort_rows
 from pelops.cli.console import Console
@@ -210,7 +210,7 @@ def test_columns_have_the_names_that_kubectl_shows() -> None:
 )
 def test_dead_letters_are_counted_in_words(letters: int, text: str) -> None:
     group = a_group(conditions=[READY], group=SEEN, deadLetter={"length": letters, "stream": "dlq"})
-    lines = {label: parts for label, *parts in describe_row(group, None, NOW)}
+    lines = {label: parts for label, *parts in describe_group(group, None, NOW)}
     assert [getattr(part, "text", part) for part in lines["DLQ"]] == [text, " in dlq"]
 
 

@@ -70,8 +70,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             code=ExitCode.USAGE,
         )
     facts = read_workload(kubectl.get(_KINDS[kind.lower()], name))
-    stream = choose_key("--stream", arguments.stream, facts.streams)
-    group = choose_key("--group", arguments.group, facts.groups)
+    stream = choose_value("--stream", arguments.stream, facts.streams)
+    group = choose_value("--group", arguments.group, facts.groups)
     reference = choose_redis(facts)
     found = [f"{facts.kind} {facts.namespace}/{facts.name}, {facts.replicas} replicas"]
     found.append(f"stream {stream[0]} ({stream[1]}), group {group[0]} ({group[1]})")
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return ExitCode.SUCCESS
 
 
-def choose_key(
+def choose_value(
     flag: str, given: str | None, variables: Sequence[tuple[str, str]]
 ) -> tuple[str, str]:
     """Return the value of a flag or of the only variable, and where it is from."""

@@ -221,7 +221,7 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
     )
     # Service teams have no right to the operator's metrics: their status has no rates.
     seen = {} if isinstance(gauges, CommandFailed) else gauges
-    for label, *parts in describe_row(group, seen.get((group.namespace, group.name)), now):
+    for label, *parts in describe_group(group, seen.get((group.namespace, group.name)), now):
         console.line(Styled(f"{label:<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
     _show_conditions(group, console, now)
     if isinstance(pods, CommandFailed):
@@ -250,7 +250,7 @@ def _read_events(group: GroupFacts, kubectl: Kubectl) -> list[Object]:
     return kubectl.list_objects("events", namespace=group.namespace, field_selector=about)
 
 
-def describe_row(
+def describe_group(
     group: GroupFacts, gauges: GroupGauges | None, now: datetime
 ) -> Iterator[tuple[str, *tuple[Text, ...]]]:
     """Yield a label and the parts of a line for each section that the group has."""

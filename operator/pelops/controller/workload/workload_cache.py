@@ -352,8 +352,8 @@ def _asked(manifest: Manifest | None) -> tuple[object, ...] | None:
 def target_of(manifest: Manifest) -> Target:
     """The object that runs the workers of a resource: its targetRef, or the Deployment it owns.
 
-    Nobody when it declares neither. Also a resource that is refused has one, whatever it holds: the
-    replicas rank by it who says so.
+    Nobody when it declares neither. The spec need not be valid: replicas also rank themselves by
+    the target of a resource that they refuse.
     """
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     given = spec.get("targetRef")
