@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import hiredis
@@ -296,6 +298,19 @@ async def test_a_read_that_goes_on_after_the_connection_was_closed_says_so() -> 
     parser.on_disconnect()
     with pytest.raises(exceptions.ConnectionError, match="closed while a reply was read"):
         await parser.read_response()
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_what_comes_between_two_commands_shows_before_the_next_one(ends: bool) -> None:
+    stream = asyncio.StreamReader()
+    parser = AsyncBoundedParser(65_536)
+    parser.on_connect(SimpleNamespace(_reader=stream))
+    assert not await parser.can_read()
+    if ends:
+        stream.feed_eof()
+    else:
+        stream.feed_data(b"+a reply to nothing\r\n")
+    assert await parser.can_read()
 
 
 def test_a_connection_that_was_never_made_can_end() -> None:
