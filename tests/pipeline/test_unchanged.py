@@ -23,7 +23,7 @@ from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import UNPROVEN
 from pelops.pipeline.tables import WINDOWS
-from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+from tests.pipeline.audited import FIRST_MS, GROUP, STUCK_AFTER_MS, Audited
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
@@ -156,7 +156,7 @@ def test_a_run_that_died_before_its_end_is_finished(quiet: Audited) -> None:
 def test_unchanged_streams_need_neither_java_nor_pyspark(quiet: Audited, tmp_path: Path) -> None:
     words = ["audit", "--redis-url", f"redis://127.0.0.1:{quiet.port}/0", "--group", GROUP]
     words += ["--stream", quiet.stream, "--archive", str(quiet.archive)]
-    words += ["--stuck-after-seconds", "60"]
+    words += ["--stuck-after-seconds", str(STUCK_AFTER_MS // 1000)]
     # The first run makes the page, the second has nothing to do.
     for _ in range(2):
         path = os.pathsep.join([str(REPOSITORY / "operator"), str(REPOSITORY)])
