@@ -21,6 +21,7 @@ _DONE: Final = {_S.ACKNOWLEDGED_PROVEN, _S.ACKNOWLEDGED_INFERRED}
 _OPEN: Final = {_S.IN_FLIGHT, _S.STUCK, _S.UNDELIVERED}
 _NOT_FINAL: Final = {*_OPEN, _S.PAYLOAD_GONE}
 _BEFORE_THE_FIRST: Final = re.compile(r"before .*(first|archive)|(removed|gone) before")
+_MOVED: Final = Mark.REQUEUED | Mark.REDRIVEN | Mark.DISCARDED
 _COPIED: Final = {_S.REQUEUED, _S.REDRIVEN}  # it goes on as a copy
 _OF_LETTERS: Final = {_S.DEAD_LETTERED, _S.DISCARDED}
 _SHOWN: Final = 5
@@ -351,7 +352,11 @@ class Judge:
                 continue
             if State(self.book.states[place]) is State.BEFORE_GROUP:
                 continue  # nobody owes it
-            if Mark(self.book.marks[place]) & (Mark.DONE | Mark.UNRECORDED):
+            marks = Mark(self.book.marks[place])
+            if marks & (Mark.DONE | Mark.UNRECORDED):
+                continue
+            # Moved away, and passed again by a position that was set back: still moved.
+            if State(self.book.states[place]) is State.PASSED_GONE and marks & _MOVED:
                 continue
             is_new = self.record.true.get(entry_id) is not status or status is _S.STUCK
             if place in places or is_new:
