@@ -4,7 +4,8 @@ python -m tests.pipeline.auditing_driver BYTES ARGUMENTS...: no file grows beyon
 any size); the arguments are those of `python -m pelops.pipeline`, and so is the exit code. With
 AUDITING_DIES_AFTER it is killed, with all that it has started, right after that step of its run.
 With AUDITING_IS_LARGE the rows of a window of any size pass through Spark's tasks. With
-AUDITING_LOSES_EXECUTOR one of its executors is killed once every entry has its status.
+AUDITING_LOSES_EXECUTOR one of its executors is killed once every entry has its status. With
+AUDITING_LOSES_JAVA Java alone is killed right after that step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import ExitStack
 
 from pelops.pipeline.audit import status_rows
 from pelops.pipeline.main import main
-from tests.pipeline.executors import list_executors
+from tests.pipeline.executors import list_drivers, list_executors
 from tests.pipeline.hardships import amid, large_windows
 from tests.pipeline.steps import Step, then
 
@@ -33,6 +34,12 @@ def die() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
+def lose_java() -> None:
+    """As the kernel ends it where memory is short."""
+    (java,) = list_drivers(os.getsid(0))
+    os.kill(java, signal.SIGKILL)
+
+
 def lose_executor() -> None:
     """One of those that hold what was found."""
     os.kill(min(list_executors(os.getsid(0))), signal.SIGKILL)
@@ -45,6 +52,8 @@ if __name__ == "__main__":
             changed.enter_context(large_windows())
         if os.environ.get("AUDITING_DIES_AFTER"):
             changed.enter_context(then(Step(os.environ["AUDITING_DIES_AFTER"]), die))
+        if os.environ.get("AUDITING_LOSES_JAVA"):
+            changed.enter_context(then(Step(os.environ["AUDITING_LOSES_JAVA"]), lose_java))
         if os.environ.get("AUDITING_LOSES_EXECUTOR"):
             changed.enter_context(amid(status_rows, "status_rows", lose_executor))
         code = main(sys.argv[2:])

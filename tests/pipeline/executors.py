@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyspark
 
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
+_DRIVER: Final = b"org.apache.spark.deploy.SparkSubmit"
 _WORKER: Final = b"pyspark.daemon\0pyspark.worker\0"
 _DELTA: Final = "Delta: "  # what Delta's own jobs describe themselves with, or where they are begun
 _DELTA_STAGE: Final = "recordDeltaOperation"
@@ -22,6 +23,11 @@ _DELTA_STAGE: Final = "recordDeltaOperation"
 def list_executors(session: int) -> list[int]:
     """The executors of the driver that leads these processes, by the number of their session."""
     return sorted(_list(session, _EXECUTOR))
+
+
+def list_drivers(session: int) -> list[int]:
+    """The JVMs of the drivers in a session of processes."""
+    return sorted(_list(session, _DRIVER))
 
 
 def list_workers(session: int) -> list[int]:

@@ -13,6 +13,7 @@ import pytest
 
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.records import Phase
+from pelops.pipeline.settings import BROKEN
 from pelops.pipeline.tables import STATUSES
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.steps import Step
@@ -105,6 +106,23 @@ def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
     assert {row["status"] for row in audited.statuses(0)} == {
         "acknowledged_inferred", "dead_lettered", "undelivered",
     }  # fmt: skip
+
+
+def test_a_jvm_that_was_killed_is_one_sentence_and_the_next_run_continues(
+    audited: Audited, tmp_path: Path
+) -> None:
+    audited.create_group()
+    audited.add(30)
+    audited.acknowledge(*audited.deliver(20))
+    log = tmp_path / "driver.log"
+    process = start(audited, log, variables={"AUDITING_LOSES_JAVA": Step.ENTRIES})
+    assert ends(process, log) == BROKEN, log.read_text()[-3000:]
+    said = log.read_text()
+    assert "Traceback" not in said
+    (reported,) = [line for line in said.splitlines() if " ERROR " in line]
+    assert "the JVM of Spark ended" in reported and "PELOPS_AUDIT_MEMORY_MIB" in reported
+    assert ends(start(audited, log), log) == 0
+    assert "30 of 30 produced" in log.read_text()
 
 
 def test_files_that_may_not_grow_are_a_clear_error_and_leave_nothing_half_archived(

@@ -17,6 +17,10 @@ class StageFailed(PelopsError):
     """A job of Spark failed; the message is its own first cause."""
 
 
+class SparkLost(PelopsError):
+    """The JVM of Spark ended before the run did; the message says what to look at."""
+
+
 class RunOvertaken(PelopsError):
     """Another run has claimed the archive since this one did: its rows count."""
 

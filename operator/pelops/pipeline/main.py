@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
@@ -37,7 +36,7 @@ from pelops.pipeline.settings import (
     read_settings,
     read_url_file,
 )
-from pelops.pipeline.spark_errors import first_line, is_of_spark
+from pelops.pipeline.spark_errors import first_line, is_of_spark, lost
 from pelops.pipeline.triage.triage_command import run_triage
 from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreamsError
 
@@ -56,8 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 balanced, 3 findings, 4 unknown or less certain than required, 2 bad settings, 1 broken, 130
     interrupted.
     """
+    handler = logging.StreamHandler()
+    handler.addFilter(_is_named)
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+        handlers=[handler], level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("py4j").setLevel(logging.WARNING)
     chosen = _parser().parse_args(argv)
@@ -70,6 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("%s", error)
         return UNUSABLE
     return _run(chosen.command, settings)
+
+
+def _is_named(record: logging.LogRecord) -> bool:
+    """Whether a logger with a name wrote it: py4j logs at the root what it then raises as well."""
+    return record.name != "root"
 
 
 def _run(command: str, settings: PipelineSettings) -> int:
@@ -110,6 +116,10 @@ def _run_command(command: str, settings: PipelineSettings) -> int:
         with progress_reported(session):
             work = partial(_work, command, session, settings)
             return run_interruptibly(session, work)
+    except Exception as error:
+        if session.is_lost():
+            raise lost() from error
+        raise
     finally:
         session.stop()
 

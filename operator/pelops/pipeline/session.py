@@ -85,10 +85,21 @@ class LazySession:
         """Where its jobs run; None as long as it is not open."""
         return None if self._found is None else self._found.sparkContext
 
+    def is_lost(self) -> bool:
+        """Whether it was open, and its JVM does not answer any more."""
+        if self._found is None:
+            return False
+        try:
+            _ = self._found.sparkContext.defaultParallelism
+        except (Py4JError, OSError):
+            return True
+        return False
+
     def stop(self) -> None:
         """Stop it, if it was opened here: one that was there before is its owner's."""
         if self._found is not None and self._found.sparkContext.appName == _NAME:
-            self._found.stop()
+            with suppress(OSError):  # its JVM has ended
+                self._found.stop()
 
 
 def _tune(session: SparkSession, entries: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pelops.domain.site import page_url
 from pelops.errors import PelopsError
-from pelops.pipeline.errors import ArchiveUnusable, StageFailed
+from pelops.pipeline.errors import ArchiveUnusable, SparkLost, StageFailed
 from pelops.pipeline.tables import NEXT, explain_trouble
 from pyspark_redis_streams.errors import RedisStreamsError
 
@@ -69,6 +69,20 @@ _OF_STORES: Final = (
     ),
 )
 _LONGEST: Final = 500  # characters
+_NO_HEAP: Final = "java.lang.OutOfMemoryError"
+_MORE_MEMORY: Final = (
+    "Give the run more memory: in Kubernetes by the memory limit of its pod, elsewhere by "
+    f"PELOPS_AUDIT_MEMORY_MIB ({page_url('audits/pipeline', section='memory')}), and repeat the "
+    "command: finished steps are kept"
+)
+
+
+def lost() -> SparkLost:
+    """What to raise where the JVM has ended in mid-run."""
+    return SparkLost(
+        "the JVM of Spark ended in mid-run: the kernel ends it where a machine or container is "
+        f"out of memory, and it ends itself when its heap is full. {_MORE_MEMORY}"
+    )
 
 
 def is_of_spark(error: Exception) -> bool:
@@ -88,6 +102,8 @@ def explain_failure(error: Exception, path: str) -> PelopsError:
     if isinstance(error, RedisStreamsError):
         return StageFailed(f"{path} could not be written: {type(error).__name__}: {error}")
     text = _text(error)
+    if _NO_HEAP in text:
+        return SparkLost(f"Java's heap is full. {_MORE_MEMORY}")
     meaning = _meaning(text)
     if meaning is not None:
         return ArchiveUnusable(f"cannot write {path}: {meaning}")
