@@ -38,6 +38,7 @@ def strict(plane: ControlPlane, tmp_path: Path, namespace: str) -> Iterator[Tena
         yield Tenant(plane, namespace)
 
 
+@pytest.mark.full
 def test_an_address_of_this_machine_is_refused_in_every_spelling(
     strict: Tenant, redis_86: StandaloneServers, key_prefix: str
 ) -> None:

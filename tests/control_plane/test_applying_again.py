@@ -30,6 +30,7 @@ def apply(plane: ControlPlane, layout: str, *more: str) -> None:
     plane.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / layout), *more)
 
 
+@pytest.mark.full
 def test_each_layout_can_be_applied_again_and_on_top_of_another(bare_plane: ControlPlane) -> None:
     """Also on top of a former version, once controllers have filled in their part."""
     replace_aggregated_role(bare_plane)

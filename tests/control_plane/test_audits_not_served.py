@@ -27,6 +27,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.mark.full
 def test_audits_are_looked_after_once_their_crd_is_there_and_groups_before(
     plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
 ) -> None:

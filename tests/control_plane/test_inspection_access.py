@@ -233,6 +233,7 @@ def test_the_tokens_of_two_users_decide_and_nothing_else_in_a_request_does(scene
     assert scene.ask(viewer, command="drop")[0] == 400
 
 
+@pytest.mark.full
 def test_the_proxy_of_the_api_server_passes_no_identity_and_the_token_passes_through_it(
     scene: Scene,
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_replica_that_hangs_holds_nothing_up_while_it_still_counts_as_alive(
     hangs.resume()
 
 
+@pytest.mark.full
 def test_an_api_server_that_dies_and_returns_is_caught_up_with(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_api_server_that_dies_and_returns_is_caught_up_with(
     assert process.is_alive()
 
 
+@pytest.mark.full
 def test_sigterm_ends_a_replica_while_the_api_server_is_away(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:

@@ -79,6 +79,7 @@ def test_only_one_replica_scales_and_one_that_takes_over_keeps_the_workers_for_a
     group.await_replicas(0)
 
 
+@pytest.mark.full
 def test_after_a_kill_another_replica_scales_within_seconds(
     operators: Operators, group: ScaledGroup
 ) -> None:

@@ -58,6 +58,7 @@ def declare(resources: Resources, url: str, stream: str) -> None:
 RETRY = {"strategy": "RetryStream"}  # the stream has several groups
 
 
+@pytest.mark.full
 def test_resources_deleted_without_an_operator_go_at_once_or_wait_for_the_next_one(
     resources: Resources, operators: Operators, redis_86: StandaloneServers, stream: str
 ) -> None:

@@ -201,6 +201,7 @@ def _is_scheduled(audit: dict[str, Any]) -> bool | None:
     return known == ("sparkoperator.k8s.io/v1beta2", "ScheduledSparkApplication", JOB) or None
 
 
+@pytest.mark.full
 def test_another_backend_takes_the_place_of_the_former(resources: Resources) -> None:
     apply_audit(resources, an_audit(NAME))
     await_object(resources, "cronjob", JOB)
@@ -243,6 +244,7 @@ def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
     assert get(resources, SCHEDULED, JOB)["metadata"]["uid"] == uid
 
 
+@pytest.mark.full
 def test_an_application_that_was_made_anew_by_somebody_else_stays_theirs(
     resources: Resources,
 ) -> None:

@@ -50,6 +50,7 @@ def viewer(cli: CommandLine) -> CommandLine:
     return cli.as_user(EVA)
 
 
+@pytest.mark.full
 def test_status_waits_until_a_group_is_ready_and_shows_it(
     cli: CommandLine, resources: Resources, redis_86: StandaloneServers, stream: str
 ) -> None:
@@ -269,6 +270,7 @@ def find_address() -> str | None:
         return str(probe.getsockname()[0])
 
 
+@pytest.mark.full
 def test_the_metrics_are_read_through_the_api_server(
     cli: CommandLine, group: Group, operator_pod: str
 ) -> None:

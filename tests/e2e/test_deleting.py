@@ -131,6 +131,7 @@ def test_a_resource_that_is_made_again_under_its_name_is_ready_again(
     wait_until(is_ours, timeout_s=WAIT_S, what="a Deployment of the new resource")
 
 
+@pytest.mark.full
 def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
     resources: Resources, run_redis: RunRedis, redis_86: RedisServers, stream: str
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_resource_keeps_its_workers_while_the_autoscaler_is_reported_no_numb
     _await_ready(resources, 1)
 
 
+@pytest.mark.full
 def test_a_resource_at_zero_stays_there_until_somebody_else_wakes_it(
     resources: Resources,
     node: Node,

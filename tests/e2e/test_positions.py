@@ -156,6 +156,7 @@ def test_what_was_trimmed_before_its_delivery_is_counted_until_somebody_acknowle
     assert len(group.ledger(LedgerKind.DATA_LOSS)) == 2
 
 
+@pytest.mark.full
 def test_what_was_trimmed_while_nobody_looked_may_be_lost_and_is_reported_once(
     group: Group,
 ) -> None:

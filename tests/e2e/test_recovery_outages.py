@@ -62,6 +62,7 @@ def group(
     return Group(Resources(plane, namespace), redis_86, stream)
 
 
+@pytest.mark.full
 def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) -> None:
     gone, other = group.declare(2, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 10}})
     lost = group.give(gone.consumer, 300)
@@ -78,6 +79,7 @@ def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) 
     assert other.consumer not in group.recorded(LedgerKind.CONSUMER_REMOVED)
 
 
+@pytest.mark.full
 def test_a_replica_that_is_killed_amid_a_recovery_leaves_nothing_undone_and_nothing_done_twice(
     group: Group, fleet: Operators
 ) -> None:

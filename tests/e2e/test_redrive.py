@@ -173,6 +173,7 @@ def test_a_redrive_ends_when_its_group_has_another_server(
     assert redrives.status()["source"] == source
 
 
+@pytest.mark.full
 def test_a_redrive_goes_on_with_a_new_password(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
@@ -278,6 +279,7 @@ def test_a_finished_redrive_is_deleted_after_its_time(redrives: Redrives) -> Non
     )
 
 
+@pytest.mark.full
 def test_a_redis_that_is_away_meanwhile_ends_nothing(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:

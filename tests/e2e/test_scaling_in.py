@@ -64,6 +64,7 @@ def test_workers_are_drained_one_at_a_time(
     assert left in pods
 
 
+@pytest.mark.full
 def test_a_single_worker_can_be_drained(
     resources: Resources, drained: Node, redis_86: StandaloneServers, stream: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_single_worker_can_be_drained(
     assert _drain(drained, resources).returncode == 0
 
 
+@pytest.mark.full
 def test_a_budget_of_the_users_own_takes_the_place_of_ours_while_it_is_there(
     resources: Resources, drained: Node, redis_86: StandaloneServers, stream: str
 ) -> None:

@@ -158,6 +158,7 @@ def test_pods_that_hold_entries_of_any_group_stay_in_a_scale_in(
     assert set(lead.pods()) == busy
 
 
+@pytest.mark.full
 def test_of_two_that_lead_the_older_does_and_all_else_of_the_younger_goes_on(
     lead: Sharer, mailing: Sharer, node: Node
 ) -> None:
@@ -213,6 +214,7 @@ def test_one_of_the_two_may_be_deleted_and_the_other_goes_on(lead: Sharer, maili
     lead.await_replicas(1)
 
 
+@pytest.mark.full
 def test_a_redis_that_is_gone_of_one_group_ends_no_worker_and_the_other_group_still_adds(
     resources: Resources, lead: Sharer, run_redis: RunRedis, stream: str
 ) -> None:

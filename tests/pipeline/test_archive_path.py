@@ -141,8 +141,8 @@ def test_an_archive_of_an_earlier_layout_is_refused(audited: Audited) -> None:
         open_archive(str(audited.archive))
 
 
-@pytest.mark.parametrize("name", ["of shop", "100%", "a+b#c", "ümlaut"])
-def test_a_path_is_taken_as_it_is_written(audited: Audited, name: str) -> None:
+def test_a_path_is_taken_as_it_is_written(audited: Audited) -> None:
+    name = "100% of a+b#c, ümlaut"
     audited.create_group()
     audited.add(3)
     path = audited.archive / name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pelops.pipeline.context import open_run
 from pelops.pipeline.run import find_targets, run_archive
 from tests.pipeline.audited import GROUP, Audited
@@ -22,6 +24,7 @@ def test_an_audit_looks_at_every_window_that_was_only_archived(audited: Audited)
     assert last.open == 45
 
 
+@pytest.mark.full
 def test_what_an_archived_window_left_undelivered_is_not_lost_in_the_next(
     audited: Audited,
 ) -> None:
@@ -35,6 +38,7 @@ def test_what_an_archived_window_left_undelivered_is_not_lost_in_the_next(
     assert summaries[-1].open == 20
 
 
+@pytest.mark.full
 def test_a_position_that_was_set_back_makes_nothing_lost(audited: Audited) -> None:
     audited.create_group()
     audited.add(2)

@@ -64,6 +64,7 @@ def test_the_next_window_begins_where_the_last_one_ended(audited: Audited) -> No
     assert audited.counts(second) == {"undelivered": 7}
 
 
+@pytest.mark.full
 def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(10)
@@ -85,6 +86,7 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     assert summary.open == 2
 
 
+@pytest.mark.full
 def test_no_entry_is_stuck_for_longer_than_it_exists(audited: Audited) -> None:
     """XCLAIM can name a delivery in 1970."""
     audited.create_group()
@@ -97,6 +99,7 @@ def test_no_entry_is_stuck_for_longer_than_it_exists(audited: Audited) -> None:
     assert timedelta() < stuck <= timedelta(seconds=seconds + 1 - FIRST_MS / 1000)
 
 
+@pytest.mark.full
 def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     audited: Audited,
 ) -> None:
@@ -148,6 +151,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
     assert not [one for one in audited.limits(1) if "business key," in one]
 
 
+@pytest.mark.full
 def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is_no_loss(
     audited: Audited,
 ) -> None:
@@ -162,6 +166,7 @@ def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is
     assert summary.open == 0
 
 
+@pytest.mark.full
 def test_a_pending_entry_whose_body_was_deleted_is_reported(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(6)
@@ -174,6 +179,7 @@ def test_a_pending_entry_whose_body_was_deleted_is_reported(audited: Audited) ->
     assert (summary.produced, summary.archived) == (6, 4)
 
 
+@pytest.mark.full
 def test_entries_that_are_gone_before_the_archive_are_told_apart_by_the_counters(
     audited: Audited,
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_misspelt_name_is_refused_before_a_window_is_planned_for_it(audited: A
     assert refusal(audited) == "no stream that has a group fits 'nothing-*'"
 
 
+@pytest.mark.full
 def test_what_is_gone_since_the_last_audit_is_a_finding_and_no_misspelling(
     audited: Audited,
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_spark_that_does_not_start_is_reported_in_a_line(
     )
 
 
+@pytest.mark.full
 def test_a_group_that_comes_later_is_told_what_it_has_missed(
     audited: Audited, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_group_that_comes_later_is_told_what_it_has_missed(
     assert reported.startswith("group 'mail' is in no archived window of")
 
 
+@pytest.mark.full
 def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) -> None:
     audited.create_group()
     audited.add(3)
@@ -210,6 +213,7 @@ def test_a_database_without_its_driver_says_where_drivers_go(spark: SparkSession
     assert "hunter2" not in reported
 
 
+@pytest.mark.full
 def test_a_table_of_a_database_is_read_by_jdbc(spark: SparkSession, tmp_path: Path) -> None:
     jvm: Any = spark._jvm
     # Or Derby leaves its log where the tests were started.

@@ -35,6 +35,7 @@ def test_an_audit_that_needs_a_lost_file_names_it(audited: Audited) -> None:
     assert name in str(raised.value)
 
 
+@pytest.mark.full
 def test_entries_left_open_whose_rows_were_given_up_are_a_finding(audited: Audited) -> None:
     audited.create_group()
     audited.add(30)
@@ -66,6 +67,7 @@ def test_a_window_that_is_finished_later_is_not_finished_without_its_files(
     assert name in str(raised.value)
 
 
+@pytest.mark.full
 def test_what_is_pending_though_no_window_left_it_open_is_found_and_looked_at(
     audited: Audited,
 ) -> None:

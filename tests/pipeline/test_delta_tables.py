@@ -34,6 +34,7 @@ def found_by(process: Process) -> object:
     return json.loads(said.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_spark_and_deltalake_share_a_table_on_a_local_disk(
     spark_jars: None, tmp_path: Path
 ) -> None:

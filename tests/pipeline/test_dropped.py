@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pelops.domain.audit import AuditVerdict
 from tests.pipeline.audited import Audited
 
@@ -26,6 +28,7 @@ def look(audited: Audited, position: str, lowest: str = "", at_ms: int = 1) -> N
     )
 
 
+@pytest.mark.full
 def test_entries_that_may_have_gone_with_their_consumers_are_not_said_to_be_acknowledged(
     audited: Audited,
 ) -> None:
@@ -73,6 +76,7 @@ def test_what_was_dropped_within_a_window_is_not_known_to_be_acknowledged(
     assert kinds == {"indeterminate": 6, "pending-dropped": 6}
 
 
+@pytest.mark.full
 def test_an_entry_whose_body_went_is_looked_at_until_its_worker_is_done(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(3)

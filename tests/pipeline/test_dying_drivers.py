@@ -76,6 +76,7 @@ def ends(process: subprocess.Popen[bytes], log: Path) -> int:
         raise AssertionError(log.read_text()[-3000:]) from None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
     audited: Audited, tmp_path: Path, is_large: bool
@@ -125,6 +126,7 @@ def test_a_jvm_that_was_killed_is_one_sentence_and_the_next_run_continues(
     assert "30 of 30 produced" in log.read_text()
 
 
+@pytest.mark.full
 def test_files_that_may_not_grow_are_a_clear_error_and_leave_nothing_half_archived(
     audited: Audited, tmp_path: Path
 ) -> None:

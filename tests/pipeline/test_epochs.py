@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.pipeline.session import LazySession
@@ -61,6 +63,7 @@ def refill(audited: Audited, entries: int, kept: int) -> None:
     audited.acknowledge(*audited.deliver(kept))
 
 
+@pytest.mark.full
 def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
     lazy_spark: LazySession, tmp_path: Path
 ) -> None:

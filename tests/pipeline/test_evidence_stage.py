@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from pelops.pipeline.evidence.stage import SOURCE
 from tests.pipeline.audited import Audited
 
@@ -31,6 +33,7 @@ def test_the_files_tell_of_each_entry_and_where_the_group_began(witnessed: Audit
     assert (state.left_out, state.gone_before) == (0, 0)
 
 
+@pytest.mark.full
 def test_a_later_window_reports_its_own_entries_and_from_the_first_that_is_still_open(
     witnessed: Audited,
 ) -> None:

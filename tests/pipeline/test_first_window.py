@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.gone_entries import count_undelivered
@@ -46,6 +48,7 @@ def test_a_first_audit_does_not_hide_what_was_deleted_before_it(audited: Audited
     assert [one for one in audited.limits() if "5 entries were added and removed before" in one]
 
 
+@pytest.mark.full
 def test_append_only_files_report_how_what_was_deleted_before_the_first_audit_ended(
     witnessed: Audited,
 ) -> None:
@@ -59,6 +62,7 @@ def test_append_only_files_report_how_what_was_deleted_before_the_first_audit_en
     assert summary.certainty is Certainty.PROVEN
 
 
+@pytest.mark.full
 def test_what_was_gone_when_a_group_was_set_back_is_reported_and_not_lost(
     witnessed: Audited,
 ) -> None:
@@ -72,6 +76,7 @@ def test_what_was_gone_when_a_group_was_set_back_is_reported_and_not_lost(
     assert witnessed.state().gone_before == 4
 
 
+@pytest.mark.full
 def test_a_group_s_counters_prove_what_was_deleted_before_it_was_delivered(
     audited: Audited,
 ) -> None:
@@ -94,6 +99,7 @@ def test_a_group_s_counters_prove_what_was_deleted_before_it_was_delivered(
     assert later.lost_earlier == 0
 
 
+@pytest.mark.full
 def test_a_group_s_counters_prove_what_was_trimmed_before_it_was_delivered(
     audited: Audited,
 ) -> None:
@@ -123,6 +129,7 @@ def test_numbers_that_contradict_each_other_prove_nothing() -> None:
     assert count(11, at=9) == 0
 
 
+@pytest.mark.full
 def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(40)
@@ -141,6 +148,7 @@ def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audi
     assert audited.audit_one().verdict is AuditVerdict.BALANCED
 
 
+@pytest.mark.full
 def test_what_only_the_operator_trimmed_before_the_first_audit_was_acknowledged(
     audited: Audited,
 ) -> None:

@@ -168,6 +168,7 @@ def test_a_group_that_starts_at_the_end_is_not_said_to_have_acknowledged_what_wa
     assert audited.state().left_out == 6
 
 
+@pytest.mark.full
 def test_a_group_that_was_set_back_to_before_its_beginning_owes_what_lies_between(
     audited: Audited,
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_group_that_was_set_back_is_audited_from_there_on() -> None:
     assert read_moves("orders", ledger) == [EntryId(8), EntryId(7)]
 
 
+@pytest.mark.full
 def test_what_is_delivered_after_a_group_was_set_back_to_before_its_first_audit_is_open(
     audited: Audited,
 ) -> None:
@@ -219,6 +221,7 @@ def test_what_is_delivered_after_a_group_was_set_back_to_before_its_first_audit_
     assert reported.verdict is not AuditVerdict.BALANCED
 
 
+@pytest.mark.full
 def test_what_was_gone_before_the_group_began_is_reported_and_not_owed(audited: Audited) -> None:
     ids = audited.add(10)
     audited.client.xtrim(audited.stream, minid=ids[4], approximate=False)
@@ -231,6 +234,7 @@ def test_what_was_gone_before_the_group_began_is_reported_and_not_owed(audited: 
     assert "removed-before-archive" not in {one.kind for one in summary.findings}
 
 
+@pytest.mark.full
 def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(10)
@@ -251,6 +255,7 @@ def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) ->
     assert lost == {(4, "loss-seen"), (5, "loss-seen"), (6, "loss-seen")}
 
 
+@pytest.mark.full
 def test_copies_in_the_retry_stream_have_a_status_each(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(4)

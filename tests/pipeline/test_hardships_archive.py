@@ -73,6 +73,7 @@ def test_an_archive_that_is_full_is_a_clear_error_and_goes_on_with_room(
     assert len(audited.entries()) == 30
 
 
+@pytest.mark.full
 def test_an_archive_that_is_read_only_is_a_clear_error_and_is_left_as_it_was(
     audited: Audited, mount: Mount
 ) -> None:

@@ -25,6 +25,7 @@ HOUR = timedelta(hours=1)
 NAME = "shop/nightly"
 
 
+@pytest.mark.full
 def test_the_clock_of_the_driver_does_not_matter(
     audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +51,7 @@ def test_the_clock_of_the_driver_does_not_matter(
     assert abs(summary.window.at.timestamp() - time.time()) < AHEAD.total_seconds() / 2
 
 
+@pytest.mark.full
 def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited) -> None:
     be_patient(audited)
     audited.create_group()
@@ -89,6 +91,7 @@ def set_ahead(audited: Audited) -> None:
     audited.client.hset(audited.keys.audit, f"totals:{NAME}", f"{at_ms} 0 0")
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_the_future_closes_no_window_there(audited: Audited) -> None:
     audited.create_group()
     audited.audit()

@@ -104,6 +104,7 @@ def _report(audited: Audited) -> str:
         run.watch.close()
 
 
+@pytest.mark.full
 def test_entries_with_ids_that_no_column_holds_are_counted_as_indeterminate(
     audited: Audited,
 ) -> None:
@@ -124,6 +125,7 @@ def test_entries_with_ids_that_no_column_holds_are_counted_as_indeterminate(
     assert again.produced == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_large", [False, True])
 def test_entries_with_sequence_numbers_that_no_column_holds_are_counted_as_indeterminate(
     audited: Audited, is_large: bool
@@ -148,6 +150,7 @@ def test_entries_with_sequence_numbers_that_no_column_holds_are_counted_as_indet
     assert reported == {"ids-beyond-range": 3, "indeterminate": 3}
 
 
+@pytest.mark.full
 def test_append_only_files_may_name_entries_that_no_column_holds(witnessed: Audited) -> None:
     witnessed.create_group()
     ids = witnessed.add(3)
@@ -162,6 +165,7 @@ def test_append_only_files_may_name_entries_that_no_column_holds(witnessed: Audi
     assert [row["id"] for row in witnessed.statuses()] == ids
 
 
+@pytest.mark.full
 def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:
     audited.create_group()
     audited.client.xgroup_createconsumer(audited.stream, GROUP, "idle")

@@ -16,6 +16,7 @@ CONSUMERS, GROUPS = 3000, 500
 NAME = "shop/nightly"
 
 
+@pytest.mark.full
 def test_thousands_of_consumers_and_hundreds_of_groups_are_looked_at(audited: Audited) -> None:
     be_patient(audited)
     ids = audited.add(CONSUMERS + 100)

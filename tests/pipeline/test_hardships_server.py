@@ -31,6 +31,7 @@ def make_anew(audited: Audited) -> None:
     audited.create_group(at="$")
 
 
+@pytest.mark.full
 def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> None:
     half_read(audited)
     with amid(rounds, "look_at", lambda: audited.client.delete(audited.stream)):
@@ -44,6 +45,7 @@ def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> 
     assert {one.kind for one in again.findings} >= {"epoch-break", "stream-missing"}
 
 
+@pytest.mark.full
 def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -> None:
     half_read(audited)
     with amid(rounds, "archive_entries", lambda: audited.client.delete(audited.stream)):
@@ -52,6 +54,7 @@ def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -
     assert audited.counts(summary) == {"indeterminate": 30}
 
 
+@pytest.mark.full
 def test_a_group_made_anew_during_the_look_makes_nothing_acknowledged(audited: Audited) -> None:
     half_read(audited)
     with amid(snapshot, "_read_pending", lambda: make_anew(audited)):
@@ -60,6 +63,7 @@ def test_a_group_made_anew_during_the_look_makes_nothing_acknowledged(audited: A
     assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
 
 
+@pytest.mark.full
 def test_a_group_deleted_during_the_look_ends_no_run(audited: Audited) -> None:
     half_read(audited)
     remove = lambda: audited.client.xgroup_destroy(audited.stream, GROUP)  # noqa: E731
@@ -70,6 +74,7 @@ def test_a_group_deleted_during_the_look_ends_no_run(audited: Audited) -> None:
     assert audited.audit_one().findings[0].kind == "group-missing"
 
 
+@pytest.mark.full
 def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: Audited) -> None:
     half_read(audited)
     with amid(
@@ -114,6 +119,7 @@ def test_all_that_was_flushed_in_mid_run_is_reported_and_the_next_run_begins_ane
         assert audited.audit_one(name="shop/nightly").verdict is AuditVerdict.BALANCED
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kept", ["always", None])
 def test_a_server_that_restarts_in_mid_run_is_awaited(
     lazy_spark: LazySession, run_redis: RunRedis, tmp_path: Path, kept: str | None
@@ -140,6 +146,7 @@ def test_a_server_that_restarts_in_mid_run_is_awaited(
             assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
 
 
+@pytest.mark.full
 def test_what_could_not_be_recorded_is_recorded_by_the_next_run(audited: Audited) -> None:
     half_read(audited)
     audited.client.set(audited.keys.audit, "in the way")

@@ -80,14 +80,7 @@ def test_a_run_has_as_many_jobs_for_many_streams_and_groups_as_for_one(
     assert 0 < max(few) <= MOST_JOBS
 
 
-def test_a_run_that_finds_nothing_new_has_no_job(audited: Audited) -> None:
-    audited.create_group()
-    audited.add(5)
-    audited.acknowledge(*audited.deliver(5))
-    assert jobs_of(audited) > 0
-    assert jobs_of(audited) == 0
-
-
+@pytest.mark.full
 def test_the_log_says_what_each_step_has_taken(
     audited: Audited, caplog: pytest.LogCaptureFixture
 ) -> None:

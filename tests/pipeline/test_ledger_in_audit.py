@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerEvent, LedgerKind
@@ -56,6 +58,7 @@ def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
     assert (root["seq"], root["status"]) == (0, "acknowledged_inferred")
 
 
+@pytest.mark.full
 def test_acts_that_workers_report_end_entries_and_say_nothing_else(audited: Audited) -> None:
     """Who may work for a group can write into the workers' ledger whatever it likes."""
     audited.create_group()
@@ -132,12 +135,14 @@ def test_what_was_trimmed_where_the_operator_observed_was_acknowledged(audited: 
     assert any("after 0-0 and up to" in one for one in audited.limits())
 
 
+@pytest.mark.full
 def test_what_was_trimmed_where_nobody_observed_is_indeterminate(audited: Audited) -> None:
     summary = audit_after_a_trim(audited, "watched_from", f"{FIRST_MS}-5")
     assert audited.counts(summary) == {"acknowledged_inferred": 6, "indeterminate": 2}
     assert summary.verdict is not AuditVerdict.BALANCED
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_an_operator_that_did_not_watch_proves_nothing(audited: Audited) -> None:
     summary = audit_after_a_trim(audited)
     assert audited.counts(summary) == {"acknowledged_inferred": 4, "indeterminate": 4}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pelops.domain.audit import AuditVerdict, Certainty, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.group_share import PreviousGroupState, find_position_doubt
@@ -61,6 +63,7 @@ def test_where_the_ledger_says_that_a_group_began_it_was_set_rightly() -> None:
     assert "does not know" in doubt(look(), created_at=EntryId.MIN, max_deleted=EntryId.MIN)
 
 
+@pytest.mark.full
 def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> None:
     audited.add(20)
     audited.create_group(at="$")
@@ -81,6 +84,7 @@ def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> N
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_group_made_again_over_what_it_held_has_acknowledged_nothing(audited: Audited) -> None:
     audited.create_group()
     audited.add(20)
@@ -92,6 +96,7 @@ def test_a_group_made_again_over_what_it_held_has_acknowledged_nothing(audited: 
     assert summary.verdict is AuditVerdict.UNKNOWN
 
 
+@pytest.mark.full
 def test_a_group_made_again_between_two_audits_has_acknowledged_nothing(audited: Audited) -> None:
     audited.create_group()
     audited.add(20)

@@ -137,6 +137,7 @@ def words(audited: Audited, entry: str) -> Iterator[str]:
         yield f"{one.entry} {one.what}"
 
 
+@pytest.mark.full
 def test_an_entry_that_is_redriven_in_the_same_window_is_followed_to_its_copy(
     operator: Operator,
 ) -> None:
@@ -163,6 +164,7 @@ def test_an_entry_that_is_redriven_in_the_same_window_is_followed_to_its_copy(
     assert currently(audited)[ids[1]] == ("redriven", copies[1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_an_entry_of_an_earlier_window_is_redriven_in_a_later_one(
     operator: Operator, is_large: bool
@@ -238,6 +240,7 @@ def test_a_chain_of_moves_in_one_window_ends_at_the_last_one(operator: Operator)
     assert (found[first], found[second]) == (("redriven", copy), ("discarded", two))
 
 
+@pytest.mark.full
 def test_the_letter_of_a_copy_is_redriven_to_the_retry_stream_and_again_from_there(
     operator: Operator,
 ) -> None:
@@ -281,6 +284,7 @@ def test_the_letter_of_a_copy_is_redriven_to_the_retry_stream_and_again_from_the
         assert list(words(audited, one)) == steps
 
 
+@pytest.mark.full
 def test_copies_of_several_redrives_are_no_duplicates(operator: Operator) -> None:
     audited = operator.audited
     (entry,), (letter,) = dead_letters(operator, 1)
@@ -298,6 +302,7 @@ def test_copies_of_several_redrives_are_no_duplicates(operator: Operator) -> Non
     assert "duplicates-by-root" in kinds(audited.audit_one())
 
 
+@pytest.mark.full
 def test_workers_cannot_report_that_letters_were_moved(operator: Operator) -> None:
     audited = operator.audited
     (entry,), (letter,) = dead_letters(operator, 1)
@@ -309,6 +314,7 @@ def test_workers_cannot_report_that_letters_were_moved(operator: Operator) -> No
     assert audited.counts(audited.audit_one()) == {"dead_lettered": 1}
 
 
+@pytest.mark.full
 def test_a_ledger_that_leads_in_a_circle_ends(operator: Operator) -> None:
     audited = operator.audited
     (entry,), (letter,) = dead_letters(operator, 1)
@@ -317,6 +323,7 @@ def test_a_ledger_that_leads_in_a_circle_ends(operator: Operator) -> None:
     assert audited.counts(audited.audit_one()) == {"dead_lettered": 1}
 
 
+@pytest.mark.full
 def test_a_letter_whose_entry_is_no_longer_in_the_archive_is_moved_all_the_same(
     operator: Operator,
 ) -> None:
@@ -337,6 +344,7 @@ def test_a_letter_whose_entry_is_no_longer_in_the_archive_is_moved_all_the_same(
     assert broken(audited, summary.window.number) == []
 
 
+@pytest.mark.full
 def test_a_body_that_was_gone_stays_so_whatever_happens_to_its_letter(operator: Operator) -> None:
     audited = operator.audited
     (entry,) = audited.add(1)

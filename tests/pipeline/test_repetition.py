@@ -76,6 +76,7 @@ def test_of_two_runs_the_later_one_counts_and_the_other_ends_without_a_row(
     assert len({(row["ms"], row["seq"]) for row in audited.entries()}) == 300
 
 
+@pytest.mark.full
 def test_of_two_runs_at_once_one_at_least_audits_and_no_row_is_there_twice(
     audited: Audited,
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     assert [one["produced"] for one in group["earlier"]] == [5]
 
 
+@pytest.mark.full
 def test_a_run_without_new_acknowledgements_is_not_proven(audited: Audited) -> None:
     audited.create_group()
     audited.add(10)
@@ -225,6 +226,7 @@ def test_a_report_that_cannot_be_read_is_reported_and_is_no_reason_for_a_tick(
     assert "✓" not in (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
     audited: Audited,
 ) -> None:
@@ -247,6 +249,7 @@ def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
     assert "✓" not in page and "none found: entries to check" not in page
 
 
+@pytest.mark.full
 def test_what_is_pending_again_after_a_group_was_set_back_is_among_what_to_look_at(
     audited: Audited,
 ) -> None:

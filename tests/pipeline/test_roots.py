@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from pelops.domain.audit import AuditVerdict
 from pelops.pipeline.report.model import CountCheck
 from tests.pipeline.audited import GROUP, Audited
@@ -42,6 +44,7 @@ def broken(audited: Audited, number: int = 0) -> list[CountCheck]:
     return [one for one in audited.report(number).checks if not one.holds]
 
 
+@pytest.mark.full
 def test_copies_that_were_trimmed_before_the_audit_are_no_entries_of_users(
     audited: Audited,
 ) -> None:
@@ -91,6 +94,7 @@ def test_a_chain_whose_middle_was_trimmed_ends_as_its_last_copy(audited: Audited
     assert (root["status"], root["is_open"]) == ("lost", False)
 
 
+@pytest.mark.full
 def test_an_entry_that_is_requeued_in_a_later_window_is_followed_from_there(
     audited: Audited,
 ) -> None:
@@ -110,6 +114,7 @@ def test_an_entry_that_is_requeued_in_a_later_window_is_followed_from_there(
     assert root["status"] == "acknowledged_inferred"
 
 
+@pytest.mark.full
 def test_copies_that_left_the_retry_stream_before_the_archive_are_followed(
     audited: Audited,
 ) -> None:

@@ -171,6 +171,7 @@ def test_an_archive_of_a_later_layout_is_refused(audited: Audited) -> None:
         audited.audit()
 
 
+@pytest.mark.full
 def test_rows_older_than_the_retention_go_from_every_table(audited: Audited) -> None:
     fill(audited)
     for _ in range(4):

@@ -150,6 +150,7 @@ def _tolerate(servers: SentinelServers, down_ms: int) -> None:
         sentinel.cli(*words, str(down_ms))
 
 
+@pytest.mark.full
 def test_failovers_between_windows_and_in_mid_run_change_nothing(watched: Audited) -> None:
     half_read(watched)
     first = watched.audit_one()

@@ -26,6 +26,7 @@ EXPECTED = set(EntryStatus) - {
 }
 
 
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("entries", [FEW, pytest.param(PROMISED, marks=pytest.mark.full)])
 async def test_an_audit_is_true_with_files_and_honest_without(

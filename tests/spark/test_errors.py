@@ -85,6 +85,7 @@ def test_a_key_of_another_type_is_named(spark: SparkSession, streams: Streams) -
     assert f"XINFO STREAM {streams.name()} at" in complaint(read(spark, streams))
 
 
+@pytest.mark.full
 def test_a_key_of_another_type_that_is_written_to(spark: SparkSession, streams: Streams) -> None:
     streams.client.set(streams.name(), "x")
     frame = spark.range(1).toDF("quantity")
@@ -218,6 +219,7 @@ def test_what_the_servers_arrangement_has_against_the_options(
     assert all("set option 'topology' to 'cluster'" in reported for reported in moved)
 
 
+@pytest.mark.full
 def test_tls_that_does_not_come_about(
     spark: SparkSession, streams: Streams, run_redis: RunRedis
 ) -> None:

@@ -94,6 +94,7 @@ def kills(few: tuple[int, ...], many: tuple[int, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("entries", "killed_at"), cases, ids=["once", "three times"])
 
 
+@pytest.mark.full
 @kills(few=(3,), many=(1, 3, 5))
 def test_a_streaming_query_that_is_killed_copies_each_entry_once(
     spark: SparkSession,

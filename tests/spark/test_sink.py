@@ -92,6 +92,7 @@ def test_rows_may_name_their_stream(spark: SparkSession, streams: Streams) -> No
     assert numbers(streams, "orders-1") == list(range(1, 1000, 2))
 
 
+@pytest.mark.full
 def test_a_task_that_dies_amid_its_rows_appends_none_twice(
     spark: SparkSession, streams: Streams, tmp_path: Path, small_batches: None
 ) -> None:

@@ -31,12 +31,14 @@ def test_micro_batches_have_exactly_as_many_entries_as_allowed(
     assert query.ids() == sorted(streams.ids())
 
 
+@pytest.mark.full
 def test_a_query_reads_large_entries(query: Query, streams: Streams) -> None:
     streams.add(*[{"a": b"v" * 2**21}] * 3)
     assert sum(query.run(maxEntriesPerTrigger=2)) == 3
     assert query.ids() == sorted(streams.ids())
 
 
+@pytest.mark.full
 def test_estimated_micro_batches_miss_nothing(query: Query, streams: Streams) -> None:
     streams.fill(2500)
     sizes = query.run(maxEntriesPerTrigger=1000, limitMode="estimate")
@@ -55,6 +57,7 @@ def test_streams_share_a_micro_batch_by_what_they_have(query: Query, streams: St
     }
 
 
+@pytest.mark.full
 def test_a_stream_that_appears_is_read_from_its_beginning(query: Query, streams: Streams) -> None:
     pattern = streams.name("shard-*").replace("{", "\\{")
     streams.fill(10, name="shard-1")
@@ -70,6 +73,7 @@ def test_latest_begins_with_what_comes(query: Query, streams: Streams) -> None:
     assert query.run(startingId="latest") == [5]
 
 
+@pytest.mark.full
 def test_a_start_amid_a_stream_knows_its_rank(query: Query, streams: Streams) -> None:
     streams.fill(50)
     streams.client.xtrim(streams.name(), maxlen=45, approximate=False)
@@ -93,6 +97,7 @@ def test_lost_entries_end_the_query_and_are_counted(query: Query, streams: Strea
     assert query.run() == []
 
 
+@pytest.mark.full
 def test_trimming_what_was_read_is_no_loss(query: Query, streams: Streams) -> None:
     streams.fill(50)
     query.run()
@@ -102,6 +107,7 @@ def test_trimming_what_was_read_is_no_loss(query: Query, streams: Streams) -> No
     assert query.run() == [20]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("anew", [0, 5])
 def test_a_stream_that_was_deleted_or_made_anew_ends_the_query(
     query: Query, streams: Streams, anew: int
@@ -115,6 +121,7 @@ def test_a_stream_that_was_deleted_or_made_anew_ends_the_query(
     assert query.run(failOnDataLoss="false") == ([anew] if anew else [])
 
 
+@pytest.mark.full
 def test_the_lag_comes_from_the_offsets(query: Query, streams: Streams) -> None:
     streams.fill(100)
     running = query.start(maxEntriesPerTrigger=40)
@@ -172,6 +179,7 @@ def test_the_progress_group_shows_what_is_done(query: Query, streams: Streams) -
     assert streams.client.xinfo_groups(streams.name())[0]["lag"] == 0
 
 
+@pytest.mark.full
 def test_a_group_that_others_read_with_is_left_alone(query: Query, streams: Streams) -> None:
     streams.fill(100)
     streams.client.xgroup_create(streams.name(), "billing", "0")
@@ -182,6 +190,7 @@ def test_a_group_that_others_read_with_is_left_alone(query: Query, streams: Stre
     assert streams.client.xinfo_groups(streams.name()) == before
 
 
+@pytest.mark.full
 def test_a_query_may_wait_for_more(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
     streams.fill(5)
     options = streams.options | {"startingId": "earliest", "minEntriesPerTrigger": "20"}

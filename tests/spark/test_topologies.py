@@ -83,6 +83,7 @@ def test_a_task_reads_from_one_node_of_a_cluster(empty_cluster: ClusterServers) 
     assert set(rows) == wanted
 
 
+@pytest.mark.full
 def test_a_slot_that_moves_meanwhile_is_followed(empty_cluster: ClusterServers) -> None:
     wanted = fill_cluster(empty_cluster, ["orders"])
     read = Read(stream="orders", batchRows="50", **cluster_options(empty_cluster))
@@ -103,6 +104,7 @@ def sentinel_options(servers: SentinelServers) -> dict[str, str]:
             "sentinelMaster": servers.sentinel_master or ""}  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_failover_is_followed(empty_sentinel: SentinelServers) -> None:
     with client_of(empty_sentinel.master().port) as client:
         wanted = fill(client, "orders", 200)
