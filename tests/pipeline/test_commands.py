@@ -242,15 +242,35 @@ def test_progress_is_reported_while_a_step_lasts_and_not_after(
     assert not [one for one in threading.enumerate() if one.name == "progress"]
 
 
-def count_behind(context: SparkContext, gate: Path) -> int:
-    """A job of two tasks that last until somebody opens the gate."""
+def test_a_run_counts_and_cancels_its_own_jobs_alone(spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "open"
+    session = LazySession(given=spark)
+    session.begin_run()
+    counted: list[int] = []
+    others = threading.Thread(
+        target=lambda: counted.append(count_behind(spark.sparkContext, gate, tasks=1)), daemon=True
+    )
+    others.start()
+    while not spark.sparkContext.statusTracker().getActiveJobsIds():
+        assert others.is_alive()
+        time.sleep(0.05)
+    assert session.get().range(3).count() == 3
+    session.cancel_jobs()
+    gate.touch()
+    others.join()
+    work = session.count_work()
+    assert (counted, work and work.jobs) == ([1], 1)
+
+
+def count_behind(context: SparkContext, gate: Path, tasks: int = 2) -> int:
+    """A job of so many tasks that last until somebody opens the gate."""
 
     def wait(number: int) -> int:
         while not gate.exists():
             time.sleep(0.05)
         return number
 
-    return context.parallelize(range(2), 2).map(wait).count()
+    return context.parallelize(range(tasks), tasks).map(wait).count()
 
 
 def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(

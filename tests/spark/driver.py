@@ -25,8 +25,6 @@ def build_session() -> SparkSession:
         .config("spark.databricks.delta.requiredSparkConfsCheck.enabled", "false")
         .config("spark.databricks.delta.snapshotPartitions", "1")
         .config("spark.ui.enabled", "false")
-        .config("spark.ui.retainedJobs", "100000")  # tests count them
-        .config("spark.ui.retainedStages", "100000")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

@@ -41,6 +41,7 @@ def open_run(session: LazySession, settings: PipelineSettings) -> PipelineRun:
     if settings.deadline is not None:
         given_s = settings.deadline.total_seconds()
         ends_at = time.monotonic() + given_s - min(_SPARE_S, given_s / 10)
+    session.begin_run()
     return PipelineRun(
         spark=session,
         archive=Archive.of(settings),

@@ -21,7 +21,6 @@ from pelops.pipeline.report.pages import write_new_reports, write_reports
 from pelops.pipeline.run import Targets, exit_code, find_targets, run_archive, run_audit
 from pelops.pipeline.session import (
     LazySession,
-    count_work,
     progress_reported,
     refuse_connect,
     run_interruptibly,
@@ -162,11 +161,10 @@ def _audit(run: PipelineRun, found: Targets) -> int:
 
 
 def _log_work(run: PipelineRun) -> None:
-    context = run.spark.context
-    if context is None:
+    work = run.spark.count_work()
+    if work is None:
         log.info("nothing is new: Spark was not started")
         return
-    work = count_work(context)
     log.info("Spark %s on %s: %d jobs, %d tasks", work.spark, work.master, work.jobs, work.tasks)
 
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
@@ -54,6 +55,16 @@ _PATIENCE: Final = {
 _CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a run has done in its session."""
+
+    spark: str  # its version
+    master: str
+    jobs: int
+    tasks: int
+
+
 class LazySession:
     """A Spark session that is opened for the first who needs it, and for nobody else.
 
@@ -67,9 +78,17 @@ class LazySession:
         self._found = given
         self._opening = Lock()
         self.interrupted = Event()  # what works without Spark is to end, and to tidy up
+        self._run = ""
+
+    def begin_run(self) -> None:
+        """From here on, jobs are those of another run."""
+        self._run = f"{_NAME}-{uuid4().hex}"
 
     def get(self, entries: int | None = None) -> SparkSession:
-        """The session, for about so many entries from now on; None: for as many as before."""
+        """The session, for about so many entries from now on; None: for as many as before.
+
+        What the calling thread does with it are jobs of the run.
+        """
         with self._opening:
             if self._found is None:
                 assert self._settings is not None
@@ -78,12 +97,36 @@ class LazySession:
                 )
             if entries is not None:
                 _tune(self._found, entries)
+            # By this group they are counted, and ended on Ctrl-C: the session may be shared.
+            self._found.sparkContext.setJobGroup(self._run, _NAME, interruptOnCancel=False)
             return self._found
 
     @property
     def context(self) -> SparkContext | None:
         """Where its jobs run; None as long as it is not open."""
         return None if self._found is None else self._found.sparkContext
+
+    def count_work(self) -> Work | None:
+        """Jobs and tasks of the run until now; None as long as the session is not open."""
+        if self._found is None:
+            return None
+        context = self._found.sparkContext
+        tracker = context.statusTracker()
+        jobs = list(tracker.getJobIdsForGroup(self._run))
+        infos = [tracker.getJobInfo(job) for job in jobs]
+        stages = {stage for info in infos if info is not None for stage in info.stageIds}
+        found = [tracker.getStageInfo(stage) for stage in stages]
+        return Work(
+            spark=context.version,
+            master=context.master or "",
+            jobs=len(jobs),
+            tasks=sum(one.numTasks for one in found if one is not None),
+        )
+
+    def cancel_jobs(self) -> None:
+        """End the jobs of the run that are running."""
+        if self._found is not None:
+            self._found.sparkContext.cancelJobGroup(self._run)
 
     def is_lost(self) -> bool:
         """Whether it was open, and its JVM does not answer any more."""
@@ -223,31 +266,6 @@ def _s3_options(settings: PipelineSettings) -> dict[str, str]:
     return options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What a session has done."""
-
-    spark: str  # its version
-    master: str
-    jobs: int
-    tasks: int
-
-
-def count_work(context: SparkContext) -> Work:
-    """Jobs and tasks of a session until now."""
-    tracker = context.statusTracker()
-    jobs = list(tracker.getJobIdsForGroup(None))
-    infos = [tracker.getJobInfo(job) for job in jobs]
-    stages = {stage for info in infos if info is not None for stage in info.stageIds}
-    found = [tracker.getStageInfo(stage) for stage in stages]
-    return Work(
-        spark=context.version,
-        master=context.master or "",
-        jobs=len(jobs),
-        tasks=sum(one.numTasks for one in found if one is not None),
-    )
-
-
 def refuse_connect(settings: PipelineSettings) -> None:
     """Raise WrongSettings where a session would be one of Spark Connect."""
 
@@ -353,11 +371,9 @@ def _work(action: Callable[[], int], answer: Future[int]) -> None:
 def _end_jobs(session: LazySession, answer: Future[int]) -> None:
     session.interrupted.set()
     while not answer.done():
-        context = session.context
-        if context is not None:
-            # The action may be between two jobs: then the next one is ended.
-            with suppress(Py4JError, OSError):
-                context.cancelAllJobs()
+        # The action may be between two jobs: then the next one is ended.
+        with suppress(Py4JError, OSError):
+            session.cancel_jobs()
         wait([answer], timeout=_CANCEL_EVERY_S)
 
 

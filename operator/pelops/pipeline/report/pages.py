@@ -29,7 +29,7 @@ from pelops.pipeline.report.model import (
 )
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.report.places import DOCUMENT, PAGE, anchor_of, page_of, report_path, slug
-from pelops.pipeline.session import count_work
+from pelops.pipeline.session import Work
 from pelops.pipeline.settings import AuditTarget
 from pelops.pipeline.tables import Archive
 from pelops.pipeline.triage.triage_command import triage_target
@@ -103,13 +103,18 @@ def _write(run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[Audi
     Every report is replaced as a whole, so that it is safe to repeat.
     """
     groups = _gather(run, journal, found)
-    files = Files(run.archive.place)
+    files, work = Files(run.archive.place), run.spark.count_work()
     for stream, reported in groups.items():
-        _write_one(files, _report(run, groups=tuple(reported), stream=stream))
-    return _write_all(run, files, groups)
+        _write_one(files, _report(run, work, groups=tuple(reported), stream=stream))
+    return _write_all(run, work, files, groups)
 
 
-def _write_all(run: PipelineRun, files: Files, groups: Mapping[str, Sequence[GroupReport]]) -> str:
+def _write_all(
+    run: PipelineRun,
+    work: Work | None,
+    files: Files,
+    groups: Mapping[str, Sequence[GroupReport]],
+) -> str:
     """The report of all streams: of those of this run in detail, of others what their own say."""
     page = f"{report_path()}/{PAGE}"
     ours = {slug(stream) for stream in groups}
@@ -119,7 +124,7 @@ def _write_all(run: PipelineRun, files: Files, groups: Mapping[str, Sequence[Gro
     gathered = tuple(group for found in groups.values() for group in found)
     for _ in range(_TRIES):
         others, unread = reported
-        _write_one(files, _report(run, groups=gathered, others=others, unread=unread))
+        _write_one(files, _report(run, work, groups=gathered, others=others, unread=unread))
         # Another run may have replaced the report of another stream, and this one before.
         reported = _read_others(files, ours)
         if reported == (others, unread):
@@ -167,9 +172,7 @@ def _write_one(files: Files, report: Report) -> None:
     files.write(f"{base}/{PAGE}", render_page(report))
 
 
-def _report(run: PipelineRun, **parts: Any) -> Report:
-    context = run.spark.context
-    work = None if context is None else count_work(context)
+def _report(run: PipelineRun, work: Work | None, **parts: Any) -> Report:
     return Report(
         audit=run.settings.name or "by hand",
         at=datetime.now(UTC),
