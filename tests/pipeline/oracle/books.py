@@ -145,9 +145,10 @@ class GroupBook:
     reached: int = 0  # so many entries lie at or before the position
     exists: bool = False
     has_been: bool = False
-    reported_by_ledger: set[int] = field(
-        default_factory=set
-    )  # dropped entries the operator counted
+    # Of these the operator recorded what it saw: dropped entries, and those that went while the
+    # group owed them, by its position then.
+    reported_by_ledger: set[int] = field(default_factory=set)
+    lost_by_ledger: set[int] = field(default_factory=set)
 
     def grow(self, number: int) -> None:
         self.states.extend(bytes(number))
@@ -232,6 +233,12 @@ class GroupBook:
             for one in range(self.reached, len(self.states))
             if bodies[one] and self.states[one] == State.WAITING
         ]
+
+    def owed_and_gone(self) -> list[int]:
+        """What is not there and waits: it can be delivered no more."""
+        bodies, states = self.stream.bodies, self.states
+        after = range(self.reached, len(states))
+        return [one for one in after if not bodies[one] and states[one] == State.WAITING]
 
     def is_done(self, place: int) -> bool:
         return bool(self.marks[place] & Mark.DONE)

@@ -193,7 +193,10 @@ class Judge:
         """Whether it may be said: it is so, it was so for good, or nobody could know better."""
         book, marks = self.book, Mark(self.book.marks[place])
         is_before = State(book.states[place]) is State.BEFORE_GROUP
-        if reported is book.status(place) and not (reported is _S.LOST and (marks or is_before)):
+        # An entry was done, then the position was set back to before it, and then it was trimmed:
+        # an operator that has seen the trimming alone rightly calls it lost.
+        ended = (marks or is_before) and place not in book.lost_by_ledger
+        if reported is book.status(place) and not (reported is _S.LOST and ended):
             return reported is not _S.ACKNOWLEDGED_PROVEN or self._has_files
         if reported is _S.ACKNOWLEDGED_PROVEN:
             return bool(marks & Mark.DONE) and self._has_files

@@ -570,6 +570,8 @@ class World:
         if loss is not None:
             first = stream.first_id or stream.last_generated_id.after()
             await positions.record_loss(self.server, keys, owner, loss, first_id=first)
+            book = self.book(group)
+            book.lost_by_ledger.update(book.owed_and_gone())
 
     async def _record_changes(self, group: str, stream: StreamObservation, known: Watched) -> None:
         keys, owner, book = self.keys(group), an_owner(), self.book(group)
