@@ -5,7 +5,8 @@ any size); the arguments are those of `python -m pelops.pipeline`, and so is the
 AUDITING_DIES_AFTER it is killed, with all that it has started, right after that step of its run.
 With AUDITING_IS_LARGE the rows of a window of any size pass through Spark's tasks. With
 AUDITING_LOSES_EXECUTOR one of its executors is killed once every entry has its status. With
-AUDITING_LOSES_JAVA Java alone is killed right after that step.
+AUDITING_LOSES_JAVA Java alone is killed right after that step, and with AUDITING_INTERRUPTED_AFTER
+somebody presses Ctrl-C there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ def die() -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
+def interrupt() -> None:
+    """As a terminal does: all of its processes hear it."""
+    os.killpg(os.getpgid(0), signal.SIGINT)
+
+
 def lose_java() -> None:
     """As the kernel ends it where memory is short."""
     (java,) = list_drivers(os.getsid(0))
@@ -52,6 +58,8 @@ if __name__ == "__main__":
             changed.enter_context(large_windows())
         if os.environ.get("AUDITING_DIES_AFTER"):
             changed.enter_context(then(Step(os.environ["AUDITING_DIES_AFTER"]), die))
+        if os.environ.get("AUDITING_INTERRUPTED_AFTER"):
+            changed.enter_context(then(Step(os.environ["AUDITING_INTERRUPTED_AFTER"]), interrupt))
         if os.environ.get("AUDITING_LOSES_JAVA"):
             changed.enter_context(then(Step(os.environ["AUDITING_LOSES_JAVA"]), lose_java))
         if os.environ.get("AUDITING_LOSES_EXECUTOR"):

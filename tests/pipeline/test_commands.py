@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -27,10 +25,11 @@ from pelops.pipeline.records import Phase
 from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession, progress_reported
-from pelops.pipeline.settings import PipelineSettings, UserTable, read_place
+from pelops.pipeline.settings import INTERRUPTED, PipelineSettings, UserTable, read_place
 from pelops.pipeline.triage.triage_command import run_triage
 from tests.pipeline.audited import GROUP, Audited, changed
-from tests.pipeline.test_dying_drivers import end, start
+from tests.pipeline.steps import Step
+from tests.pipeline.test_dying_drivers import ends, start
 
 
 @contextmanager
@@ -279,16 +278,8 @@ def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
     audited.create_group()
     audited.add(500)
     log = tmp_path / "driver.log"
-    process = start(audited, log)
-    try:
-        while " entries archived in " not in log.read_text():
-            assert process.poll() is None, log.read_text()[-3000:]
-            time.sleep(0.005)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        assert process.wait(timeout=120) == 130
-    finally:
-        if process.poll() is None:
-            end(process)
+    process = start(audited, log, variables={"AUDITING_INTERRUPTED_AFTER": Step.ENTRIES})
+    assert ends(process, log) == INTERRUPTED, log.read_text()[-3000:]
     reported = log.read_text()
     assert "Traceback" not in reported
     assert (

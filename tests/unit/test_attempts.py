@@ -233,6 +233,13 @@ def test_each_suspect_of_a_read_of_its_own_failed_alone() -> None:
     ]
 
 
+def test_what_failed_alone_in_its_read_is_still_a_dead_letter_when_only_some_were_settled() -> None:
+    made = plan(idled(*reads(5, 5, 5)))
+    assert made.owners[0].co_failed is None
+    left = plan(idled(*reads(5, 5, 5)[1:], co_failed=made.owners[0].co_failed))
+    assert reported(left) == [(2, "dead", 6, 1), (3, "dead", 6, 1)]
+
+
 def test_invariant_11_what_one_read_delivered_failed_together() -> None:
     """Its worker may hang in one of them, or never have received any."""
     together = [suspect(number, attempts=9) for number in (1, 2)]

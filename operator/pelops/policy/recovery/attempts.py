@@ -279,7 +279,7 @@ def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
         freed=tuple(freed),
         staged=tuple(staged),
         waiting=waiting,
-        co_failed=_co_failed(crash, counted),
+        co_failed=_co_failed(crash, [one for one in counted if one.entry_id not in isolated]),
         final_attempt=final_attempt,
     )
 
@@ -418,9 +418,13 @@ def _needed(death: Death, rules: Rules) -> int:
     return 2 if death is Death.KILLED and rules.runs_alone_first else 1
 
 
-def _co_failed(crash: Crash, counted: Sequence[Suspect]) -> datetime | None:
-    """The time before which entries of this owner failed together, if that is news."""
-    if len(counted) < 2:
+def _co_failed(crash: Crash, together: Sequence[Suspect]) -> datetime | None:
+    """The time before which these suspects of an owner failed together, if that is news.
+
+    What failed alone in its read is not among them: when only some of it has been settled, because
+    a replica ended or another one was faster, the rest still failed alone.
+    """
+    if len(together) < 2:
         return None
-    co_failed = max(suspect.delivered for suspect in counted) + timedelta(milliseconds=1)
+    co_failed = max(suspect.delivered for suspect in together) + timedelta(milliseconds=1)
     return co_failed if crash.co_failed is None or co_failed > crash.co_failed else None
