@@ -341,7 +341,7 @@ def describe_tasks(context: SparkContext) -> str | None:
     return f"running: {done} of {sum(stage.numTasks for stage in running)} tasks of this step done"
 
 
-_CANCEL_EVERY_S: Final = 0.2
+_LOOK_EVERY_S: Final = 0.2
 
 
 def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
@@ -351,9 +351,13 @@ def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
     that of the next question. A second interrupt does not wait for it.
     """
     answer: Future[int] = Future()
-    threading.Thread(target=_work, args=(action, answer), name="work", daemon=True).start()
+    worker = threading.Thread(target=_work, args=(action, answer), name="work", daemon=True)
     with _plain_interrupts():
         try:
+            worker.start()
+            # The system may hand a signal to any thread, which does not wake this one.
+            while not answer.done():
+                wait([answer], timeout=_LOOK_EVERY_S)
             return answer.result()
         except KeyboardInterrupt:
             log.warning("interrupted: canceling running jobs")
@@ -374,7 +378,7 @@ def _end_jobs(session: LazySession, answer: Future[int]) -> None:
         # The action may be between two jobs: then the next one is ended.
         with suppress(Py4JError, OSError):
             session.cancel_jobs()
-        wait([answer], timeout=_CANCEL_EVERY_S)
+        wait([answer], timeout=_LOOK_EVERY_S)
 
 
 @contextmanager
