@@ -274,12 +274,16 @@ def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
             waiting += 1
         else:
             (freed if settlement.action is Action.FREE else staged).append(settlement)
+    # Of dead letters nothing is left that could be judged again; where only some of them are
+    # moved, because a replica ends or another one is faster, the rest is judged as now.
+    dead = {one.entry_id for one in settled if one.action is Action.DEAD}
+    is_any_left = any(one.entry_id not in dead for one in counted)
     return _Cases(
         settled=tuple(settled),
         freed=tuple(freed),
         staged=tuple(staged),
         waiting=waiting,
-        co_failed=_co_failed(crash, [one for one in counted if one.entry_id not in isolated]),
+        co_failed=_co_failed(crash, counted) if is_any_left else None,
         final_attempt=final_attempt,
     )
 
@@ -418,13 +422,9 @@ def _needed(death: Death, rules: Rules) -> int:
     return 2 if death is Death.KILLED and rules.runs_alone_first else 1
 
 
-def _co_failed(crash: Crash, together: Sequence[Suspect]) -> datetime | None:
-    """The time before which these suspects of an owner failed together, if that is news.
-
-    What failed alone in its read is not among them: when only some of it has been settled, because
-    a replica ended or another one was faster, the rest still failed alone.
-    """
-    if len(together) < 2:
+def _co_failed(crash: Crash, counted: Sequence[Suspect]) -> datetime | None:
+    """The time before which entries of this owner failed together, if that is news."""
+    if len(counted) < 2:
         return None
-    co_failed = max(suspect.delivered for suspect in together) + timedelta(milliseconds=1)
+    co_failed = max(suspect.delivered for suspect in counted) + timedelta(milliseconds=1)
     return co_failed if crash.co_failed is None or co_failed > crash.co_failed else None
