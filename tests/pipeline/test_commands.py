@@ -261,6 +261,29 @@ def test_a_run_counts_and_cancels_its_own_jobs_alone(spark: SparkSession, tmp_pa
     assert (counted, work and work.jobs) == ([1], 1)
 
 
+def test_the_running_job_of_a_run_is_cancelled(spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "open"
+    session = LazySession(given=spark)
+    session.begin_run()
+    failures: list[str] = []
+
+    def run_job() -> None:
+        try:
+            count_behind(session.get().sparkContext, gate)
+        except Exception as error:
+            failures.append(str(error))
+
+    job = threading.Thread(target=run_job, daemon=True)
+    job.start()
+    while not spark.sparkContext.statusTracker().getActiveJobsIds():
+        assert job.is_alive()
+        time.sleep(0.05)
+    session.cancel_jobs()
+    job.join(timeout=60)
+    gate.touch()  # or its tasks would wait on
+    assert len(failures) == 1 and "cancelled" in failures[0]
+
+
 def count_behind(context: SparkContext, gate: Path, tasks: int = 2) -> int:
     """A job of so many tasks that last until somebody opens the gate."""
 

@@ -87,7 +87,7 @@ class LazySession:
     def get(self, entries: int | None = None) -> SparkSession:
         """The session, for about so many entries from now on; None: for as many as before.
 
-        What the calling thread does with it are jobs of the run.
+        Jobs that the calling thread starts in it belong to the run.
         """
         with self._opening:
             if self._found is None:
