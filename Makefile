@@ -6,9 +6,12 @@ BIN := .venv/bin
 BENCHMARKS := recovery redrive sweep pod_death operator_scale hostile_tenant observing scaling wake worker spark_source audit
 VENV := .venv/.installed
 TOOLS := .venv-tools/.installed
-TEST_PROCESSES ?= 5
+TEST_PROCESSES ?= 4
 FAST_TESTS := tests/unit tests/properties tests/contract
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+
+# Hundreds of processes of a test run import the same modules: each is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 

@@ -161,20 +161,26 @@ class ControlPlane:
         return self._fetch(self.url + path)
 
     def request(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float,
+        content_type: str = "application/json",
     ) -> bytes:
         """The answer to any request as administrator, its body sent as JSON.
 
-        It costs far less than a kubectl. Raises HTTPError unless the status is 2xx, another
-        OSError when there is no answer.
+        `content_type` is for a PATCH. It costs far less than a kubectl. Raises HTTPError unless
+        the status is 2xx, another OSError when there is no answer.
         """
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         return self._fetch(
             urllib.request.Request(
                 self.url + path,
                 data=data,
                 method=method,
-                headers={"Content-Type": "application/json"},
+                headers={"Content-Type": content_type},
             ),
             timeout_s,
         )

@@ -19,6 +19,7 @@ NAMESPACES = "/api/v1/namespaces"
 KINDS = {
     "configmap": ("api/v1", "configmaps"),
     "pod": ("api/v1", "pods"),
+    "secret": ("api/v1", "secrets"),
     "serviceaccount": ("api/v1", "serviceaccounts"),
     "resourcequota": ("api/v1", "resourcequotas"),
     "event": ("apis/events.k8s.io/v1", "events"),
@@ -32,6 +33,20 @@ KINDS = {
     "saudit": ("apis/pelops.dev/v1alpha1", "streamaudits"),
     "srd": ("apis/pelops.dev/v1alpha1", "streamredrives"),
 }
+# By the names of manifests, those that `apply_object` takes.
+NAMES = {
+    "StreamConsumerGroup": "scg",
+    "StreamAudit": "saudit",
+    "StreamRedrive": "srd",
+    "Deployment": "deployment",
+    "StatefulSet": "statefulset",
+    "Secret": "secret",
+    "ConfigMap": "configmap",
+    "HorizontalPodAutoscaler": "hpa",
+    "Pod": "pod",
+}
+# What operators and controllers act on.
+ACTIVE = ("scg", "saudit", "srd", "deployment", "statefulset", "cronjob", "job", "pod")
 
 Object = dict[str, Any]
 
@@ -83,6 +98,26 @@ def create_object(
     return Answer(json.loads(found))
 
 
+class ApplyRefused(Exception):
+    """The API server refuses what is applied, and says why."""
+
+
+def apply_object(plane: ControlPlane, namespace: str, manifest: Object) -> None:
+    """Server-side apply, with the last word on every field. Raises ApplyRefused."""
+    metadata = manifest["metadata"]
+    path = _path(metadata.get("namespace", namespace), NAMES[manifest["kind"]])
+    try:
+        plane.request(
+            "PATCH",
+            f"{path}/{metadata['name']}?fieldManager=kubectl&force=true&fieldValidation=Strict",
+            manifest,
+            timeout_s=TIMEOUT_S,
+            content_type="application/apply-patch+yaml",
+        )
+    except HTTPError as error:
+        raise ApplyRefused(json.loads(error.read())["message"]) from error
+
+
 def delete_object(plane: ControlPlane, namespace: str, kind: str, name: str) -> None:
     """Begin to delete an object."""
     plane.request("DELETE", f"{_path(namespace, kind)}/{name}", timeout_s=TIMEOUT_S)
@@ -94,9 +129,15 @@ def create_namespace(plane: ControlPlane, name: str) -> None:
     plane.request("POST", NAMESPACES, manifest, timeout_s=TIMEOUT_S)
 
 
-def delete_namespace(plane: ControlPlane, name: str) -> None:
-    """Begin to delete a namespace and all that is in it."""
-    plane.request("DELETE", f"{NAMESPACES}/{name}", timeout_s=TIMEOUT_S)
+def empty_namespace(plane: ControlPlane, name: str) -> None:
+    """Begin to delete what does something in a namespace.
+
+    The namespace itself stays: to delete it, the controller asks for objects of every kind that
+    the API server knows.
+    """
+    for kind in ACTIVE:
+        asked = f"{_path(name, kind)}?propagationPolicy=Background"
+        plane.request("DELETE", asked, timeout_s=TIMEOUT_S)
 
 
 def _path(namespace: str, kind: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from local_cluster.nodes import Node, start_nodes
 from local_cluster.plane import ControlPlane
-from tests.api_objects import create_namespace, delete_namespace
+from tests.api_objects import create_namespace, empty_namespace
 from tests.operators import Operators, install
 
 FAST = {"PELOPS_OBSERVE_INTERVAL": "0.5", "PELOPS_STATUS_INTERVAL": "0.5"}
@@ -18,24 +18,33 @@ FAST = {"PELOPS_OBSERVE_INTERVAL": "0.5", "PELOPS_STATUS_INTERVAL": "0.5"}
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane that all tests share, each in a namespace of its own."""
-    state = tmp_path_factory.mktemp("plane") / "control-plane"
-    started = ControlPlane.start(state, prepare=install)
+    """A control plane for tests that start their own operators, or none.
+
+    They share it: each works in namespaces of its own, and leaves nothing of the cluster changed.
+    """
+    with own_plane(tmp_path_factory.mktemp("plane")) as started:
+        yield started
+
+
+@contextmanager
+def own_plane(directory: Path) -> Iterator[ControlPlane]:
+    """A control plane with the CRDs, the policies and the rights of Pelops, without an operator."""
+    started = ControlPlane.start(directory / "control-plane", prepare=install)
     try:
         yield started
     finally:
         started.stop()
 
 
-@pytest.fixture(scope="session")
-def node(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A node that runs pods as processes."""
-    nodes = start_nodes(plane, 1, tmp_path_factory.mktemp("nodes"))
+@contextmanager
+def own_node(plane: ControlPlane, directory: Path, *, light: bool = False) -> Iterator[Node]:
+    """The only node of a control plane, which no pod is scheduled to afterwards."""
+    (node,) = start_nodes(plane, 1, directory / "nodes", light=light)
     try:
-        yield nodes[0]
+        yield node
     finally:
-        for started in nodes:
-            started.stop()
+        node.stop()
+        plane.kubectl("delete", "node", node.name)
 
 
 @pytest.fixture
@@ -44,16 +53,8 @@ def namespace(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[s
     name = f"test-{abs(hash(request.node.nodeid)) % 10**10}"
     create_namespace(plane, name)
     yield name
-    with suppress(OSError):  # the test may have deleted it, or ended the API server
-        delete_namespace(plane, name)
-
-
-@pytest.fixture(scope="session")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
-    """Two operator replicas that watch everything, with the rights of manifests/base alone."""
-    with Operators(plane, tmp_path_factory.mktemp("operator"), environment=FAST) as operators:
-        operators.start(2)
-        yield operators
+    with suppress(OSError):  # the test may have taken a kind away, or ended the API server
+        empty_namespace(plane, name)
 
 
 @pytest.fixture

@@ -6,8 +6,10 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# A busy machine is slow, and no test is about that.
-settings.register_profile("pelops", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine is slow, and no test is about that. `--hypothesis-profile=long` looks further.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("pelops", PATIENT, max_examples=60)
+settings.register_profile("long", PATIENT, max_examples=2000)
 settings.load_profile("pelops")
 
 # Started in the background of a shell, a test run inherits an ignored SIGINT and would hand it on

@@ -21,7 +21,7 @@ from local_cluster.operators import (
 )
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
-from tests.api_objects import KINDS, list_objects, read_object
+from tests.api_objects import KINDS, NAMES, apply_object, delete_object, list_objects, read_object
 
 __all__ = [
     "GROUPS",
@@ -44,7 +44,7 @@ class Resources:
         self.namespace = namespace
 
     def apply(self, name: str, spec: Mapping[str, Any]) -> None:
-        """kubectl apply."""
+        """kubectl apply --server-side."""
         self.apply_raw(
             {
                 "apiVersion": "pelops.dev/v1alpha1",
@@ -55,9 +55,13 @@ class Resources:
         )
 
     def apply_raw(self, *manifests: Mapping[str, Any]) -> None:
-        """kubectl apply of anything."""
-        text = yaml.safe_dump_all([dict(m) for m in manifests], allow_unicode=True)
-        self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=text)
+        """kubectl apply --server-side of anything."""
+        for manifest in manifests:
+            if manifest["kind"] in NAMES:
+                apply_object(self.plane, self.namespace, dict(manifest))
+            else:
+                text = yaml.safe_dump(dict(manifest), allow_unicode=True)
+                self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=text)
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """The object, or None when it does not exist."""
@@ -71,9 +75,10 @@ class Resources:
 
     def delete(self, name: str, *, wait: bool = False) -> None:
         """kubectl delete scg."""
-        self.plane.kubectl(
-            "delete", "scg", name, "-n", self.namespace, f"--wait={str(wait).lower()}"
-        )
+        if wait:
+            self.plane.kubectl("delete", "scg", name, "-n", self.namespace)
+        else:
+            delete_object(self.plane, self.namespace, "scg", name)
 
     def condition(self, name: str, kind: str = "Ready") -> dict[str, Any]:
         """One condition; empty while it is not there."""

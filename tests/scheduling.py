@@ -1,10 +1,11 @@
 """Which process of `make test` runs which file.
 
 pytest-xdist hands out the files with the most tests first, to whoever asks. Here one process keeps
-to what needs Spark and two to what needs a control plane, so that these are started once, and
-a session of Spark is soon warm; only when its own files are gone does a process help another. The
-slowest files come first, so that no process works on one when the others have ended. How long each
-test took in the last run is kept in the cache directory.
+to what needs Spark, one to what needs a control plane with operators, and one to what needs a
+control plane without, so that each is started once, and a session of Spark is soon warm; only when
+its own files are gone does a process help another. The slowest files come first, so that no process
+works on one when the others have ended. How long each test took in the last run is kept in the
+cache directory.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
     from xdist.workermanage import WorkerController
 
-SPARK, PLANE, OTHERS = "spark", "plane", "others"
-# What each process keeps to; a fifth does as the first. Tests on a control plane wait most of the
-# time, so two processes run them.
-KEPT_TO: Final = (SPARK, PLANE, OTHERS, PLANE)
+SPARK, OPERATED, PLANE, OTHERS = "spark", "operated", "plane", "others"
+# What each process keeps to, and what comes then: one alone helps with Spark, since each that does
+# starts a Java of its own. A fifth process does as the first.
+KEPT_TO: Final = ((SPARK,), (OPERATED, OTHERS), (OTHERS, OPERATED), (PLANE, SPARK))
 FOLDERS: Final = {
     "tests/spark/": SPARK,
     "tests/pipeline/": SPARK,
     "tests/chart/": PLANE,
     "tests/control_plane/": PLANE,
-    "tests/e2e/": PLANE,
+    "tests/e2e/": OPERATED,
     "tests/faults/": PLANE,
     "tests/history/": PLANE,
 }
 # Seconds of a test that no run has measured.
-USUAL_S: Final = {SPARK: 3.0, PLANE: 2.0, OTHERS: 0.1}
+USUAL_S: Final = {SPARK: 3.0, OPERATED: 2.0, PLANE: 2.0, OTHERS: 0.1}
 
 
 class Durations:
@@ -85,8 +86,9 @@ def choose_file(costs: Mapping[str, float], process: int) -> str:
     by_need: dict[str, list[str]] = {}
     for file in costs:
         by_need.setdefault(need_of(file), []).append(file)
-    own = by_need.get(KEPT_TO[process % len(KEPT_TO)])
-    files = own or max(by_need.values(), key=lambda files: sum(costs[file] for file in files))
+    kept_to = (by_need[need] for need in KEPT_TO[process % len(KEPT_TO)] if need in by_need)
+    most = max(by_need.values(), key=lambda files: sum(costs[file] for file in files))
+    files = next(kept_to, most)
     return max(files, key=lambda file: costs[file])
 
 

@@ -13,6 +13,7 @@ import yaml
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
+from tests.api_objects import create_namespace, empty_namespace
 from tests.control_plane.admission_cases import (
     CASES,
     GROUP,
@@ -22,7 +23,6 @@ from tests.control_plane.admission_cases import (
     Case,
     manifest,
 )
-from tests.control_plane.own_plane import own_plane
 from tests.control_plane.tenants import (
     ACTIVE_S,
     DENIED,
@@ -49,24 +49,18 @@ SPARK = "sparkoperator.k8s.io"
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane where nothing acts on what is created."""
-    with own_plane(tmp_path_factory.mktemp("admission")) as plane:
-        _make_namespace(plane, "probe")
-        await_policies(plane, "probe")
-        yield plane
+def policies(plane: ControlPlane) -> Iterator[None]:
+    """They are in force."""
+    create_namespace(plane, "probe")
+    await_policies(plane, "probe")
+    yield
+    empty_namespace(plane, "probe")
 
 
 @pytest.fixture
-def namespace(plane: ControlPlane, request: pytest.FixtureRequest) -> str:
-    """An empty namespace, which goes with its control plane."""
-    return _make_namespace(plane, f"test-{abs(hash(request.node.nodeid)) % 10**10}")
-
-
-def _make_namespace(plane: ControlPlane, name: str) -> str:
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    assert request(plane, "POST", "/api/v1/namespaces", body).refusal == ""
-    return name
+def namespace(policies: None, namespace: str) -> str:
+    """An empty namespace where the policies are in force."""
+    return namespace
 
 
 def _ask(user: User, case: Case) -> str:
@@ -197,7 +191,8 @@ def test_rights_elsewhere_or_on_another_name_do_not_help(
     plane: ControlPlane, namespace: str
 ) -> None:
     case = CASES["name a Secret in `redis.secretRef`"]
-    elsewhere = _make_namespace(plane, f"{namespace}-b")
+    elsewhere = f"{namespace}-b"
+    create_namespace(plane, elsewhere)
     name = user_with(plane, elsewhere, "entitled", [PELOPS_ALONE, *case.rights]).name
     binding = user_with(plane, namespace, "lacks", [PELOPS_ALONE])
     assert DENIED in binding.create(manifest(case))

@@ -31,6 +31,7 @@ def metrics(plane: ControlPlane) -> Iterator[ExternalMetrics]:
         yield served
 
 
+@pytest.mark.full
 def test_a_request_is_passed_on_in_the_name_of_the_user_who_asks(
     plane: ControlPlane, metrics: ExternalMetrics
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_request_is_passed_on_in_the_name_of_the_user_who_asks(
     assert _ask(plane, plane.kubeconfig) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("client", [None, "admin"])
 def test_nobody_but_the_api_server_may_say_who_is_asking(
     plane: ControlPlane, metrics: ExternalMetrics, client: str | None

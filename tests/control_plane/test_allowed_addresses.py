@@ -10,7 +10,6 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.redis_servers import StandaloneServers
 from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import NAME, a_spec
 from tests.operators import Operators
 from tests.tenant import Tenant
@@ -20,13 +19,6 @@ SPELLINGS = (
     *("169.254.169.254", "2852039166", "100.100.100.200", "[::1]", "[::]", "[::ffff:127.0.0.1]"),
     *("[::ffff:7f00:1]", "[fe80::1]", "[fd00:ec2::254]", "[64:ff9b::7f00:1]", "[::127.0.0.1]"),
 )
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: no operator with other settings does the work here."""
-    with own_plane(tmp_path_factory.mktemp("addresses")) as plane:
-        yield plane
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pelops.api import STREAM_AUDIT, StreamAudit
 from pelops.api.crd import build_root_schema
 from tests.api_objects import Answer, create_object
 from tests.control_plane.crd_cases import list_messages, list_settings
-from tests.control_plane.own_plane import crd_plane
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "nightly"
@@ -284,13 +283,6 @@ FULL_STATUS: dict[str, Any] = {
         }
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server that serves the definitions, alone: nothing acts on what is created."""
-    with crd_plane(tmp_path_factory.mktemp("plane")) as plane:
-        yield plane
 
 
 def offer(plane: ControlPlane, audit: dict[str, Any]) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tests.audit import LEASES, AuditTrail, writes
 from tests.audits import a_summary
 from tests.cluster_fixtures import FAST
 from tests.control_plane.counting import await_members, await_quiet
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.auditing import AUDIT, an_audit, apply_audit, await_reason, record
 from tests.e2e.declaring import NAME, a_spec, await_object
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources
@@ -24,13 +22,6 @@ pytestmark = pytest.mark.full
 
 SETTLED_S = 10.0
 WATCHED_S = 15.0  # ten looks at an audit
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: no other operator writes here."""
-    with own_plane(tmp_path_factory.mktemp("idle")) as plane:
-        yield plane
 
 
 def test_an_audit_that_is_as_it_should_be_is_not_written_to_and_one_replica_writes(

@@ -11,8 +11,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
+from tests.cluster_fixtures import FAST, own_plane
 from tests.e2e.auditing import an_audit, apply_audit, await_reason
 from tests.e2e.declaring import NAME, WAIT_S, a_spec
 from tests.operators import Operators, Resources, install, metrics

@@ -29,18 +29,10 @@ from tests.control_plane.crd_cases import (
     list_messages,
     list_settings,
 )
-from tests.control_plane.own_plane import crd_plane
 from tests.kstatus import compute
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server that serves the definition, alone: nothing acts on what is created."""
-    with crd_plane(tmp_path_factory.mktemp("plane")) as plane:
-        yield plane
 
 
 def offer(plane: ControlPlane, resource: dict[str, Any]) -> Answer:
@@ -228,6 +220,7 @@ def write_status(plane: ControlPlane, name: str, status: dict[str, Any]) -> None
     plane.kubectl("patch", "scg", name, "--subresource=status", "--type=merge", "-p", body)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("selector", "found"),
     [

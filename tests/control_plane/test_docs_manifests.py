@@ -5,7 +5,7 @@ A block without `apiVersion` that begins with `spec` is a part of a StreamConsum
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
@@ -13,7 +13,6 @@ import yaml
 
 from local_cluster.plane import ControlPlane
 from tests.api_objects import create_namespace
-from tests.control_plane.own_plane import own_plane
 from tests.docs_pages import Block, list_blocks
 
 BLOCKS: Final = [block for block in list_blocks("yaml") if not block.is_marked]
@@ -58,18 +57,13 @@ MANIFESTS: Final = [block for block in BLOCKS if read_manifests(block)]
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with the CRDs and the admission policies, and no operator."""
-    with own_plane(tmp_path_factory.mktemp("docs")) as plane:
-        create_namespace(plane, "shop")
-        yield plane
-
-
-@pytest.fixture(scope="module")
 def namespaces(plane: ControlPlane) -> set[str]:
+    """Those that there are; a manifest may be of another one, which is added."""
+    create_namespace(plane, "shop")
     return {"default", "kube-system", "pelops-system", "shop"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("block", MANIFESTS, ids=str)
 def test_a_manifest_of_the_documentation_is_accepted(
     plane: ControlPlane, namespaces: set[str], block: Block
@@ -96,6 +90,7 @@ def test_a_manifest_of_the_documentation_is_accepted(
     assert accepted.count("serverside-applied") == len(manifests)
 
 
+@pytest.mark.full
 def test_a_wrong_manifest_is_refused(plane: ControlPlane, namespaces: set[str]) -> None:
     code = "spec: {scaling: {minReplicas: 3, maxReplicas: 2}}"
     wrong = Block(page="page.md", line=1, language="yaml", code=code)

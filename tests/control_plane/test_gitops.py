@@ -156,6 +156,7 @@ SAMPLES = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "reason",
@@ -181,6 +182,7 @@ def test_a_suspended_resource_is_ready_and_one_without_conditions_is_not(
     assert flux.judge(complete(kind, empty)) == "InProgress"
 
 
+@pytest.mark.full
 def test_the_example_for_argo_cd_has_its_objects_in_three_waves(plane: ControlPlane) -> None:
     waves: dict[int, set[str]] = {}
     built = annotations_of(plane, EXAMPLES / "argocd" / "deploy")

@@ -36,6 +36,7 @@ def container(rendered: list[dict[str, Any]]) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "page",
     ["docs/guides/images.md", "docs/get-started/install.md"],

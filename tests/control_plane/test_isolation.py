@@ -16,8 +16,8 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.kube.client import STREAM_CONSUMER_GROUP
+from tests.api_objects import create_namespace
 from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
 from tests.operators import Operators, Resources, is_ready, metrics
 
 HOSTILE, HEALTHY = "hostile", "healthy"
@@ -27,22 +27,20 @@ MAX_RSS_MIB = 300
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: what is hostile would be in the way of other tests."""
-    with own_plane(tmp_path_factory.mktemp("isolation")) as plane:
-        for namespace in (HOSTILE, HEALTHY):
-            plane.kubectl("create", "namespace", namespace)
-        yield plane
-
-
-@pytest.fixture(scope="module")
 def servers() -> Iterator[HostileServers]:
     with HostileServers() as servers:
         yield servers
 
 
+@pytest.fixture(scope="module")
+def namespaces(plane: ControlPlane) -> None:
+    """The tenants'; each test empties them."""
+    for namespace in (HOSTILE, HEALTHY):
+        create_namespace(plane, namespace)
+
+
 @pytest.fixture
-def operators(plane: ControlPlane, tmp_path: Path) -> Iterator[Operators]:
+def operators(plane: ControlPlane, namespaces: None, tmp_path: Path) -> Iterator[Operators]:
     with Operators(plane, tmp_path, environment=FAST) as started:
         yield started
         for namespace in (HOSTILE, HEALTHY):
@@ -103,6 +101,7 @@ def test_a_server_with_malformed_replies_ends_no_operator(
     assert all(map(is_ready, operators.ports))
 
 
+@pytest.mark.full
 def test_eighty_clusters_of_silent_nodes_delay_no_other_namespace(
     plane: ControlPlane,
     operators: Operators,

@@ -26,10 +26,9 @@ from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
-from tests.cluster_fixtures import FAST
+from tests.cluster_fixtures import FAST, own_plane
 from tests.control_plane.api_proxy import FAULTS, ApiProxy
 from tests.control_plane.counting import await_members, gauge
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import Object, a_spec
 from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources, is_ready, metrics

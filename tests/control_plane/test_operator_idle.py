@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from local_cluster.nodes import start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process
 from local_cluster.redis_servers import StandaloneServers
 from tests.audit import LEASES, AuditTrail, Request, writes
+from tests.cluster_fixtures import own_node
 from tests.control_plane.counting import await_members, await_quiet, await_ready
-from tests.control_plane.own_plane import own_plane
 from tests.operators import (
     SERVICE_ACCOUNT,
     Operators,
@@ -63,19 +62,11 @@ MANY = Size(per_kind=25, observed_each_s=5, numbers_after_s=10, watched_s=60.0)
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: no other operator writes here."""
-    with own_plane(tmp_path_factory.mktemp("idle")) as plane:
-        yield plane
-
-
-@pytest.fixture(scope="module")
 def light_node(
     plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    (node,) = start_nodes(plane, 1, tmp_path_factory.mktemp("light"), light=True)
-    yield plane
-    node.stop()
+    with own_node(plane, tmp_path_factory.mktemp("light"), light=True):
+        yield plane
 
 
 @pytest.mark.parametrize(

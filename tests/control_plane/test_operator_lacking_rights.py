@@ -16,7 +16,6 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
 from tests.control_plane.rights import Right, grant, operator_rights
 from tests.control_plane.rights_cases import (
     acknowledged_audit,
@@ -37,13 +36,6 @@ pytestmark = pytest.mark.full
 
 WAIT_S = 60.0
 UNTOUCHED = {"observedGeneration": -1}  # a status as the API server makes it
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: no operator with other rights does the work here."""
-    with own_plane(tmp_path_factory.mktemp("rights")) as plane:
-        yield plane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,18 +19,10 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from tests.control_plane.counting import WAIT_S, await_members, await_ready, gauge
-from tests.control_plane.own_plane import own_plane
 from tests.operators import Operators, Resources, metrics, sleeping_template
 
 MEMBERS = "pelops-system"
 SOON_S = 15.0  # the Deployment gives it 20 s until it is killed
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own, to break; without a node, as no worker has to run."""
-    with own_plane(tmp_path_factory.mktemp("replicas")) as plane:
-        yield plane
 
 
 @pytest.fixture(autouse=True)

@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from local_cluster.nodes import Node, start_nodes
+from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.naming import derive_keys
 from pelops.domain.redrive import PlanHeader, render_plan
 from tests.audit import AuditTrail, Request
-from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
+from tests.cluster_fixtures import FAST, own_node
 from tests.control_plane.rights import (
     BASE,
     NAMESPACED,
@@ -57,19 +56,11 @@ WHOLE_CLUSTER = {"nodes", "namespaces"}
 MEMBER_RIGHTS = {"leases"}
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own: no operator with other rights does the work here."""
-    with own_plane(tmp_path_factory.mktemp("rights")) as plane:
-        yield plane
-
-
 @pytest.fixture
 def node(plane: ControlPlane, tmp_path: Path) -> Iterator[Node]:
     """A node for the one test that needs workers which run."""
-    (started,) = start_nodes(plane, 1, tmp_path / "nodes")
-    yield started
-    started.stop()
+    with own_node(plane, tmp_path) as started:
+        yield started
 
 
 def test_every_right_is_used_and_nothing_else_is_asked_for(

@@ -13,7 +13,6 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.policy.status.reasons import Reason
 from tests.control_plane.counting import await_members
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import Object
 from tests.e2e.recovering import measured
 from tests.e2e.scaled_group import PER_REPLICA, ScaledGroup, auto
@@ -24,13 +23,6 @@ WINDOW_S = 10
 TAKEOVER_S = 28.0  # a Lease, a look, and a busy machine; less than half a minute
 GROUPS = 12
 UNTIL_NEXT_LOOK_S = 15.0  # at least, of a group that is woken
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane of its own, without a node: that workers are wanted is enough."""
-    with own_plane(tmp_path_factory.mktemp("scaling")) as plane:
-        yield plane
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +146,7 @@ def test_of_replicas_that_start_together_or_later_one_scales_each_group(
         wait_until(is_divided, timeout_s=WAIT_S, what="all to scale a part", every_s=0.05)
 
 
+@pytest.mark.full
 def test_a_number_that_may_not_be_written_is_reported_and_written_once_it_may(
     operators: Operators, group: ScaledGroup
 ) -> None:

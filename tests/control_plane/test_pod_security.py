@@ -60,8 +60,9 @@ def _spec(url: str, namespace: str, **pod: Any) -> dict[str, Any]:
 
 
 def test_a_template_beyond_the_level_makes_no_deployment(
-    plane: ControlPlane, operator: Operators, namespace: str, redis_86: StandaloneServers
+    plane: ControlPlane, operators: Operators, namespace: str, redis_86: StandaloneServers
 ) -> None:
+    operators.start()
     resources = Resources(plane, namespace)
     volumes = [{"name": "root", "hostPath": {"path": "/"}}]
     resources.apply("orders", _spec(redis_86.url, namespace, volumes=volumes))
@@ -79,8 +80,9 @@ def test_a_template_beyond_the_level_makes_no_deployment(
 
 
 def test_the_namespaces_own_label_allows_more(
-    plane: ControlPlane, operator: Operators, namespace: str, redis_86: StandaloneServers
+    plane: ControlPlane, operators: Operators, namespace: str, redis_86: StandaloneServers
 ) -> None:
+    operators.start()
     _label(plane, namespace, PodSecurity.PRIVILEGED)
     resources = Resources(plane, namespace)
     resources.apply("orders", _spec(redis_86.url, namespace, hostNetwork=True))

@@ -13,7 +13,6 @@ from pelops.api import STREAM_REDRIVE, StreamRedrive
 from pelops.api.crd import build_root_schema
 from tests.api_objects import Answer, create_object
 from tests.control_plane.crd_cases import list_messages
-from tests.control_plane.own_plane import crd_plane
 
 NAME = "after-fix"
 MUTABLE = {"suspend": True, "ratePerSecond": 7, "approved": True}
@@ -126,13 +125,6 @@ def build_redrive(name: str = NAME, **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {key: value for key, value in fields.items() if value is not None},
     }
-
-
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """An API server that serves the definitions, alone: nothing acts on what is created."""
-    with crd_plane(tmp_path_factory.mktemp("plane")) as plane:
-        yield plane
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from local_cluster.processes import Process
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.ledger import LedgerKind
 from tests.api_objects import create_namespace
-from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
+from tests.cluster_fixtures import FAST, own_plane
 from tests.e2e.recovering import Group, measured
 from tests.e2e.redriving import REDRIVE, Redrives, workers
 from tests.operators import Resources

@@ -12,8 +12,8 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.naming import derive_keys
 from tests.api_objects import create_namespace
+from tests.cluster_fixtures import own_plane
 from tests.control_plane.counting import WAIT_S
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import a_deployment, a_spec, await_absence, get, group_of, patch, secret
 from tests.operators import ROOT, Operators, Resources, install
 

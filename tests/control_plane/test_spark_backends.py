@@ -16,7 +16,6 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.kube.audit_spark import made_at
 from tests.cluster_fixtures import FAST
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.auditing import AUDIT, JOB, an_audit, apply_audit, await_audit, await_reason
 from tests.e2e.declaring import NAME, a_spec, await_absence, await_object, get
 from tests.operators import ROOT, Operators, Resources
@@ -69,18 +68,22 @@ DEFINITIONS = (
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane that serves the kinds of Spark operators."""
-    with own_plane(tmp_path_factory.mktemp("spark")) as plane:
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(DEFINITIONS))
-        overlay = ROOT / "manifests" / "overlays" / "spark-operators"
-        plane.kubectl("apply", "-k", str(overlay))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-        yield plane
+def spark_kinds(plane: ControlPlane) -> Iterator[None]:
+    """The kinds of Spark operators, and the rights on them, while these tests run."""
+    definitions = yaml.safe_dump_all(DEFINITIONS)
+    overlay = str(ROOT / "manifests" / "overlays" / "spark-operators")
+    plane.kubectl("apply", "-f", "-", stdin=definitions)
+    plane.kubectl("apply", "-k", overlay)
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    yield
+    plane.kubectl("delete", "-k", overlay)
+    plane.kubectl("delete", "-f", "-", stdin=definitions)
 
 
 @pytest.fixture(scope="module")
-def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
+def operator(
+    plane: ControlPlane, spark_kinds: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operators]:
     """Two replicas, which must not start a run twice."""
     directory: Path = tmp_path_factory.mktemp("operator")
     with Operators(plane, directory, environment=FAST) as operators:
@@ -224,6 +227,7 @@ def foreign(kind: str, group: str, name: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
     resources: Resources,
 ) -> None:

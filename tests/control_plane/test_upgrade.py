@@ -14,8 +14,8 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import FORMAT, FORMAT_VERSION
+from tests.cluster_fixtures import own_plane
 from tests.control_plane.counting import WAIT_S, await_members
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import await_absence, get, group_of
 from tests.e2e.recovering import Group, measured
 from tests.operators import ROOT, Operators, Resources

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import list_consumers
 from tests.api_objects import list_objects
 from tests.builders import resource
+from tests.cluster_fixtures import own_node
 from tests.e2e.declaring import a_workload
 from tests.integration.redis_adapter import add, connected, deliver, endpoint_of, provision
 from tests.operators import Resources
@@ -86,6 +87,12 @@ class Scene:
         return {
             name: notes[DELETION_COST] for name, notes in found.items() if DELETION_COST in notes
         }
+
+
+@pytest.fixture(scope="module")
+def node(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with own_node(plane, tmp_path_factory.mktemp("node")) as started:
+        yield started
 
 
 @pytest.fixture

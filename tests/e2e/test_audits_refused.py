@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from local_cluster.errors import KubectlError
 from local_cluster.redis_servers import RedisServers
+from tests.api_objects import ApplyRefused
 from tests.e2e.auditing import JOB, an_audit, apply_audit, await_reason, env_of
 from tests.e2e.declaring import NAME, a_spec, get, secret
 from tests.operators import Resources
@@ -46,6 +46,7 @@ def test_a_secret_that_is_missing_is_named_and_its_content_followed(
     assert variable["valueFrom"]["secretKeyRef"] == {"name": "redis", "key": "url"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
@@ -118,7 +119,7 @@ def test_without_its_spark_operator_an_audit_says_what_to_install(
 
 
 def test_what_a_spec_cannot_mean_is_reported_by_the_api_server(resources: Resources) -> None:
-    with pytest.raises(KubectlError, match="exactly one of path, persistentVolumeClaim and s3"):
+    with pytest.raises(ApplyRefused, match="exactly one of path, persistentVolumeClaim and s3"):
         apply_audit(resources, an_audit(NAME, archive={}))
 
 

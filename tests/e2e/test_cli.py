@@ -314,7 +314,7 @@ def test_adopt_prints_a_resource_that_can_be_applied_and_what_it_doubts(
     assert "found  REDIS_URL of container worker: Secret redis, key url" in adopted.err
     assert "doubt  HorizontalPodAutoscaler scaler scales it" in adopted.err
     assert "doubt  no variable has the name of the pod" in adopted.err
-    assert "doubt  replicas: 0 is applied by kubectl-client-side-apply" in adopted.err
+    assert "doubt  replicas: 0 is applied by kubectl" in adopted.err
     assert adopted.err.count("doubt  ") == 3
     assert "s3cret" not in adopted.out + adopted.err
     cli.plane.kubectl("apply", "-f", "-", stdin=adopted.out)

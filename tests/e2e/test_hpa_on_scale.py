@@ -46,6 +46,7 @@ def owed(resources: Resources) -> Metric:
     return (resources.namespace, "pelops_lag_and_pending_entries", f"name={NAME}")
 
 
+@pytest.mark.full
 def test_the_autoscaler_of_the_documentation_scales_the_workers_through_the_resource(
     resources: Resources,
     node: Node,

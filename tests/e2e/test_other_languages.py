@@ -153,6 +153,7 @@ def trial(program: Program, redis_86: RedisServers, stream: str, tmp_path: Path)
     trial.stop()
 
 
+@pytest.mark.full
 def test_a_worker_killed_in_mid_work_finishes_what_it_held_after_its_restart(trial: Trial) -> None:
     trial.create_group()
     ids = trial.add(250, work_ms="10")  # more than are read at once
@@ -194,6 +195,7 @@ def test_a_body_that_is_gone_and_an_entry_that_fails_hold_up_nothing(trial: Tria
     assert trial.pending() == {bad: CONSUMER}  # for the operator, once it is idle
 
 
+@pytest.mark.full
 def test_a_worker_waits_for_a_group_that_is_not_there_and_creates_none(
     program: Program, program_redis: RedisServers, stream: str, tmp_path: Path
 ) -> None:
@@ -249,6 +251,7 @@ def test_a_worker_that_is_told_to_end_finishes_the_entry_in_hand_and_gives_up_th
     assert trial.pending().keys() == set(ids) - done.keys()
 
 
+@pytest.mark.full
 def test_what_killed_and_deleted_pods_held_is_worked_by_what_the_operator_started(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str, program: Program
 ) -> None:

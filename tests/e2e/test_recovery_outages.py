@@ -13,9 +13,8 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
-from tests.cluster_fixtures import FAST
+from tests.cluster_fixtures import FAST, own_plane
 from tests.control_plane.counting import await_members
-from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import Object
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.operators import Operators, Resources

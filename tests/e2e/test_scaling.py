@@ -111,6 +111,7 @@ def test_a_deployment_scaled_by_hand_gets_the_number_back_that_is_owed(group: Sc
     group.await_replicas(2)
 
 
+@pytest.mark.full
 def test_new_limits_count_at_once(group: ScaledGroup) -> None:
     group.scale_by_backlog()
     group.add(10 * PER_REPLICA)

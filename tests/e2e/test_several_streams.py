@@ -182,6 +182,7 @@ def test_of_two_that_lead_the_older_does_and_all_else_of_the_younger_goes_on(
     mailing.resources.await_condition(mailing.name, reason="Ready")
 
 
+@pytest.mark.full
 def test_without_a_leader_the_replicas_stay_and_the_next_one_goes_on(
     lead: Sharer, mailing: Sharer, node: Node
 ) -> None:
@@ -239,6 +240,7 @@ def test_a_redis_that_is_gone_of_one_group_ends_no_worker_and_the_other_group_st
     lead.await_replicas(0)
 
 
+@pytest.mark.full
 def test_a_deployment_of_a_template_is_shared_by_a_resource_that_names_it(
     resources: Resources, redis_86: RedisServers, stream: str, node: Node
 ) -> None:

@@ -32,6 +32,11 @@ def numbers_of(variable: str, short: int, long: int) -> list[Any]:
     return [short, pytest.param(long, marks=[pytest.mark.full, pytest.mark.timeout(3600)])]
 
 
+def also_in_full(short: str, *long: str) -> list[Any]:
+    """One case always, the others in `make test-full`."""
+    return [short, *(pytest.param(one, marks=pytest.mark.full) for one in long)]
+
+
 def replies_of(short: int, long: int) -> list[Any]:
     """How many spoilt replies a test takes."""
     return numbers_of("FUZZ_REPLIES", short, long)

@@ -40,7 +40,7 @@ from pelops.worker.server.redis_adapter import RedisAdapter
 from pelops.worker.settings import WorkerPlace
 from tests.fuzz.hostile_server import HostileServer, Tls, hostile
 from tests.fuzz.operator_calls import CALLS, ENDS, KEYS
-from tests.fuzz.tally import SEED, Tally, replies_of
+from tests.fuzz.tally import SEED, Tally, also_in_full, replies_of
 
 LONGEST_S: Final = 10.0  # of one call, with the time-outs of this test
 MIB: Final = 1024 * 1024
@@ -91,7 +91,7 @@ def endpoint_at(host: HostileServer, tls: Tls | None, *, with_sentinel: bool) ->
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel", "tls"])
+@pytest.mark.parametrize("topology", also_in_full("cluster", "standalone", "sentinel", "tls"))
 @pytest.mark.parametrize("replies", replies_of(300, 20_000))
 async def test_no_reply_breaks_a_call_of_the_operator(
     redis_86: StandaloneServers, topology: str, tls: Tls | None, replies: int, tally: Tally
@@ -180,7 +180,7 @@ def check_entry(entry: list[Any]) -> bytes:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("topology", ["standalone", "cluster", "tls"])
+@pytest.mark.parametrize("topology", also_in_full("standalone", "cluster", "tls"))
 @pytest.mark.parametrize("replies", replies_of(150, 12_000))
 async def test_no_reply_breaks_a_worker(
     redis_86: StandaloneServers, topology: str, tls: Tls | None, replies: int, tally: Tally
@@ -223,7 +223,7 @@ async def test_no_reply_breaks_a_worker(
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel"])
+@pytest.mark.parametrize("topology", also_in_full("standalone", "cluster", "sentinel"))
 @pytest.mark.parametrize("replies", replies_of(100, 3_000))
 async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
     redis_86: StandaloneServers,

@@ -31,7 +31,7 @@ from pyspark_redis_streams.views.rows import (
     StreamsReader,
 )
 from tests.fuzz.hostile_server import HostileServer, Tls, hostile_thread
-from tests.fuzz.tally import SEED, Tally, replies_of
+from tests.fuzz.tally import SEED, Tally, also_in_full, replies_of
 from tests.fuzz.test_hostile_servers import LONGEST_S, MIB, resident_bytes
 
 STREAM: Final = "orders"
@@ -153,7 +153,7 @@ def options_at(host: HostileServer, topology: str, tls: Tls | None) -> dict[str,
     return options | {"host": "127.0.0.1", "port": str(host.port)}
 
 
-@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel", "tls"])
+@pytest.mark.parametrize("topology", also_in_full("standalone", "cluster", "sentinel", "tls"))
 @pytest.mark.parametrize("replies", replies_of(120, 5_000))
 def test_no_reply_breaks_a_reader_or_a_writer(
     redis_86: StandaloneServers, tmp_path: Path, topology: str, replies: int, tally: Tally

@@ -70,7 +70,7 @@ def _open(crd: Object) -> None:
     version["subresources"] = {"status": {}}
 
 
-@pytest.fixture(scope="module", params=["shipped", "open"])
+@pytest.fixture(scope="module", params=[pytest.param("shipped", marks=pytest.mark.full), "open"])
 def plane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:

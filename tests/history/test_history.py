@@ -29,7 +29,7 @@ def judge(name: str, size: Size, mutation: str | None = None) -> tuple[Verdict, 
     "name",
     [
         pytest.param("requeue", marks=pytest.mark.full),
-        "alone-8.6",
+        pytest.param("alone-8.6", marks=pytest.mark.full),
         pytest.param("alone-7.0", marks=pytest.mark.full),
     ],
 )

@@ -13,7 +13,7 @@ from tests.integration.expiring import REPORTING
 from tests.integration.redis_adapter import connected, endpoint_of
 from tests.integration.sleeping import Sleepers, sleeping_on
 from tests.integration.worker_adapter import Behind, behind, grant, opened, worker_endpoint
-from tests.redis_fixtures import NEWEST, OTHERS
+from tests.redis_fixtures import ALL_VERSIONS
 from tests.worker_process import WorkerProcesses
 
 
@@ -35,7 +35,7 @@ async def sleepers(empty_redis: StandaloneServers) -> AsyncIterator[Sleepers]:
         yield found
 
 
-@pytest.fixture(scope="module", params=[NEWEST, *OTHERS])
+@pytest.fixture(scope="module", params=ALL_VERSIONS)
 def reporting(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
     """A server of each kind that reports keys that expire."""
     with start_standalone(request.param, options=REPORTING) as servers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from local_cluster.processes import wait_until
@@ -12,6 +13,7 @@ from tests.faults.wire_probes import probe_wires
 TIMEOUT_S = 4.0  # far longer than a busy machine keeps a probe waiting
 
 
+@pytest.mark.full
 def test_what_keeps_the_server_from_answering_is_noted_for_each_wire_and_nothing_else() -> None:
     noted: list[tuple[int, int]] = []
     with start_standalone("8.6") as servers:

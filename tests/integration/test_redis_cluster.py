@@ -50,6 +50,7 @@ async def test_slots_are_those_that_the_server_computes(server: Server) -> None:
             assert await server.execute("CLUSTER", "KEYSLOT", key) == key_slot(key) == keys.slot
 
 
+@pytest.mark.full
 async def test_slots_of_any_names_are_those_that_the_server_computes(server: Server) -> None:
     chance = random.Random(20261121)
     for _ in range(300):

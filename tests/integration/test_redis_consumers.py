@@ -41,6 +41,7 @@ async def test_a_key_of_another_type_has_no_consumers_and_says_so(
             await count_consumers(server, name, "workers")
 
 
+@pytest.mark.full
 async def test_a_group_of_many_consumers_with_long_names_is_listed(
     redis_86: StandaloneServers, key_prefix: str
 ) -> None:

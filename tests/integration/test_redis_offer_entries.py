@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
@@ -85,6 +87,7 @@ async def test_a1_an_offer_takes_nothing_from_a_process_that_began_anew_under_th
     assert await claim_announced(server, "c1") == [left]
 
 
+@pytest.mark.full
 async def test_more_entries_than_a_script_takes_are_offered_in_pieces(server: Server) -> None:
     ids = await strand(server, 4_500)
     cutoff = await server_time(server) + SOON

@@ -202,6 +202,7 @@ async def test_a_damaged_memory_counts_as_none(server: Server, field: str, value
     assert creation.repeats == 10
 
 
+@pytest.mark.full
 async def test_very_many_repeats_are_not_counted(server: Server) -> None:
     await provision(server, KEYS)
     await add_all(server, range(1, 1102))

@@ -46,6 +46,7 @@ async def server(empty_cluster: ClusterServers) -> AsyncIterator[Server]:
         yield connection
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", ODD_NAMES)
 async def test_b7_entries_of_any_stream_are_recovered(server: Server, stream: str) -> None:
     keys = derive_keys(stream, "g:1")

@@ -52,6 +52,7 @@ from tests.integration.redis_adapter import (
 )
 from tests.integration.redriving import a_redrive, add_letter, move_all
 from tests.integration.retaining import letter_pairs
+from tests.redis_fixtures import on_newest_unless_full
 
 LARGE: Final = b"x" * 1_000_000
 MANY: Final = 24
@@ -279,6 +280,7 @@ CASES: Final[dict[str, Case]] = {
 }
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("name", CASES)
 async def test_a_script_holds_the_server_no_longer_than_a_few_large_bodies_take(
     name: str, server: Server, empty_redis: StandaloneServers

@@ -36,6 +36,7 @@ async def test_a_sentinel_failover_is_followed(empty_sentinel: SentinelServers) 
         assert empty_sentinel.cli("GET", "{orders:events}:seen", port=port) == "x"
 
 
+@pytest.mark.full
 async def test_a_failover_that_a_sentinel_gave_up_is_asked_for_again(
     empty_sentinel: SentinelServers,
 ) -> None:

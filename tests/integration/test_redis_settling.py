@@ -1,5 +1,7 @@
 """Suspects are copied with what is known of them, or become dead letters."""
 
+import pytest
+
 from pelops.domain.recovery import Action
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.suspects import settle_suspects
@@ -63,6 +65,7 @@ async def test_a_dead_letter_holds_the_entry_and_what_is_known_of_it(server: Ser
     assert reported[b"_retry_count"] == b"2"
 
 
+@pytest.mark.full
 async def test_more_suspects_than_a_script_takes_are_settled_in_pieces(server: Server) -> None:
     ids = await strand(server, 4_500)
     cutoff = await server_time(server) + SOON

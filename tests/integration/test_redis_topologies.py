@@ -36,6 +36,7 @@ def connect(servers: RedisServers, **options: Any) -> redis.Redis:
     return redis.Redis(port=servers.master().port, retry=ONCE, **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_every_topology_runs_on_every_version_behind_tls_and_a_password(
@@ -108,6 +109,7 @@ def test_emptying_forgets_keys_functions_and_users(empty_redis: StandaloneServer
 # --- Sentinel
 
 
+@pytest.mark.full
 def test_a_failover_makes_a_replica_the_master_with_the_data(
     empty_sentinel: SentinelServers,
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_failover_makes_a_replica_the_master_with_the_data(
     assert empty_sentinel.cli("GET", "key") == "value"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_a_killed_master_is_replaced_and_comes_back_as_a_replica(version: str) -> None:
     with start_sentinel(version) as servers:
@@ -130,6 +133,7 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_replica(version: str) -
         assert killed.info("replication")["role"] == "slave"
 
 
+@pytest.mark.full
 def test_a_hung_master_is_replaced_and_follows_when_it_wakes(
     empty_sentinel: SentinelServers,
 ) -> None:
@@ -157,6 +161,7 @@ def another_master(cluster: ClusterServers, slot: int) -> Any:
     return next(master for master in cluster.masters() if master is not owner)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_a_slot_moves_with_its_keys_step_by_step(version: str) -> None:
     with start_cluster(version) as cluster:
@@ -196,6 +201,7 @@ def test_a_client_follows_the_cluster_to_each_key(empty_cluster: ClusterServers)
         assert client.dbsize(target_nodes=redis.RedisCluster.PRIMARIES) == 20
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_with_replicas_a_killed_master_of_a_cluster_is_replaced(version: str) -> None:
     with start_cluster(version, options=ServerOptions(replicas=1)) as cluster:

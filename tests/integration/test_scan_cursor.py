@@ -69,6 +69,7 @@ async def test_nothing_is_skipped_when_entries_are_moved_meanwhile(server: Serve
     assert sorted(await moved(server)) == sorted(set(ids) - set(alive) - gone)
 
 
+@pytest.mark.full
 async def test_every_page_of_very_many_entries_is_looked_at_once_per_round(server: Server) -> None:
     """The entries of living workers are passed by; the idle one behind them is reached."""
     ids = await add_old(server, SEEKABLE + PAGE)

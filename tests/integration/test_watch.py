@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -82,9 +82,15 @@ async def api(server: HostileApi) -> AsyncIterator[KubeApi]:
 
 @pytest.fixture
 async def followed(api: KubeApi) -> AsyncIterator[Followed]:
+    async with _follow(api, FAST) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _follow(api: KubeApi, pace: WatchPace) -> AsyncIterator[Followed]:
     made = Followed()
     resync = Resync(api, made.cache.objects, ())
-    made.watch = Watch(api, resync, made.hear, made.clock, refused=made.refused.append, pace=FAST)
+    made.watch = Watch(api, resync, made.hear, made.clock, refused=made.refused.append, pace=pace)
     task = asyncio.create_task(made.watch.run(KINDS))
     await _until(lambda: made.known() == {"kept", "removed"})
     yield made
@@ -142,18 +148,19 @@ async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_
 
 
 async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
-    server: HostileApi, followed: Followed
+    server: HostileApi, api: KubeApi
 ) -> None:
-    await server.set_fault("cuts streams")
-    server.retry_after = "2"
-    await server.set_fault("answers 429")
-    server.asked_s.clear()
-    await _until(lambda: all(len(server.asked_s[kind.plural]) >= 2 for kind in KINDS))
-    for first_s, second_s, *_ in server.asked_s.values():
-        assert second_s - first_s >= 2
-    await server.set_fault("")
-    await server.put(GROUP, "added")
-    await _until(lambda: "added" in followed.known())
+    async with _follow(api, PATIENT) as followed:
+        await server.set_fault("cuts streams")
+        server.retry_after = "2"
+        await server.set_fault("answers 429")
+        server.asked_s.clear()
+        await _until(lambda: all(len(server.asked_s[kind.plural]) >= 2 for kind in KINDS))
+        for first_s, second_s, *_ in server.asked_s.values():
+            assert second_s - first_s >= 2
+        await server.set_fault("")
+        await server.put(GROUP, "added")
+        await _until(lambda: "added" in followed.known())
 
 
 async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_lives(

@@ -52,6 +52,7 @@ worker.run()
     assert workers.letters() == []
 
 
+@pytest.mark.full
 def test_a_loop_that_stands_still_for_too_long_is_red_and_loses_its_entries(
     workers: WorkerProcesses, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def ask(port: int, path: str) -> int:
         return 0
 
 
+@pytest.mark.full
 def test_a_clock_that_jumps_costs_a_worker_nothing(
     workers: WorkerProcesses, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ worker.run()
     assert workers.said("one").count("True True") == 2
 
 
+@pytest.mark.full
 def test_an_entry_of_a_hundred_megabytes_is_handled_and_its_memory_given_back(
     workers: WorkerProcesses,
 ) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from pelops.worker.server.adapter import DeliverySource, Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.integration.worker_adapter import (
@@ -100,6 +102,7 @@ async def test_a_heartbeat_resets_the_idle_time_and_not_the_delivery_count(
     assert kept[3] == 1
 
 
+@pytest.mark.full
 async def test_thousands_of_entries_are_kept_and_acknowledged_together(
     redis: Behind, adapter: RedisAdapter
 ) -> None:

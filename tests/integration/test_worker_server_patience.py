@@ -99,6 +99,7 @@ async def test_a_large_entry_takes_its_time_and_a_silent_server_does_not(
     listener.close()
 
 
+@pytest.mark.full
 async def test_an_entry_of_a_hundred_megabytes_is_read_kept_and_rejected(
     empty_redis_86: StandaloneServers,
 ) -> None:

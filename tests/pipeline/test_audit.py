@@ -120,6 +120,7 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     assert audited.audit_one().verdict is AuditVerdict.BALANCED
 
 
+@pytest.mark.full
 def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited: Audited) -> None:
     audited.create_group()
     audited.add(3)
@@ -226,6 +227,7 @@ def test_a_missing_stream_fails_the_audit_and_not_the_run(audited: Audited) -> N
     assert (summary.verdict, summary.produced) == (AuditVerdict.FAILING, 0)
 
 
+@pytest.mark.full
 def test_groups_of_one_stream_share_an_archive_and_nothing_else(audited: Audited) -> None:
     audited.create_group()
     audited.client.xgroup_create(audited.stream, "other", id="0")

@@ -295,6 +295,7 @@ def count_behind(context: SparkContext, gate: Path, tasks: int = 2) -> int:
     return context.parallelize(range(tasks), tasks).map(wait).count()
 
 
+@pytest.mark.full
 def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
     audited: Audited, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_jvm_that_was_killed_is_one_sentence_and_the_next_run_continues(
     audited: Audited, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def add(audited: Audited, entry_id: str, *parts: Any) -> None:
     audited.client.execute_command("XADD", audited.stream, entry_id, *parts)
 
 
+@pytest.mark.full
 def test_a_full_payload_is_archived_to_the_byte(audited: Audited) -> None:
     audited.create_group()
     payloads: list[list[Any]] = [
@@ -52,6 +53,7 @@ def test_a_full_payload_is_archived_to_the_byte(audited: Audited) -> None:
     assert not any(row["root_ms"] for row in rows.values())
 
 
+@pytest.mark.full
 def test_ids_at_every_end_are_audited_and_reported(audited: Audited) -> None:
     ids = ["0-1", "0-2", f"5-{MOST}", f"{YEAR_9999_MS}-7", f"{YEAR_9999_MS + 10**9}-0"]
     ids += [f"{MOST - 1}-0", f"{MOST}-{MOST}"]

@@ -42,6 +42,7 @@ def test_thousands_of_consumers_and_hundreds_of_groups_are_looked_at(audited: Au
     assert sum(audited.counts(at_end).values()) == CONSUMERS + 100
 
 
+@pytest.mark.full
 def test_a_pattern_records_the_groups_of_all_its_streams(audited: Audited) -> None:
     streams = [f"{audited.prefix}shard-{number}" for number in range(2)]
     for stream in streams:

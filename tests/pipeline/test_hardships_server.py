@@ -87,6 +87,7 @@ def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: A
     assert audited.counts(summary) == {"indeterminate": 20, "undelivered": 10}
 
 
+@pytest.mark.full
 def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited: Audited) -> None:
     ids = half_read(audited)
     trim = lambda: audited.client.xtrim(audited.stream, minid=ids[25], approximate=False)  # noqa: E731

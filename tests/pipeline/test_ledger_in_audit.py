@@ -83,6 +83,7 @@ def test_acts_that_workers_report_end_entries_and_say_nothing_else(audited: Audi
     }
 
 
+@pytest.mark.full
 def test_delivery_counts_beyond_the_largest_end_no_audit(audited: Audited) -> None:
     """An older operator wrote 2^63 for the count that XNACK FATAL and XCLAIM RETRYCOUNT set."""
     audited.create_group()

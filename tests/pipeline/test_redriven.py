@@ -223,6 +223,7 @@ def test_a_discarded_letter_needs_no_attention_and_is_never_lost(operator: Opera
     assert {currently(audited)[one][0] for one in ids} == {"discarded"}
 
 
+@pytest.mark.full
 def test_a_chain_of_moves_in_one_window_ends_at_the_last_one(operator: Operator) -> None:
     """The IDs in both streams of letters are the same, as those of one millisecond can be."""
     audited = operator.audited

@@ -95,6 +95,7 @@ def test_the_report_reports_what_the_audit_found(audited: Audited) -> None:
     assert group["unproven"]
 
 
+@pytest.mark.full
 def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     audited.create_group()
     audited.add(5)
@@ -183,6 +184,7 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     return of_groups + [(one["stream"], one["verdict"]) for one in document["others"]]
 
 
+@pytest.mark.full
 def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(4)

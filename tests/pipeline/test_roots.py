@@ -70,6 +70,7 @@ def test_copies_that_were_trimmed_before_the_audit_are_no_entries_of_users(
     assert expected == {"produced": 40, "roots": 30, "requeued": 10, "pending": 0, "open": 0}
 
 
+@pytest.mark.full
 def test_a_chain_whose_middle_was_trimmed_ends_as_its_last_copy(audited: Audited) -> None:
     audited.create_group()
     audited.audit_one()

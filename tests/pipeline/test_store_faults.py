@@ -170,6 +170,7 @@ def test_a_store_that_is_busy_for_a_time_is_asked_again(claimed: Archive, proxy:
     assert claimed.read(tables.ENTRIES).num_rows == 1
 
 
+@pytest.mark.full
 def test_a_store_that_does_not_answer_is_a_clear_error(claimed: Archive, proxy: S3Proxy) -> None:
     path = re.escape(claimed.place.path(tables.ENTRIES))
     with (

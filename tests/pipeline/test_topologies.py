@@ -37,6 +37,7 @@ def at(audited: Audited, client: Any, **environment: str) -> Audited:
     return audited
 
 
+@pytest.mark.full
 def test_every_supported_server_is_audited(
     program_redis: StandaloneServers, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def _kinds(summary: AuditSummary) -> set[str]:
     return {one.kind for one in summary.findings}
 
 
+@pytest.mark.full
 def test_tls_with_a_certificate_and_the_rights_of_an_auditor(
     redis_tls: StandaloneServers, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ def test_invariant_11_of_4000_entries_two_poisons_and_nothing_else_are_given_up(
     habit: Habit, renames: bool
 ) -> None:
     """Rule B1: the table of facts/protocol.md, with few crashes."""
-    for seed in range(1 if habit is Habit.ONE_BY_ONE else 3):
+    for seed in range(1 if habit is Habit.ONE_BY_ONE else 2):
         world = World(Scene(habit=habit, renames=renames), seed)
         world.run()
         assert set(world.letters) == world.poisons
@@ -41,7 +41,7 @@ def test_invariant_11_of_4000_entries_two_poisons_and_nothing_else_are_given_up(
 def test_invariant_11_workers_killed_from_outside_give_up_no_innocent(
     habit: Habit, renames: bool, backoff: Backoff
 ) -> None:
-    for seed in range(1 if habit is Habit.ONE_BY_ONE else 10):
+    for seed in range(1 if habit is Habit.ONE_BY_ONE else 4):
         scene = Scene(
             habit=habit, renames=renames, backoff=backoff, entries=1_000, prefetch=100, kills=30
         )
@@ -74,8 +74,8 @@ def test_poisons_that_hang_until_a_probe_kills_their_worker_are_given_up_too(
         assert world.crashes <= 12
 
 
-@pytest.mark.parametrize("poisons", [0, 1, 5, 20])
-@pytest.mark.parametrize("max_retries", [0, 1, 2, 5])
+@pytest.mark.parametrize("poisons", [0, 1, 12])
+@pytest.mark.parametrize("max_retries", [0, 1, 3])
 def test_any_number_of_poisons_is_given_up_after_a_bounded_number_of_crashes(
     poisons: int, max_retries: int
 ) -> None:

@@ -49,7 +49,9 @@ class Model:
         return sum(self.windows.values())
 
 
-@pytest.fixture(scope="module", params=["redis_86", "redis_70", "valkey"])
+@pytest.fixture(
+    scope="module", params=["redis_86", "redis_70", pytest.param("valkey", marks=pytest.mark.full)]
+)
 def adapter(request: pytest.FixtureRequest) -> Iterator[ServerAdapter]:
     servers: StandaloneServers = request.getfixturevalue(request.param)
     adapter = ServerAdapter(servers)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.api.group.scaling import BehaviorSpec, PolicySelect, PolicyType, ScalingPolicy
@@ -31,7 +31,6 @@ LOOKS = st.lists(
 )  # seconds after the look before, recommended, present count
 
 
-@settings(max_examples=500)
 @given(BEHAVIOR, LOOKS)
 def test_stabilisation_equals_its_words(
     spec: dict[str, Any], looks: list[tuple[int, int, int]]
@@ -70,7 +69,6 @@ def _stable(
 WRITES = st.lists(st.tuples(st.integers(1, 40), COUNT), min_size=1, max_size=20)
 
 
-@settings(max_examples=500)
 @given(BEHAVIOR, WRITES, COUNT)
 def test_policies_equal_their_words(
     spec: dict[str, Any], writes: list[tuple[int, int]], wanted: int

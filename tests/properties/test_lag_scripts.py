@@ -28,7 +28,11 @@ from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{lag-scripts}:orders", "ours")
 OWNER: Final = an_owner()
-SERVERS: Final = [("redis_86", 80), ("redis_70", 40), ("valkey", 40)]
+SERVERS: Final = [
+    ("redis_86", 50),
+    ("redis_70", 15),
+    pytest.param("valkey", 15, marks=pytest.mark.full),
+]
 LOOKS: Final = (ObservationRequest(KEYS), ObservationRequest(KEYS, is_deep=True))
 BOUNDS: Final = (64, 800)  # entries ahead that each of these looks counts at most
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.recovery import LivenessReason, PodEvidence
@@ -28,7 +28,6 @@ from tests.properties.pod_timelines import (
 )
 
 
-@settings(max_examples=500)
 @given(kubelets(), st.data())
 def test_a_container_that_restarts_is_never_recovered_prematurely_whatever_its_sidecar_does(
     reported: PodReports, data: st.DataObject
@@ -47,7 +46,6 @@ def test_a_container_that_restarts_is_never_recovered_prematurely_whatever_its_s
     )
 
 
-@settings(max_examples=200)
 @given(kubelets(), ms(0, 0.2), st.data())
 def test_a_worker_that_writes_when_it_began_is_never_recovered_prematurely(
     reported: PodReports, until_first_read: float, data: st.DataObject
@@ -63,7 +61,6 @@ def test_a_worker_that_writes_when_it_began_is_never_recovered_prematurely(
         assert cutoff.at == boot
 
 
-@settings(max_examples=200)
 @given(kubelets(), ms(0, 5), st.data())
 def test_what_was_read_again_before_a_failover_is_never_moved(
     reported: PodReports, seen_after: float, data: st.DataObject
@@ -86,7 +83,6 @@ def test_what_was_read_again_before_a_failover_is_never_moved(
         assert cutoff.at is None
 
 
-@settings(max_examples=200)
 @given(CLOCK, ms(0, 3), ms(0.5, 60), st.sampled_from([10.0, 20.0, 300.0]), ms(0, 9))
 def test_all_that_a_container_held_is_free_while_it_waits_in_a_crash_loop(
     clock: float, lag: float, end: float, pause: float, later: float
@@ -99,7 +95,6 @@ def test_all_that_a_container_held_is_free_while_it_waits_in_a_crash_loop(
     assert cutoff.at >= moment(end)
 
 
-@settings(max_examples=200)
 @given(CLOCK, ms(0, 3), ms(0.5, 60), st.sampled_from([0.0, 10.0, 300.0]), ms(4, 60))
 def test_all_but_the_last_seconds_is_free_after_a_restart(
     clock: float, lag: float, end: float, pause: float, later: float

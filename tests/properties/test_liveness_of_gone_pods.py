@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.recovery import FormerPod, PodEvidence
@@ -133,7 +133,6 @@ def looks(removal: Removal, noticed: float) -> st.SearchStrategy[float]:
     return st.builds(lambda at, after: at + after, late, ms(0, 30)) | ms(since, since + 400)
 
 
-@settings(max_examples=500)
 @given(removals(), ms(0, 5), st.data())
 def test_a_pod_that_is_gone_is_never_recovered_prematurely(
     removal: Removal, noticed: float, data: st.DataObject
@@ -145,7 +144,6 @@ def test_a_pod_that_is_gone_is_never_recovered_prematurely(
     assert_no_premature_recovery(decide(evidence, look), removal.processes, look)
 
 
-@settings(max_examples=500)
 @given(removals(), kubelets(), ms(0, 5), ms(0, 30), st.data())
 def test_neither_a_pod_nor_its_successor_of_the_same_name_is_recovered_prematurely(
     removal: Removal, reported: PodReports, noticed: float, until_next: float, data: st.DataObject
@@ -175,7 +173,6 @@ def test_neither_a_pod_nor_its_successor_of_the_same_name_is_recovered_premature
         assert cutoff.at >= min(live.created or NOW, moment(look)) - timedelta(seconds=SKEW_S)
 
 
-@settings(max_examples=200)
 @given(CLOCK, ms(0, 3), ms(1, 60), ms(0, 30), ms(0.01, 2), ms(0, 5))
 def test_all_that_a_pod_held_is_free_when_it_was_deleted_as_usual(
     clock: float, lag: float, asked: float, takes: float, removal: float, noticed: float

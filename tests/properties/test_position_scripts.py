@@ -29,7 +29,11 @@ from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 KEYS: Final = derive_keys("{position-scripts}:orders", "ours")
 OWNER: Final = an_owner()
 GROUPS: Final = ("ours", "theirs")
-SERVERS: Final = [("redis_86", 100), ("redis_70", 15), ("valkey", 15)]
+SERVERS: Final = [
+    ("redis_86", 50),
+    ("redis_70", 15),
+    pytest.param("valkey", 15, marks=pytest.mark.full),
+]
 
 # Steps between IDs, so that all digits of both halves come to count.
 STEP = st.sampled_from([(0, 1), (0, 9), (1, 0), (1, 2**64 - 2**20), (10**15, 0), (2**56, 7)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
@@ -105,7 +105,6 @@ def lived(spec: StreamConsumerGroupSpec, turns: list[Turn]) -> tuple[ScalingMemo
     return memory, now
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, st.none() | backlogs(), workloads(), st.none() | COUNT)
 def test_the_number_is_never_out_of_its_bounds(
     scaling: dict[str, Any],
@@ -123,7 +122,6 @@ def test_the_number_is_never_out_of_its_bounds(
             assert scaling["minReplicas"] <= one.replicas <= scaling["maxReplicas"]
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, st.none() | backlogs(), workloads())
 def test_a_doubt_ends_no_worker_and_never_the_last_one(
     scaling: dict[str, Any],
@@ -147,7 +145,6 @@ def test_a_doubt_ends_no_worker_and_never_the_last_one(
         assert decision.replicas >= 1
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, backlogs(), workloads())
 def test_zero_is_only_for_a_group_that_certainly_owes_nothing(
     scaling: dict[str, Any], turns: list[Turn], backlog: Backlog, seen: WorkloadObservation
@@ -161,7 +158,6 @@ def test_zero_is_only_for_a_group_that_certainly_owes_nothing(
         assert backlog.is_empty
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, st.none() | backlogs(), workloads())
 def test_the_same_facts_give_the_same_answer(
     scaling: dict[str, Any],
@@ -175,7 +171,6 @@ def test_the_same_facts_give_the_same_answer(
     assert decide_replicas(spec, seen, backlog, memory, now=now) == first
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, st.none() | backlogs(), workloads())
 def test_after_the_write_there_is_nothing_to_write(
     scaling: dict[str, Any],
@@ -195,7 +190,6 @@ def test_after_the_write_there_is_nothing_to_write(
         assert not again.is_change
 
 
-@settings(max_examples=500)
 @given(
     scalings(),
     st.lists(st.tuples(st.integers(1, 100), COUNT), max_size=6),

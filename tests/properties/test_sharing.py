@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.api.group.scaling import ScalingMode
@@ -71,7 +71,6 @@ def decide(
     return decide_replicas(spec, seen, backlog, memory, now=now, sharing=sharing)[0]
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, st.none() | backlogs(), OTHERS, COUNT)
 def test_what_is_not_known_of_one_group_ends_no_worker(
     scaling: dict[str, Any],
@@ -89,7 +88,6 @@ def test_what_is_not_known_of_one_group_ends_no_worker(
     assert decision.replicas >= min(current, scaling["maxReplicas"])
 
 
-@settings(max_examples=300)
 @given(scalings(), TURNS, st.none() | backlogs(), OTHERS, COUNT)
 def test_the_last_worker_stays_while_one_group_is_not_idle(
     scaling: dict[str, Any],
@@ -109,7 +107,6 @@ def test_the_last_worker_stays_while_one_group_is_not_idle(
         assert len(seen) == len(others) + 1, "what is not known is no zero"
 
 
-@settings(max_examples=300)
 @given(scalings(), backlogs(), OTHERS, COUNT)
 def test_the_sum_is_never_less_than_the_maximum(
     scaling: dict[str, Any], backlog: Backlog, others: Others, current: int

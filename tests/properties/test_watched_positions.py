@@ -28,7 +28,11 @@ from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{watched}:orders", "ours")
 OWNER: Final = an_owner()
-SERVERS: Final = [("redis_86", 120), ("redis_70", 20), ("valkey", 20)]
+SERVERS: Final = [
+    ("redis_86", 50),
+    ("redis_70", 15),
+    pytest.param("valkey", 15, marks=pytest.mark.full),
+]
 
 COUNT = st.integers(1, 5)
 USERS = [

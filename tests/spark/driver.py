@@ -8,6 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tests.spark.query import finish
+
 SCHEMA = "id STRING, number BIGINT, tenant STRING"
 
 
@@ -19,6 +21,7 @@ def build_session() -> SparkSession:
         # Short lives: what the second compiler saves costs more than it brings.
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.constraintPropagation.enabled", "false")
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -51,7 +54,7 @@ def run_stream(
     frame = spark.readStream.format(source).options(**options).schema(SCHEMA).load()
     writing = frame.writeStream.format("parquet").option("path", target)
     writing = writing.option("checkpointLocation", f"{target}-checkpoint")
-    writing.trigger(availableNow=True).start().awaitTermination()
+    finish(writing.trigger(availableNow=True).start)
 
 
 def main(arguments: list[str]) -> None:

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.streams import Streams
+
+STARTS: Final = 5
+
+
+def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The query that `start` starts, once it has ended.
+
+    Spark gives the process of a source 10 s to start, and on a busy machine that is not always
+    enough: such a query is started again.
+    """
+    for is_last in (*[False] * (STARTS - 1), True):
+        query = start()
+        try:
+            query.awaitTermination()
+            break
+        except StreamingQueryException as error:
+            if is_last or "failed to connect back" not in str(error):
+                raise
+    return query
 
 
 class Query:
@@ -22,11 +43,14 @@ class Query:
 
     def run(self, **options: Any) -> list[int]:
         """Read what there is; answers the sizes of the micro-batches."""
-        query = self.start(**options)
-        query.awaitTermination()
+        query = self.finish(**options)
         return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
-    def start(self, **options: Any) -> StreamingQuery:
+    def finish(self, **options: Any) -> StreamingQuery:
+        """The query, once it has read what there is."""
+        return finish(lambda: self._start(**options))
+
+    def _start(self, **options: Any) -> StreamingQuery:
         if not {"streams", "streamPattern"} & options.keys():
             options["stream"] = self._streams.name()
         options = {"startingId": "earliest"} | self._streams.options | options

@@ -89,6 +89,7 @@ def test_every_block_on_spark_is_run_or_gives_a_reason() -> None:
         ] == []
 
 
+@pytest.mark.full
 def test_the_first_steps(
     spark: SparkSession, redis_86: RedisServers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ class Gauge:
         """Keep nothing."""
 
 
+@pytest.mark.full
 def test_the_blocks_of_the_reference(
     spark: SparkSession, redis_86: RedisServers, tmp_path: Path
 ) -> None:
@@ -142,6 +144,7 @@ def test_the_blocks_of_the_reference(
         assert here.client.xrange("orders-replayed") == here.client.xrange("orders")
 
 
+@pytest.mark.full
 def test_the_tables_of_the_reference(
     spark: SparkSession, redis_86: RedisServers, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_missing_stream(spark: SparkSession, streams: Streams) -> None:
     assert reported.startswith(f"StreamMissing: stream '{streams.name()}' does not exist")
 
 
+@pytest.mark.full
 def test_a_name_of_any_length(spark: SparkSession, streams: Streams) -> None:
     reported = complaint(read(spark, streams, stream="A" * 70_000))
     assert reported.startswith("StreamMissing: stream 'AAAA")
@@ -204,6 +205,7 @@ def load_from(reader: DataFrameReader, port: int) -> None:
     reader.option("port", port).load("nobody-adds-to-this").collect()
 
 
+@pytest.mark.full
 def test_what_the_servers_arrangement_has_against_the_options(
     spark: SparkSession, streams: Streams, redis_cluster: ClusterServers
 ) -> None:

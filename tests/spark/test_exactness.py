@@ -33,6 +33,7 @@ def assert_whole(frame: DataFrame, number: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["batch", pytest.param("stream", marks=pytest.mark.full)])
 def test_a_task_that_dies_is_repeated_exactly(
     spark: SparkSession, streams: Streams, tmp_path: Path, kind: str

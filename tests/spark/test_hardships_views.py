@@ -24,6 +24,7 @@ def load(
     return reader.options(**({"stream": streams.name(), "view": view} | options)).load()
 
 
+@pytest.mark.full
 def test_thousands_of_consumers_and_hundreds_of_groups_have_a_row_each(
     spark: SparkSession, streams: Streams
 ) -> None:

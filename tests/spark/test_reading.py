@@ -159,6 +159,7 @@ def pushing(spark: SparkSession) -> Any:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.full
 def test_a_frame_is_whole_for_every_use_whatever_another_use_filters(
     pushing: SparkSession, streams: Streams
 ) -> None:

@@ -17,6 +17,7 @@ from pyspark_redis_streams.errors import BadValue, SchemaError, ServerError
 from pyspark_redis_streams.options.parsed import parse_write_options
 from pyspark_redis_streams.sink import BatchWriter, append_all
 from tests.spark.dying import dying_source
+from tests.spark.query import finish
 from tests.spark.streams import Streams
 
 
@@ -166,7 +167,7 @@ def test_a_micro_batch_that_is_run_again_appends_nothing(
         writer = frame.writeStream.format("redis_streams").options(**streams.options)
         writer = writer.option("stream", streams.name("copy"))
         writer = writer.option("checkpointLocation", str(tmp_path))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        finish(writer.trigger(availableNow=True).start)
 
     run()
     # As if the driver had died after the last micro-batch was written, before it was noted.
@@ -239,6 +240,7 @@ def test_ids_are_not_written_as_fields(names: tuple[str, ...], refused: str) -> 
         )
 
 
+@pytest.mark.full
 def test_an_archive_is_written_under_its_own_ids_once(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:

@@ -124,16 +124,15 @@ def test_a_stream_that_was_deleted_or_made_anew_ends_the_query(
 @pytest.mark.full
 def test_the_lag_comes_from_the_offsets(query: Query, streams: Streams) -> None:
     streams.fill(100)
-    running = query.start(maxEntriesPerTrigger=40)
-    running.awaitTermination()
-    sources = [progress.sources[0] for progress in running.recentProgress]
+    ended = query.finish(maxEntriesPerTrigger=40)
+    sources = [progress.sources[0] for progress in ended.recentProgress]
     name = streams.name()
     lags = [
         json.loads(s.latestOffset)[name]["added"] - json.loads(s.endOffset)[name]["added"]
         for s in sources
     ]
     assert lags[:3] == [60, 20, 0]
-    assert [lag_of(progress) for progress in running.recentProgress[:3]] == [
+    assert [lag_of(progress) for progress in ended.recentProgress[:3]] == [
         {name: 60}, {name: 20}, {name: 0}
     ]  # fmt: skip
 
@@ -153,13 +152,12 @@ def test_the_lag_of_each_stream_is_told_to_a_listener(
     listener = LagListener(report)
     spark.streams.addListener(listener)
     try:
-        running = query.start(streams=f"{one},{other}", maxEntriesPerTrigger=40)
-        running.awaitTermination()
+        ended = query.finish(streams=f"{one},{other}", maxEntriesPerTrigger=40)
         assert has_reported_all.wait(timeout=60)
     finally:
         spark.streams.removeListener(listener)
     assert reported[:2] == [
-        (str(running.id), {one: 30, other: 10}), (str(running.id), {one: 0, other: 0})
+        (str(ended.id), {one: 30, other: 10}), (str(ended.id), {one: 0, other: 0})
     ]  # fmt: skip
 
 
@@ -168,6 +166,7 @@ def test_a_progress_of_another_source_has_no_lag() -> None:
         assert lag_of({"sources": [{"latestOffset": shown}]}) == {}
 
 
+@pytest.mark.full
 def test_the_progress_group_shows_what_is_done(query: Query, streams: Streams) -> None:
     streams.fill(100)
     query.run(progressGroup="spark", maxEntriesPerTrigger=40)

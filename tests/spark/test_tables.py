@@ -122,6 +122,7 @@ def test_a_table_of_all_fields_takes_fields(tables: Tables, streams: Streams) ->
     assert fields[2:] == fields[:2] == [{b"a": b"\x00\x01", b"b": b"x"}, {b"c": b"y"}]
 
 
+@pytest.mark.full
 def test_no_row_goes_to_the_stream_of_another_table(
     spark: SparkSession, tables: Tables, streams: Streams
 ) -> None:
@@ -171,6 +172,7 @@ def test_columns_of_a_table_do_not_bring_its_options_elsewhere(
         reader.options(**streams.options).load(streams.name("another")).count()
 
 
+@pytest.mark.full
 def test_another_view_is_a_table_too(tables: Tables, streams: Streams) -> None:
     streams.fill(3)
     streams.client.xgroup_create(streams.name(), "billing", "0")

@@ -117,6 +117,7 @@ def test_doubts_name_what_a_person_has_to_decide() -> None:
         managedFields=[
             manager("argocd-controller"),
             manager("kubectl-create"),
+            manager("kubectl", operation="Apply"),
             manager("hpa", subresource="scale"),
         ],
         ownerReferences=[{"kind": "Rollout", "name": "orders", "controller": True}],
@@ -127,6 +128,7 @@ def test_doubts_name_what_a_person_has_to_decide() -> None:
     assert "set spec.containerName" in doubts
     assert "Rollout orders made it" in doubts
     assert "is applied by argocd-controller" in doubts
+    assert "is applied by kubectl:" in doubts
     assert "kubectl-create" not in doubts
     assert "hpa" not in doubts
 

@@ -94,6 +94,7 @@ REDIS = ("--redis-url", "redis://127.0.0.1:1")
 NAMES = (*REDIS, "--stream", "orders", "--group", "billing")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "words",
     [
@@ -117,6 +118,7 @@ def test_a_question_to_redis_gets_as_far_as_the_connection(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "words",
     [

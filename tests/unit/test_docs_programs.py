@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs_pages import ROOT, list_blocks
 
 PAGE = "docs/worker/index.md"
 
 
+@pytest.mark.full
 def test_the_handler_of_the_first_page_passes_the_test_beside_it(tmp_path: Path) -> None:
     worker, tested = (b.code for b in list_blocks("python") if b.page == PAGE)
     (tmp_path / "worker.py").write_text(worker)

@@ -92,6 +92,7 @@ def test_a_template_may_find_the_slot_in_its_own_way(template: str, stream: str)
     assert lock_slot_problem(template, derive_keys(stream, "g")) is None
 
 
+@pytest.mark.full
 def test_a_slot_is_a_problem_exactly_when_some_lock_lies_outside_of_it() -> None:
     chance = random.Random(20261121)
     for _ in range(2000):

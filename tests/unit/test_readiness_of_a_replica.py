@@ -43,6 +43,7 @@ async def test_a_silent_watch_makes_a_replica_unready_and_not_dead(replica: Repl
     assert replica.why_not_ready() == ""
 
 
+@pytest.mark.full
 def test_a_replica_takes_as_many_file_descriptors_as_it_may() -> None:
     begin = (
         "import resource as r; _, hard = r.getrlimit(r.RLIMIT_NOFILE);"

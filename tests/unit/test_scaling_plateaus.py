@@ -20,7 +20,7 @@ from benchmarks.scaling_sim.world import World
 SETTLED_S = 120
 MOST_BUSY = 0.95  # of what workers can do; what is needed has some room
 # More seeds: PELOPS_PLATEAU_SEEDS=200 python -m pytest tests/unit/test_scaling_plateaus.py
-SEEDS = int(os.environ.get("PELOPS_PLATEAU_SEEDS", "12"))
+SEEDS = int(os.environ.get("PELOPS_PLATEAU_SEEDS", "6"))
 
 
 def _trace(name: str) -> Trace:
@@ -55,6 +55,7 @@ def test_workers_that_read_batches_do_not_make_the_fleet_grow(
         assert outcome.above <= 1
 
 
+@pytest.mark.full
 def test_hours_of_steady_load_change_nothing() -> None:
     steady = _trace("steady for an hour")
     hours = 8 if "PELOPS_PLATEAU_SEEDS" in os.environ else 1
@@ -84,6 +85,7 @@ def test_a_slow_drift_is_followed() -> None:
             assert sample.replicas <= max(needed + 1, ceil(1.3 * needed))
 
 
+@pytest.mark.full
 def test_a_second_slow_minute_is_forgotten_as_the_first_one_was() -> None:
     trace = _trace("slow minute")
     befalls: dict[int, Act] = {}

@@ -73,6 +73,7 @@ def test_a_template_with_parts_that_nobody_knows_comes_back_as_it_was() -> None:
     assert part_of(kept["spec"]["template"], "part-7") == 7
 
 
+@pytest.mark.full
 def test_a_large_template_costs_no_more_than_its_compressed_size() -> None:
     text = json.dumps(manifest_of(template_of(200 * KIB)))
     tracemalloc.start()

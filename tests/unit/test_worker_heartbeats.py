@@ -25,7 +25,7 @@ async def _hang(entry: Entry) -> None:
     await asyncio.sleep(10_000)
 
 
-@pytest.mark.parametrize("processing_timeout_ms", [30_000, 7_001, 1_500, 900, 333])
+@pytest.mark.parametrize("processing_timeout_ms", [30_000, 7_001, 900])
 def test_nothing_is_said_before_a_heartbeat_is_due(processing_timeout_ms: int) -> None:
     adapter = ScriptedAdapter(fresh=[raw(1)])
 

@@ -89,11 +89,13 @@ def find_replica_owners(resource: Object) -> Iterator[str]:
     for entry in resource["metadata"].get("managedFields") or ():
         owned = (entry.get("fieldsV1") or {}).get("f:spec") or {}
         is_scale = entry.get("subresource") == "scale"
-        if "f:replicas" in owned and not is_scale and entry.get("manager") not in _BY_HAND:
+        is_repeated = entry.get("operation") == "Apply" or entry.get("manager") not in _BY_HAND
+        if "f:replicas" in owned and not is_scale and is_repeated:
             yield str(entry.get("manager"))
 
 
-# They set replicas once, when somebody calls them.
+# They set replicas once, when somebody calls them; `kubectl apply --server-side` has the operation
+# Apply, and is repeated.
 _BY_HAND: Final = frozenset(
     {"kubectl", "kubectl-create", "kubectl-edit", "kubectl-patch", "kube-controller-manager"}
 )
