@@ -89,8 +89,20 @@ def create_object(
     As with kubectl create, a field that is not known is refused.
     """
     asked = f"{_path(namespace, kind)}?fieldValidation=Strict{'&dryRun=All' * dry_run}"
+    return _ask(plane, "POST", asked, manifest, "application/json")
+
+
+def patch_object(
+    plane: ControlPlane, namespace: str, kind: str, name: str, change: Object
+) -> Answer:
+    """Change an object by a merge patch; `NAME/status` changes its status."""
+    asked = f"{_path(namespace, kind)}/{name}?fieldValidation=Strict"
+    return _ask(plane, "PATCH", asked, change, "application/merge-patch+json")
+
+
+def _ask(plane: ControlPlane, method: str, path: str, body: Object, content_type: str) -> Answer:
     try:
-        found = plane.request("POST", asked, manifest, timeout_s=TIMEOUT_S)
+        found = plane.request(method, path, body, timeout_s=TIMEOUT_S, content_type=content_type)
     except HTTPError as error:
         if error.code not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
             raise

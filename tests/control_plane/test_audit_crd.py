@@ -13,7 +13,7 @@ import yaml
 from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_AUDIT, StreamAudit
 from pelops.api.crd import build_root_schema
-from tests.api_objects import Answer, create_object
+from tests.api_objects import Answer, create_object, delete_object, patch_object
 from tests.control_plane.crd_cases import list_messages, list_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -335,14 +335,11 @@ def test_every_field_of_an_audit_can_be_changed(plane: ControlPlane, field: str)
     created = create_object(plane, "default", "saudit", build_audit("changed", **before))
     assert created.accepted, created.message
     try:
-        body = json.dumps({"spec": after})
-        answer = plane.kubectl(
-            "patch", "saudit", "changed", "--type=merge", "-p", body, check=False
-        )
+        answer = patch_object(plane, "default", "saudit", "changed", {"spec": after})
     finally:
-        plane.kubectl("delete", "saudit", "changed")
-    assert answer.returncode == 0, answer.stderr
-    assert "(no change)" not in answer.stdout
+        delete_object(plane, "default", "saudit", "changed")
+    assert answer.accepted, answer.message
+    assert answer.resource["metadata"]["generation"] == 2
 
 
 def test_every_field_of_an_audit_has_a_change() -> None:
@@ -376,14 +373,13 @@ def _list_paths_of(value: Any, at: str) -> Iterator[str]:
 @pytest.fixture
 def audit(plane: ControlPlane) -> Iterator[str]:
     """The name of an audit that exists for one test."""
-    plane.kubectl("create", "-f", "-", stdin=json.dumps(build_audit()))
+    assert create_object(plane, "default", "saudit", build_audit()).accepted
     yield NAME
-    plane.kubectl("delete", "streamaudit", NAME)
+    delete_object(plane, "default", "saudit", NAME)
 
 
 def write_status(plane: ControlPlane, name: str, status: dict[str, Any]) -> None:
-    body = json.dumps({"status": status})
-    plane.kubectl("patch", "saudit", name, "--subresource=status", "--type=merge", "-p", body)
+    assert patch_object(plane, "default", "saudit", f"{name}/status", {"status": status}).accepted
 
 
 def test_a_status_may_say_all_that_the_schema_knows(plane: ControlPlane, audit: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_REDRIVE, StreamRedrive
 from pelops.api.crd import build_root_schema
-from tests.api_objects import Answer, create_object
+from tests.api_objects import Answer, create_object, delete_object, patch_object
 from tests.control_plane.crd_cases import list_messages
 
 NAME = "after-fix"
@@ -133,7 +133,7 @@ def redrive(plane: ControlPlane) -> Iterator[str]:
     created = create_object(plane, "default", "srd", build_redrive(**FULL_SPEC))
     assert created.accepted, created.message
     yield NAME
-    plane.kubectl("delete", "srd", NAME)
+    delete_object(plane, "default", "srd", NAME)
 
 
 def offer(plane: ControlPlane, redrive: dict[str, Any]) -> Answer:
@@ -170,9 +170,7 @@ def test_only_the_pace_the_approval_and_the_suspension_can_be_changed(
     assert fields.keys() == MUTABLE.keys() | OTHERS.keys()
 
     def change(**spec: Any) -> str:
-        body = json.dumps({"spec": spec})
-        answer = plane.kubectl("patch", "srd", redrive, "--type=merge", "-p", body, check=False)
-        return str(answer.stderr)
+        return patch_object(plane, "default", "srd", redrive, {"spec": spec}).message
 
     for name, value in OTHERS.items():
         wanted = f"spec.{name}: Forbidden: {name} is immutable: create another StreamRedrive"
@@ -201,8 +199,8 @@ def test_a_status_may_say_all_that_the_schema_knows_and_columns_show_it(
 ) -> None:
     properties = build_root_schema(STREAM_REDRIVE)["properties"]["status"]["properties"]
     assert properties.keys() == FULL_STATUS.keys()
-    body = json.dumps({"status": FULL_STATUS})
-    plane.kubectl("patch", "srd", redrive, "--subresource=status", "--type=merge", "-p", body)
+    status = {"status": FULL_STATUS}
+    assert patch_object(plane, "default", "srd", f"{redrive}/status", status).accepted
     shown = json.loads(plane.kubectl("get", "srd", redrive, "-o", "json").stdout)
     parsed = StreamRedrive.parse(shown)
     assert shown["status"] == FULL_STATUS
