@@ -15,6 +15,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process
 from local_cluster.redis_servers import StandaloneServers
+from tests.api_objects import empty_namespace
 from tests.audit import LEASES, AuditTrail, Request, writes
 from tests.cluster_fixtures import own_node
 from tests.control_plane.counting import await_members, await_quiet, await_ready
@@ -94,6 +95,8 @@ def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_
         time.sleep(size.watched_s)
         requests = trail.read()
         after = [_Usage.of(process) for process in operators.processes]
+        for name in ("alone", "together"):
+            empty_namespace(plane, f"{name}-{size.per_kind}")
 
     for one, other in zip(before, after, strict=True):
         print(f"idle: {other.since(one)}")

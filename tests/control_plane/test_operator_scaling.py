@@ -40,7 +40,8 @@ def group(
 def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
     operators: Operators, group: ScaledGroup
 ) -> None:
-    operators.start(1)
+    # The number of looks is that of all groups which the operator serves.
+    operators.start(1, PELOPS_NAMESPACE=group.resources.namespace)
     group.scale_by_backlog()
     group.await_scaling(Reason.IDLE)
     _await_idle(operators)
