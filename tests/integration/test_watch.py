@@ -86,6 +86,13 @@ async def followed(api: KubeApi) -> AsyncIterator[Followed]:
         yield made
 
 
+@pytest.fixture
+async def patient(api: KubeApi) -> AsyncIterator[Followed]:
+    """For what is about answers, and not about how long they take."""
+    async with _follow(api, PATIENT) as made:
+        yield made
+
+
 @asynccontextmanager
 async def _follow(api: KubeApi, pace: WatchPace) -> AsyncIterator[Followed]:
     made = Followed()
@@ -148,40 +155,39 @@ async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_
 
 
 async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
-    server: HostileApi, api: KubeApi
+    server: HostileApi, patient: Followed
 ) -> None:
-    async with _follow(api, PATIENT) as followed:
-        await server.set_fault("cuts streams")
-        server.retry_after = "2"
-        await server.set_fault("answers 429")
-        server.asked_s.clear()
-        await _until(lambda: all(len(server.asked_s[kind.plural]) >= 2 for kind in KINDS))
-        for first_s, second_s, *_ in server.asked_s.values():
-            assert second_s - first_s >= 2
-        await server.set_fault("")
-        await server.put(GROUP, "added")
-        await _until(lambda: "added" in followed.known())
+    await server.set_fault("cuts streams")
+    server.retry_after = "2"
+    await server.set_fault("answers 429")
+    server.asked_s.clear()
+    await _until(lambda: all(len(server.asked_s[kind.plural]) >= 2 for kind in KINDS))
+    for first_s, second_s, *_ in server.asked_s.values():
+        assert second_s - first_s >= 2
+    await server.set_fault("")
+    await server.put(GROUP, "added")
+    await _until(lambda: "added" in patient.known())
 
 
 async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_lives(
-    server: HostileApi, followed: Followed
+    server: HostileApi, patient: Followed
 ) -> None:
-    assert followed.watch.problem() == ""
+    assert patient.watch.problem() == ""
     restarts = _metric("pelops_watch_restarts_total")
     await server.set_fault("answers 403")
     await _until(lambda: _metric("pelops_watch_restarts_total") > restarts)
-    await _until(lambda: set(followed.refused) == set(KINDS))
-    followed.ahead_s = SILENCE_LIMIT_S + 5
-    problem = followed.watch.problem()
+    await _until(lambda: set(patient.refused) == set(KINDS))
+    patient.ahead_s = SILENCE_LIMIT_S + 5
+    problem = patient.watch.problem()
     silent = re.search(r"the watch of streamconsumergroups has received nothing for (\d+)", problem)
     assert silent is not None and int(silent[1]) >= SILENCE_LIMIT_S
     assert "the watch of pods" in problem
     # A refused list has other words; the watch that is tried after it has these.
     reported = "returned HTTP status 403: it is a 403"
-    await _until(lambda: reported in followed.watch.problem())
+    await _until(lambda: reported in patient.watch.problem())
     assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") > SILENCE_LIMIT_S
     await server.set_fault("")
-    await _until(lambda: followed.watch.problem() == "")
+    await _until(lambda: patient.watch.problem() == "")
     assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") < SILENCE_LIMIT_S
 
 

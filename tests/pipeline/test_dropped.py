@@ -60,6 +60,7 @@ def test_entries_that_may_have_gone_with_their_consumers_are_not_said_to_be_ackn
     assert "pending-dropped" not in {one.kind for one in audited.audit_one().findings}
 
 
+@pytest.mark.full
 def test_what_was_dropped_within_a_window_is_not_known_to_be_acknowledged(
     audited: Audited,
 ) -> None:

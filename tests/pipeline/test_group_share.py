@@ -153,6 +153,7 @@ def test_a_group_that_begins_after_the_window_owes_nothing_of_it() -> None:
     assert (found.produced, found.archived, found.left_out) == (0, 0, 10)
 
 
+@pytest.mark.full
 def test_a_group_that_starts_at_the_end_is_not_said_to_have_acknowledged_what_was_there(
     audited: Audited,
 ) -> None:

@@ -39,6 +39,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
         yield run
 
 
+@pytest.mark.full
 def test_an_archive_that_is_full_is_a_clear_error_and_goes_on_with_room(
     audited: Audited, mount: Mount
 ) -> None:

@@ -130,6 +130,7 @@ def audit_after_a_trim(audited: Audited, *checkpoint: str) -> AuditSummary:
     return audited.audit()[0]
 
 
+@pytest.mark.full
 def test_what_was_trimmed_where_the_operator_observed_was_acknowledged(audited: Audited) -> None:
     summary = audit_after_a_trim(audited, "watched_from", "0-0")
     assert audited.counts(summary) == {"acknowledged_inferred": 8}

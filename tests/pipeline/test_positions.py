@@ -111,6 +111,7 @@ def test_a_group_made_again_between_two_audits_has_acknowledged_nothing(audited:
     assert (summary.verdict, summary.certainty) == (AuditVerdict.UNKNOWN, Certainty.UNKNOWN)
 
 
+@pytest.mark.full
 def test_a_position_set_past_undelivered_entries_acknowledges_none_of_them(
     audited: Audited,
 ) -> None:

@@ -208,6 +208,7 @@ def redrive_later(operator: Operator) -> None:
     assert all(not broken(audited, number) for number in range(4))
 
 
+@pytest.mark.full
 def test_a_discarded_letter_needs_no_attention_and_is_never_lost(operator: Operator) -> None:
     audited = operator.audited
     ids, letters = dead_letters(operator, 2)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from local_cluster.redis_servers import ClusterServers, ServerOptions
 from tests.redis_fixtures import RunRedis
+from tests.spark.query import finish
 from tests.spark.streams import Streams
 
 
@@ -156,10 +158,15 @@ def test_a_streaming_read_that_is_refused_reports_only_why(
     reader = spark.readStream.format("redis_streams").options(**streams.options)
     frame = reader.option("maxEntriesPerTriger", 5).schema("id STRING").load(streams.name())
     writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
-    query = writing.trigger(availableNow=True).start()
-    reported = complaint(query.awaitTermination)
+    started: list[StreamingQuery] = []
+
+    def start() -> StreamingQuery:
+        started.append(writing.trigger(availableNow=True).start())
+        return started[-1]
+
+    reported = complaint(lambda: finish(start))
     assert reported.startswith("OptionError: unknown option 'maxentriespertriger'")
-    assert "another exception" not in str(query.exception())
+    assert "another exception" not in str(started[-1].exception())
 
 
 def test_a_bad_value(spark: SparkSession, streams: Streams) -> None:

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from tests.spark.query import finish
 from tests.spark.streams import FIRST_MS, Streams
 
 
@@ -196,8 +197,8 @@ def test_each_stream_begins_at_its_own_time(
     # Without a time, a query begins behind what there is.
     frame = spark.readStream.format("redis_streams").options(**streams.options, **given).load()
     writer = frame.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.format("memory").queryName("times_of_a_test").trigger(availableNow=True).start()
-    query.awaitTermination()
+    writer = writer.format("memory").queryName("times_of_a_test")
+    finish(writer.trigger(availableNow=True).start)
     counts = spark.table("times_of_a_test").groupBy("stream").count().collect()
     assert dict(counts) == {names[0]: 20, names[1]: 10}
     with pytest.raises(PySparkException, match="startingOffsetsByTimestamp' names stream 'x'"):
