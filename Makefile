@@ -52,6 +52,7 @@ test: test-servers ## Run all that guards a change, on real servers (TEST_PROCES
 test-full: test-servers ## Run the rest: other versions of Redis and PySpark, long forms, other languages
 	@$(BIN)/python -m tests.spark.versions >/dev/null || echo "tests of other versions of PySpark are skipped" >&2
 	@$(PYTEST) -m full $(PYTEST_ARGS)
+	@$(if $(PYTEST_ARGS),,$(PYTEST) -m "not full" tests/properties --hypothesis-profile=long)
 
 .PHONY: check
 check: $(VENV) ## Lint; check types, layers, prose and generated files

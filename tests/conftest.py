@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 # A busy machine is slow, and no test is about that. `--hypothesis-profile=long` looks further.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("pelops", PATIENT, max_examples=60)
-settings.register_profile("long", PATIENT, max_examples=2000)
+settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("pelops")
 
 # Started in the background of a shell, a test run inherits an ignored SIGINT and would hand it on

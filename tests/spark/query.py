@@ -22,14 +22,15 @@ def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     Spark gives the process of a source 10 s to start, and on a busy machine that is not always
     enough: such a query is started again.
     """
-    for is_last in (*[False] * (STARTS - 1), True):
+    for starts_left in reversed(range(STARTS)):
         query = start()
         try:
             query.awaitTermination()
-            break
         except StreamingQueryException as error:
-            if is_last or "failed to connect back" not in str(error):
+            if not starts_left or "failed to connect back" not in str(error):
                 raise
+        else:
+            break
     return query
 
 

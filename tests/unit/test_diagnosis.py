@@ -144,3 +144,8 @@ def test_a_long_error_is_cut_and_the_advice_stays() -> None:
 def test_a_shortened_text_shows_that_some_is_missing() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcd", 3) == "ab…"
+
+
+@pytest.mark.parametrize("text", ["", ".", "\r", " \n"])
+def test_an_error_that_says_nothing_is_named(text: str) -> None:
+    assert diagnose(errors.InvalidSpec(text)).message == "InvalidSpec"

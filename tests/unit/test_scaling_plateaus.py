@@ -20,7 +20,7 @@ from benchmarks.scaling_sim.world import World
 SETTLED_S = 120
 MOST_BUSY = 0.95  # of what workers can do; what is needed has some room
 # More seeds: PELOPS_PLATEAU_SEEDS=200 python -m pytest tests/unit/test_scaling_plateaus.py
-SEEDS = int(os.environ.get("PELOPS_PLATEAU_SEEDS", "6"))
+SEEDS = int(os.environ.get("PELOPS_PLATEAU_SEEDS", "12"))
 
 
 def _trace(name: str) -> Trace:
@@ -140,7 +140,9 @@ def _random_trace(seed: int) -> Trace:
     )
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(6, SEEDS))]
+)
 def test_after_random_traffic_a_plateau_is_served_by_what_it_needs(seed: int) -> None:
     trace = _random_trace(seed)
     world = run(trace, NAME, seed * 0.618 % 1)

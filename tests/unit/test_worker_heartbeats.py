@@ -25,7 +25,10 @@ async def _hang(entry: Entry) -> None:
     await asyncio.sleep(10_000)
 
 
-@pytest.mark.parametrize("processing_timeout_ms", [30_000, 7_001, 900])
+@pytest.mark.parametrize(
+    "processing_timeout_ms",
+    [30_000, 7_001, 900, *(pytest.param(ms, marks=pytest.mark.full) for ms in (1_500, 333))],
+)
 def test_nothing_is_said_before_a_heartbeat_is_due(processing_timeout_ms: int) -> None:
     adapter = ScriptedAdapter(fresh=[raw(1)])
 

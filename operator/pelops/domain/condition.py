@@ -49,7 +49,7 @@ def capitalize(text: str) -> str:
     >>> capitalize("no backlog"), capitalize("spec.template is invalid")
     ('No backlog', 'spec.template is invalid')
     """
-    first = text.split(maxsplit=1)[0] if text else ""
+    first = next(iter(text.split(maxsplit=1)), "")
     return text if "." in first.rstrip(".") else text[:1].upper() + text[1:]
 
 

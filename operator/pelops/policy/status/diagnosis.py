@@ -245,7 +245,8 @@ _DIAGNOSES: Final = (
 def diagnose(error: PelopsError) -> Finding:
     """The finding for any error of Pelops. Total."""
     known = next(known for known in _DIAGNOSES if isinstance(error, known.kind))
-    reported = shorten(str(error).rstrip(".") or type(error).__name__, _ERROR_LIMIT)
+    said = str(error).strip().rstrip(".")
+    reported = shorten(said or type(error).__name__, _ERROR_LIMIT)
     message = known.template.format(error=reported)
     return Finding(
         reason=known.reason,
