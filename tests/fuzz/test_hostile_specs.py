@@ -89,7 +89,7 @@ def plane(
         plane.stop()
 
 
-@pytest.mark.parametrize("specs", numbers_of("FUZZ_SPECS", 75, 5_000))
+@pytest.mark.parametrize("specs", numbers_of("FUZZ_SPECS", 40, 5_000))
 def test_no_spec_breaks_the_operator(
     request: pytest.FixtureRequest,
     plane: ControlPlane,

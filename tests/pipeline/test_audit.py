@@ -197,6 +197,7 @@ def test_entries_that_are_gone_before_the_archive_are_told_apart_by_the_counters
     assert {"unarchived", "lost", "payload-gone"} <= {f.kind for f in summary.findings}
 
 
+@pytest.mark.full
 def test_a_stream_that_was_made_anew_is_a_finding_and_not_a_crash(audited: Audited) -> None:
     audited.create_group()
     audited.add(20)

@@ -82,7 +82,7 @@ def test_any_reader_of_delta_finds_the_columns_and_one_row_of_each_entry_and_gro
     assert {row["run"] for row in rows if row["as_of"] == 1} == {2}
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_statuses_hold_every_entry_of_every_group_with_what_it_rests_on(
     audited: Audited, is_large: bool
 ) -> None:

@@ -35,8 +35,17 @@ def _set_speed(speed: float, world: World) -> None:
     world.speed = speed
 
 
-@pytest.mark.parametrize("lump_s", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("pause_s", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("lump_s", "pause_s"),
+    [
+        (0.0, 0.0),
+        (1.0, 1.0),
+        *(
+            pytest.param(*seconds, marks=pytest.mark.full)
+            for seconds in [(0.0, 1.0), (0.5, 0.0), (0.5, 1.0), (1.0, 0.0)]
+        ),
+    ],
+)
 def test_workers_that_read_batches_do_not_make_the_fleet_grow(
     lump_s: float, pause_s: float
 ) -> None:
