@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 # A busy machine is slow, and no test is about that. `--hypothesis-profile=long` looks further.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("pelops", PATIENT, max_examples=60)
+settings.register_profile("pelops", PATIENT, max_examples=40)
 settings.register_profile("long", PATIENT, max_examples=500)
 settings.load_profile("pelops")
 

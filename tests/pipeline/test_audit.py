@@ -40,6 +40,7 @@ def test_every_entry_of_a_window_has_one_status(audited: Audited) -> None:
     assert any("Without the operator's ledger" in sentence for sentence in limits)
 
 
+@pytest.mark.full
 def test_a_group_that_has_acknowledged_everything_balances(audited: Audited) -> None:
     audited.create_group()
     audited.add(30)

@@ -16,6 +16,7 @@ def reported(audited: Audited, number: int) -> Iterator[dict[str, Any]]:
     yield from (row for row in audited.events(number) if row["source"] == SOURCE)
 
 
+@pytest.mark.full
 def test_the_files_tell_of_each_entry_and_where_the_group_began(witnessed: Audited) -> None:
     witnessed.create_group()
     ids = witnessed.add(30)
