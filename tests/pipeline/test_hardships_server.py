@@ -100,6 +100,7 @@ def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited:
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_all_that_was_flushed_in_mid_run_is_reported_and_the_next_run_begins_anew(
     lazy_spark: LazySession, run_redis: RunRedis, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_an_entry_is_followed_from_its_arrival_over_its_copy_to_its_end(
     assert "entry 77-7 is not in" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_entries_are_found_by_a_field_where_the_archive_holds_it(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(10, order="first", note=b"\xff")

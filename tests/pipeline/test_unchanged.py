@@ -146,6 +146,7 @@ def test_counters_that_are_recorded_again_are_no_change(quiet: Audited) -> None:
     assert windows(quiet) == 1
 
 
+@pytest.mark.full
 def test_a_run_that_died_before_its_end_is_finished(quiet: Audited) -> None:
     found, statuses = quiet.report().summary, quiet.statuses(0)
     quiet.archive_tables.remove(WINDOWS, f"phase = '{Phase.AUDITED}'")
