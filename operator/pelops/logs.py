@@ -31,6 +31,13 @@ class ConsoleFormatter(logging.Formatter):
         return f"{line} [{extra}]" if extra else line
 
 
+def _shorten(record: logging.LogRecord) -> bool:
+    """Leave out the traces of kopf, which lead through its own code alone."""
+    if record.name.startswith("kopf."):
+        record.exc_info = None
+    return True
+
+
 def configure_logging(log_format: LogFormat, level: str) -> None:
     """Send all logs to standard error in the chosen format. Repeats safely."""
     handler = logging.StreamHandler(sys.stderr)
@@ -44,9 +51,11 @@ def configure_logging(log_format: LogFormat, level: str) -> None:
         )
     else:
         handler.setFormatter(ConsoleFormatter())
+    handler.addFilter(_shorten)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # kopf logs a line per event and object, which drowns everything else.
-    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # kopf logs each event and each request, and the watch logs what failed.
+    logging.getLogger("kopf").setLevel(logging.ERROR)
+    logging.getLogger("kopf._cogs.clients").setLevel(logging.CRITICAL)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

@@ -200,7 +200,7 @@ RESYNC_AGE = Gauge(
 )
 WATCH_ACTIVITY = Gauge(
     "pelops_watch_last_activity_timestamp_seconds",
-    "Unix time of the last event, bookmark, watch response or LIST of a kind, in seconds.",
+    "Unix time of the last event, watch response or LIST of a kind, in seconds.",
     ["kind"],
 )
 WATCH_RESTARTS = Counter(

@@ -25,7 +25,7 @@ from pelops.controller.audit.audit_kind import AuditIndex
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
 from pelops.controller.workload.workload_cache import WorkloadCache
-from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
+from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, STREAM_REDRIVE, Kind
 from tests.cluster_fixtures import FAST, own_plane
 from tests.control_plane.api_proxy import FAULTS, ApiProxy
 from tests.control_plane.counting import await_members, gauge
@@ -196,7 +196,8 @@ def _watched() -> set[Kind]:
     WorkloadCache(objects=cache)
     AuditIndex(cache)
     ours = (STREAM_CONSUMER_GROUP, STREAM_AUDIT)
-    return {concern.kind for owner in ours for concern in cache.concerns_of(owner)}
+    concerned = {concern.kind for owner in ours for concern in cache.concerns_of(owner)}
+    return concerned | {STREAM_REDRIVE}
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float, what: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.redrive import PlanHeader, render_plan
 from tests.audit import AuditTrail, Request
 from tests.cluster_fixtures import FAST, own_node
+from tests.control_plane.counting import gauge
 from tests.control_plane.rights import (
     BASE,
     NAMESPACED,
@@ -46,14 +50,15 @@ from tests.control_plane.rights_cases import (
     wished,
 )
 from tests.e2e.auditing import await_reason
-from tests.e2e.declaring import await_absence, await_object
+from tests.e2e.declaring import a_spec, await_absence, await_object
 from tests.e2e.recovering import LONG_BEFORE_MS, Group
-from tests.operators import SERVICE_ACCOUNT, Operators, Resources
+from tests.operators import SERVICE_ACCOUNT, Operators, Resources, is_ready, metrics
 
 WAIT_S = 60.0
 # The parts of a manifest that apply to one namespace alone need no such reads.
 WHOLE_CLUSTER = {"nodes", "namespaces"}
 MEMBER_RIGHTS = {"leases"}
+LISTING = {"list", "watch"}
 
 
 @pytest.fixture
@@ -130,6 +135,53 @@ def test_named_namespaces_can_be_served_without_any_right_in_others(
         _recover_a_worker_that_crashed(group)
         _scale_in(group)
     assert [str(one) for one in trail.read() if one.code == 403] == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_rights_that_are_withdrawn_for_a_while_are_used_again_when_they_are_back(
+    plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
+) -> None:
+    """Of one kind after another, the rights to list and watch it are missing for a minute."""
+    resources = Resources(plane, namespace)
+    with Operators(plane, tmp_path, environment=FAST) as operators:
+        operators.start(1)
+        (port,) = operators.ports
+        wait_until(lambda: is_ready(port), timeout_s=WAIT_S, what="the operator to be ready")
+        for kind in re.findall(r'^pelops_watch_restarts_total{kind="(.*)"}', metrics(port), re.M):
+            with _withdrawn(plane, kind):
+                wait_until(lambda: not _serves_all(port), timeout_s=150, what=f"no {kind} to come")
+            wait_until(lambda: _serves_all(port), timeout_s=30, what=f"{kind} to come again")
+            resources.apply(kind, a_spec(redis_86.url, f"{namespace}-{kind}"))
+            wait_until(partial(resources.condition, kind), timeout_s=30, what="a status")
+
+
+def _serves_all(port: int) -> bool:
+    optional = ("pelops_audits_served", "pelops_redrives_served")
+    return is_ready(port) and all(gauge(port, name) == 1 for name in optional)
+
+
+@contextmanager
+def _withdrawn(plane: ControlPlane, plural: str) -> Iterator[None]:
+    """The operator may neither list nor watch a kind meanwhile."""
+    name = "pelops-operator"
+    role = json.loads(plane.kubectl("get", "clusterrole", name, "-o", "json").stdout)
+    rules = [
+        {**rule, "resources": [resource], "verbs": verbs}
+        for rule in role["rules"]
+        for resource in rule.get("resources", ())
+        if (verbs := [v for v in rule["verbs"] if resource != plural or v not in LISTING])
+    ]
+    _replace(plane, {**role, "rules": rules})
+    try:
+        yield
+    finally:
+        _replace(plane, role)
+
+
+def _replace(plane: ControlPlane, role: dict[str, Any]) -> None:
+    metadata = {key: role["metadata"][key] for key in ("name", "labels") if key in role["metadata"]}
+    plane.kubectl("replace", "-f", "-", stdin=json.dumps({**role, "metadata": metadata}))
 
 
 @contextmanager

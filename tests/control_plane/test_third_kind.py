@@ -18,6 +18,7 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from pelops.api.schema.base import ObjectMeta
+from pelops.controller.handlers import run_operator
 from pelops.controller.replica import Replica, build_kinds, cancel_all
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
@@ -161,7 +162,7 @@ async def _running(
     )
     kind = GreetingKind(services, scene.book, api=api, is_required=is_required)
     others = build_kinds(services, cluster="") if has_others else ()
-    runtime = Runtime(services, [*others, kind])
+    runtime = Runtime(services, [*others, kind], run_operator)
     await runtime.prepare()
     await members.try_beat()
     tasks = [asyncio.create_task(loop) for loop in (*runtime.loops(), members.run())]

@@ -24,6 +24,17 @@ STREAMS = (
 )
 FAULTS = (*REFUSALS, *ENDINGS, *STREAMS, "is slow", "answers a page")
 SLOW_S = 0.2
+STREAM_S = 2.0  # of a stream, however long the client asks for
+
+RESOURCES = {
+    "/api/v1": [("pods", "Pod"), ("namespaces", "Namespace")],
+    "/apis/pelops.dev/v1alpha1": [("streamconsumergroups", "StreamConsumerGroup")],
+}
+GROUP = {
+    "name": "pelops.dev",
+    "versions": [{"version": "v1alpha1"}],
+    "preferredVersion": {"version": "v1alpha1"},
+}
 
 
 class HostileApi:
@@ -34,7 +45,7 @@ class HostileApi:
         self.retry_after = ""
         self.token = ""  # the only one that is good, when there is one
         self.port = 0
-        self.requests: Counter[str] = Counter()  # LIST, WATCH and the others
+        self.requests: Counter[str] = Counter()  # LIST, WATCH, and others by their path
         self.asked_s: defaultdict[str, list[float]] = defaultdict(list)  # when, by the plural
         self._versions = itertools.count(100)
         self._objects: dict[tuple[str, str], Object] = {}
@@ -92,8 +103,8 @@ class HostileApi:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         watches = "watch" in request.query
-        self.requests["WATCH" if watches else "LIST"] += 1
-        self.asked_s[request.path.rpartition("/")[2]].append(asyncio.get_running_loop().time())
+        plural = request.path.rpartition("/")[2]
+        self._count(request, plural, "WATCH" if watches else "LIST")
         if self.token and request.headers.get("Authorization", "").lower() != (
             f"bearer {self.token}".lower()
         ):
@@ -109,16 +120,27 @@ class HostileApi:
             await asyncio.sleep(SLOW_S)
         elif self.fault == "answers a page":
             return web.Response(text="<html>", content_type="text/html")
-        plural = request.path.rpartition("/")[2]
-        return await self._watch(request, plural) if watches else self._list(plural)
+        if watches:
+            return await self._watch(request, plural)
+        found = _discover(request.path)
+        return self._list(request, plural) if found is None else web.json_response(found)
+
+    def _count(self, request: web.Request, plural: str, verb: str) -> None:
+        if plural in {"pods", "streamconsumergroups"} and "fieldSelector" not in request.query:
+            self.requests[verb] += 1
+            self.asked_s[plural].append(asyncio.get_running_loop().time())
+        else:
+            self.requests[request.path] += 1
 
     def _refuse(self, code: int) -> web.Response:
         status = {"kind": "Status", "code": code, "message": f"it is a {code}"}
         headers = {"Retry-After": self.retry_after} if self.retry_after else None
         return web.json_response(status, status=code, headers=headers)
 
-    def _list(self, plural: str) -> web.Response:
+    def _list(self, request: web.Request, plural: str) -> web.Response:
         items = [item for (kind, _), item in self._objects.items() if kind == plural]
+        if "fieldSelector" in request.query:
+            items = []  # the watch asks for an object that does not exist
         version = str(self._events[-1][0] if self._events else 1)
         return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
 
@@ -126,7 +148,9 @@ class HostileApi:
         stream = web.StreamResponse(headers={"Content-Type": "application/json"})
         await stream.prepare(request)
         sent = int(request.query["resourceVersion"])
-        ends_at = asyncio.get_running_loop().time() + float(request.query["timeoutSeconds"])
+        ends_at = asyncio.get_running_loop().time() + min(
+            STREAM_S, float(request.query["timeoutSeconds"])
+        )
         with suppress(ConnectionError):
             while not self._ended.is_set():
                 if self.fault in STREAMS:
@@ -173,6 +197,22 @@ class HostileApi:
         elif self.fault != "ends streams at once":
             code = 410 if "410" in self.fault else 500
             await _say(stream, "ERROR", {"code": code, "message": "too old resource version"})
+
+
+def _discover(path: str) -> Object | None:
+    if path == "/api":
+        return {"versions": ["v1"]}
+    if path == "/apis":
+        return {"groups": [GROUP]}
+    if path not in RESOURCES:
+        return None
+    verbs = ["list", "watch"]
+    return {
+        "resources": [
+            {"name": name, "kind": kind, "singularName": "", "namespaced": True, "verbs": verbs}
+            for name, kind in RESOURCES[path]
+        ]
+    }
 
 
 async def _say(stream: web.StreamResponse, event: str, item: Object) -> None:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from kubernetes.aio import client as aio_client
 from prometheus_client import REGISTRY
 
+from pelops.controller.handlers import run_operator
 from pelops.controller.runtime.cache import Name, Resync
-from pelops.controller.runtime.watch import SILENCE_LIMIT_S, Watch, WatchPace
+from pelops.controller.runtime.watch import (
+    SILENCE_LIMIT_S,
+    Operator,
+    Subscription,
+    Watch,
+    WatchPace,
+)
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Kind, KubeApi, Manifest
-from tests.integration.hostile_api import FAULTS, HostileApi
+from tests.integration.hostile_api import FAULTS, HostileApi, Object
 
 KINDS = (STREAM_CONSUMER_GROUP, POD)
 FAST = WatchPace(
@@ -28,6 +36,9 @@ FAST = WatchPace(
     list_s=5.0,
     first_pause_s=0.02,
     longest_pause_s=0.2,
+    deaf_s=5.0,
+    look_s=0.05,
+    longest_start_s=0.2,
     ending_s=0.2,
 )
 WAIT_S = 60.0
@@ -42,7 +53,6 @@ class Followed:
 
     cache: WorkloadCache = field(default_factory=WorkloadCache)
     concerned: list[tuple[Kind, Name]] = field(default_factory=list)
-    refused: list[Kind] = field(default_factory=list)
     ahead_s: float = 0.0  # of the watch's clock
     breaks: str = ""  # the name of an object that cannot be taken in
     watch: Watch = field(init=False)
@@ -64,6 +74,34 @@ class Followed:
     def known(self) -> set[str]:
         return {name for _, name in self.cache.resources}
 
+    @asynccontextmanager
+    async def following(
+        self,
+        api: KubeApi,
+        pace: WatchPace,
+        *,
+        kinds: Collection[Kind] = (GROUP,),
+        resync: Resync | None = None,
+        operator: Operator = run_operator,
+    ) -> AsyncIterator[None]:
+        """Run the watch meanwhile."""
+        resync = resync or Resync(api, self.cache.objects, ())
+        self.watch = Watch(
+            api,
+            resync,
+            self.hear,
+            self.clock,
+            operator,
+            pace=pace,
+        )
+        self.watch.follow(kinds)
+        task = asyncio.create_task(self.watch.run())
+        yield
+        assert not task.done(), "the watch ended by itself"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, WAIT_S)
+
 
 @pytest.fixture
 async def server() -> AsyncIterator[HostileApi]:
@@ -82,29 +120,19 @@ async def api(server: HostileApi) -> AsyncIterator[KubeApi]:
 
 @pytest.fixture
 async def followed(api: KubeApi) -> AsyncIterator[Followed]:
-    async with _follow(api, FAST) as made:
+    made = Followed()
+    async with made.following(api, FAST, kinds=KINDS):
+        await _until(lambda: made.known() == {"kept", "removed"})
         yield made
 
 
 @pytest.fixture
 async def patient(api: KubeApi) -> AsyncIterator[Followed]:
     """For what is about answers, and not about how long they take."""
-    async with _follow(api, PATIENT) as made:
-        yield made
-
-
-@asynccontextmanager
-async def _follow(api: KubeApi, pace: WatchPace) -> AsyncIterator[Followed]:
     made = Followed()
-    resync = Resync(api, made.cache.objects, ())
-    made.watch = Watch(api, resync, made.hear, made.clock, refused=made.refused.append, pace=pace)
-    task = asyncio.create_task(made.watch.run(KINDS))
-    await _until(lambda: made.known() == {"kept", "removed"})
-    yield made
-    assert not task.done(), "the watch ended by itself"
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, WAIT_S)
+    async with made.following(api, PATIENT, kinds=KINDS):
+        await _until(lambda: made.known() == {"kept", "removed"})
+        yield made
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -126,32 +154,51 @@ async def test_an_event_is_heard_in_a_later_stream_and_streams_that_end_cost_no_
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    resync = Resync(api, made.cache.objects, ())
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=PATIENT)
-    task = asyncio.create_task(made.watch.run([GROUP]))
-    await _until(lambda: server.requests["WATCH"] >= 3)
-    await server.put(GROUP, "added")
-    await _until(lambda: "added" in made.known())
-    assert server.requests["LIST"] == 1
-    task.cancel()
-    await asyncio.wait({task})
+    async with made.following(api, PATIENT):
+        await _until(lambda: server.requests["WATCH"] >= 3)
+        await server.put(GROUP, "added")
+        await _until(lambda: "added" in made.known())
+        assert server.requests["LIST"] == 1
 
 
 async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_pause(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    patient = WatchPace(first_pause_s=600.0, longest_pause_s=600.0)
-    made.watch = Watch(
-        api, Resync(api, made.cache.objects, ()), made.hear, made.clock, pace=patient
-    )
-    task = asyncio.create_task(made.watch.run([GROUP]))
-    await _until(lambda: server.requests["WATCH"] == 1)
-    await server.set_fault("says 410 in the stream")
-    await _until(lambda: server.requests["WATCH"] == 2)
-    assert server.requests["LIST"] == 2
-    task.cancel()
-    await asyncio.wait({task})
+    without_pauses = replace(PATIENT, stream_s=1.0, first_pause_s=600.0, longest_pause_s=600.0)
+    async with made.following(api, without_pauses):
+        await _until(lambda: server.requests["WATCH"] == 2)
+        await server.set_fault("says 410 in the stream")
+        await _until(lambda: server.requests["LIST"] == 2)
+
+
+async def test_an_object_that_is_nested_deeply_is_heard_and_ends_no_watch(
+    server: HostileApi, patient: Followed
+) -> None:
+    restarts = _metric("pelops_watch_restarts_total")
+    nested: Object = {}
+    for _ in range(3000):
+        nested = {"a": nested}
+    await server.put(GROUP, "deep", spec={"template": nested})
+    await _until(lambda: "deep" in patient.known())
+    assert "deeper than 64 levels" in str(patient.cache.resources["shop", "deep"])
+    assert _metric("pelops_watch_restarts_total") == restarts
+
+
+async def test_what_changes_while_the_cache_is_listed_is_known(
+    server: HostileApi, api: KubeApi
+) -> None:
+    made = Followed()
+
+    class Meanwhile(Resync):
+        async def list_feed(self, *args: Any, **more: Any) -> None:
+            await server.put(GROUP, "before")
+            await super().list_feed(*args, **more)
+            await server.put(GROUP, "after")
+            await server.delete(GROUP, "removed")
+
+    async with made.following(api, PATIENT, resync=Meanwhile(api, made.cache.objects, ())):
+        await _until(lambda: made.known() == {"kept", "before", "after"})
 
 
 async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
@@ -176,7 +223,6 @@ async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_l
     restarts = _metric("pelops_watch_restarts_total")
     await server.set_fault("answers 403")
     await _until(lambda: _metric("pelops_watch_restarts_total") > restarts)
-    await _until(lambda: set(patient.refused) == set(KINDS))
     patient.ahead_s = SILENCE_LIMIT_S + 5
     problem = patient.watch.problem()
     silent = re.search(r"the watch of streamconsumergroups has received nothing for (\d+)", problem)
@@ -200,21 +246,6 @@ async def test_an_object_that_cannot_be_read_hides_no_other(
     await _until(lambda: "added" in followed.known())
 
 
-async def test_the_first_stream_continues_the_list_that_filled_the_cache(
-    server: HostileApi, api: KubeApi
-) -> None:
-    made = Followed()
-    resync = Resync(api, made.cache.objects, ())
-    await resync.resync(GROUP)
-    await server.put(GROUP, "added")
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=PATIENT)
-    task = asyncio.create_task(made.watch.run([GROUP]))
-    await _until(lambda: "added" in made.known())
-    assert server.requests["LIST"] == 1
-    task.cancel()
-    await asyncio.wait({task})
-
-
 async def test_a_token_that_was_replaced_is_read_anew(server: HostileApi) -> None:
     token = ["old"]
 
@@ -227,20 +258,15 @@ async def test_a_token_that_was_replaced_is_read_anew(server: HostileApi) -> Non
     server.token = "old"
     api = KubeApi(await load(), load=load)
     made = Followed()
-    resync = Resync(api, made.cache.objects, ())
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
-    task = asyncio.create_task(made.watch.run([GROUP]))
-    await _until(lambda: made.known() == {"kept", "removed"})
-    assert followed_without_failure(made)
-    token[0] = server.token = "new"
-    await server.put(GROUP, "added")
-    await server.set_fault("cuts streams")
-    await _until(lambda: server.requests["LIST"] > 1)
-    await server.set_fault("")
-    await server.put(GROUP, "later")
-    await _until(lambda: {"added", "later"} <= made.known())
-    task.cancel()
-    await asyncio.wait({task})
+    async with made.following(api, FAST):
+        await _until(lambda: made.known() == {"kept", "removed"})
+        assert made.watch.problem() == ""
+        token[0] = server.token = "new"
+        await server.put(GROUP, "added")
+        await server.set_fault("cuts streams")
+        await server.set_fault("")
+        await server.put(GROUP, "later")
+        await _until(lambda: {"added", "later"} <= made.known())
     await api.close()
 
 
@@ -250,21 +276,14 @@ class Breaking(Resync):
     trouble: BaseException | None = None
     clings = False
 
-    async def list_feed(
-        self,
-        kind: Kind,
-        namespace: str | None,
-        *,
-        page_s: float | None = None,
-        on_page: Callable[[], None] = lambda: None,
-    ) -> str:
+    async def list_feed(self, *args: Any, **more: Any) -> None:
         trouble, self.trouble = self.trouble, None
         if trouble is not None:
             raise trouble
         while self.clings:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0.05)
-        return await super().list_feed(kind, namespace, page_s=page_s, on_page=on_page)
+        await super().list_feed(*args, **more)
 
 
 TROUBLES = {
@@ -283,35 +302,55 @@ async def test_whatever_breaks_a_watch_it_begins_anew(
     made = Followed()
     resync = Breaking(api, made.cache.objects, ())
     resync.trouble = TROUBLES[trouble]
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
-    task = asyncio.create_task(made.watch.run([GROUP]))
-    await _until(lambda: made.known() == {"kept", "removed"})
-    task.cancel()
-    await asyncio.wait({task}, timeout=WAIT_S)
-    assert task.cancelled()
+    async with made.following(api, FAST, resync=resync):
+        await _until(lambda: made.known() == {"kept", "removed"})
 
 
-async def test_what_does_not_end_when_it_is_cancelled_is_left_behind(
+async def test_a_list_that_does_not_end_when_it_is_cancelled_is_left_behind(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
     resync = Breaking(api, made.cache.objects, ())
     resync.clings = True
-    pace = replace(FAST, list_s=0.2)
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=pace)
-    restarts = _metric("pelops_watch_restarts_total")
-    task = asyncio.create_task(made.watch.run([GROUP]))
-    await _until(lambda: _metric("pelops_watch_restarts_total") > restarts)
-    resync.clings = False
-    await _until(lambda: made.known() == {"kept", "removed"})
-    task.cancel()
-    await asyncio.wait({task}, timeout=WAIT_S)
-    assert task.cancelled()
+    async with made.following(api, replace(FAST, list_s=0.2), resync=resync):
+        restarts = _metric("pelops_watch_restarts_total")
+        await _until(lambda: _metric("pelops_watch_restarts_total") > restarts)
+        resync.clings = False
+        await _until(lambda: made.known() == {"kept", "removed"})
 
 
-def followed_without_failure(followed: Followed) -> bool:
-    """Whether no stream was refused so far."""
-    return not followed.refused and followed.watch.problem() == ""
+async def _ask_for_nothing(subscription: Subscription) -> None:
+    await asyncio.to_thread(subscription.stop.wait)
+
+
+async def _cling(_: Subscription) -> None:
+    await asyncio.Event().wait()
+
+
+async def _end_at_once(_: Subscription) -> None:
+    raise RuntimeError("for a reason of its own")
+
+
+@pytest.mark.parametrize("first", [_ask_for_nothing, _cling, _end_at_once])
+async def test_kopf_is_started_again_when_it_does_not_follow(
+    server: HostileApi, api: KubeApi, first: Operator
+) -> None:
+    made = Followed()
+    operators = iter([first, first])
+
+    def operator(subscription: Subscription) -> Coroutine[Any, Any, None]:
+        return next(operators, run_operator)(subscription)
+
+    async with made.following(api, replace(FAST, deaf_s=0.2), operator=operator):
+        await _until(lambda: made.known() == {"kept", "removed"})
+
+
+async def test_another_choice_of_kinds_is_followed(server: HostileApi, api: KubeApi) -> None:
+    made = Followed()
+    async with made.following(api, PATIENT, kinds=(POD,)):
+        await _until(lambda: server.requests["WATCH"] == 1)
+        made.watch.follow(KINDS)
+        await _until(lambda: made.known() == {"kept", "removed"})
 
 
 def _client(server: HostileApi) -> KubeApi:

@@ -14,6 +14,7 @@ from pelops.kube.json_text import (
     TOO_DEEP,
     ListText,
     cut_depth,
+    cut_value,
     is_too_deep,
     parse_json,
 )
@@ -80,7 +81,9 @@ def test_any_value_is_judged_by_its_depth_alone(value: Any, more: int, is_ascii:
         value = [value, '"[']
     text = json.dumps(value, ensure_ascii=is_ascii).encode()
     assert is_too_deep(text) is (depth_of(value) > MOST_DEPTH)
-    assert depth_of(json.loads(cut_depth(text))) <= MOST_DEPTH
+    cut = json.loads(cut_depth(text))
+    assert depth_of(cut) <= MOST_DEPTH
+    assert cut_value(json.loads(text)) == cut
     if depth_of(value) <= MOST_DEPTH:
         assert cut_depth(text) == text
 

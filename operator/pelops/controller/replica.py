@@ -25,6 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pelops.build import revision, version
 from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
+from pelops.controller.handlers import run_operator
 from pelops.controller.inspection.inspection_server import (
     AUDIENCE,
     PATH,
@@ -298,7 +299,7 @@ class Replica:
         if cluster is None:
             return
         managed = build_kinds(services, cluster=cluster)
-        runtime = Runtime(services, managed)
+        runtime = Runtime(services, managed, run_operator)
         kinds = await self._begin_with(lambda: _prepare(runtime, members))
         if kinds is None:
             return

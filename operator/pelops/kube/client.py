@@ -154,11 +154,6 @@ class Page:
             raise KubernetesUnavailable("the answer of the API server is not JSON") from error
 
     @property
-    def version(self) -> str:
-        """The resourceVersion that the whole LIST shows. Known when all items were read."""
-        return str(self._text.metadata.get("resourceVersion", ""))
-
-    @property
     def following(self) -> str:
         """Where the next page begins; empty after the last. Known when all items were read."""
         return str(self._text.metadata.get("continue") or "")
@@ -242,8 +237,10 @@ class KubeApi:
         await asyncio.gather(*self._former, return_exceptions=True)
         await self._client.close()
 
-    async def open_session(self) -> tuple[str, aiohttp.ClientSession]:
-        """Open a session of its own for a long request: the server's address, and the session.
+    async def open_session(
+        self, *middlewares: aiohttp.ClientMiddlewareType
+    ) -> tuple[str, aiohttp.ClientSession]:
+        """Open a session of the running event loop: the server's address, and the session.
 
         It has the credentials as they are now (a projected token is read anew) and connections
         that nobody else uses. The caller closes it. Raises KubernetesUnavailable.
@@ -263,6 +260,7 @@ class KubeApi:
             headers=headers,
             proxy=configuration.proxy,
             trust_env=True,
+            middlewares=middlewares,
         )
         return str(configuration.host), session
 
@@ -528,10 +526,7 @@ _WRONG_SHAPE: Final = ("failed to create typed patch object", "unable to convert
 
 def translate_status(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
     """The error for an answer of the API server with an HTTP status of 400 or more."""
-    try:
-        message = str(json.loads(text).get("message") or text.decode(errors="replace"))
-    except (ValueError, AttributeError):
-        message = text.decode(errors="replace")[:500]
+    message = parse_message(text)
     if status == 500 and any(words in message for words in _WRONG_SHAPE):
         return Rejected(message)  # a template of the wrong shape, which is no failure of the server
     if status in (401, 429) or status >= 500:
@@ -540,6 +535,14 @@ def translate_status(status: int, text: bytes, retry_after: str | None = None) -
             retry_after_s=parse_retry_after(retry_after),
         )
     return _ERRORS.get(status, KubernetesError)(message)
+
+
+def parse_message(text: bytes) -> str:
+    """The message of a Status object; of anything else the beginning of its text."""
+    try:
+        return str(json.loads(text).get("message") or text.decode(errors="replace"))
+    except (ValueError, AttributeError):
+        return text.decode(errors="replace")[:500]
 
 
 def parse_retry_after(value: str | None) -> float:

@@ -65,6 +65,29 @@ async def parse_json(text: bytes) -> Any:
     return json.loads(await bound_depth(text))
 
 
+def cut_value(value: Any) -> Any:
+    """The same value, changed in place: `TOO_DEEP` for what is nested deeper than `MOST_DEPTH`.
+
+    For a value that was parsed without `bound_depth`. It may be nested as deeply as it likes.
+    """
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(MOST_DEPTH - 1):
+        level = [
+            part
+            for container in level
+            for part in (container.values() if isinstance(container, dict) else container)
+            if isinstance(part, dict | list)
+        ]
+        if not level:
+            return value
+    for container in level:
+        places = container.items() if isinstance(container, dict) else enumerate(container)
+        for place, part in list(places):
+            if isinstance(part, dict | list):
+                container[place] = TOO_DEEP
+    return value
+
+
 class ListText:
     """A LIST as text. Its items are parsed one by one, when they are asked for, and once."""
 

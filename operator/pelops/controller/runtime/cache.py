@@ -259,21 +259,21 @@ class Resync:
         self._api = api
         self._cache = cache
         self._namespaces = tuple(namespaces) or (None,)
-        self._versions: dict[tuple[Kind, str | None], str] = {}
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those that are listed; empty: all."""
+        return tuple(filter(None, self._namespaces))
 
     def feeds(self, kind: Kind) -> list[str | None]:
         """The namespaces in which a kind is listed and watched; None stands for all."""
         return list(self._namespaces) if kind.namespaced else [None]
 
-    def take_version(self, kind: Kind, namespace: str | None) -> str:
-        """The resourceVersion of the last LIST, once; empty when there was none since."""
-        return self._versions.pop((kind, namespace), "")
-
-    async def run(self, kinds: Collection[Kind], *, every_s: float) -> None:
+    async def run(self, kinds: Callable[[], Collection[Kind]], *, every_s: float) -> None:
         """Resync each kind now and then, until cancelled; an outage keeps the last cache."""
         while True:
             await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
-            for kind in kinds:
+            for kind in kinds():
                 try:
                     await self.resync(kind)
                 except KubernetesError as error:
@@ -282,9 +282,14 @@ class Resync:
     async def resync(self, kind: Kind) -> None:
         """LIST one kind: take in what is new, drop what is gone. Raises KubernetesError."""
         for namespace in self.feeds(kind):
-            version = await self.list_feed(kind, namespace)
-            self._versions[kind, namespace] = version
+            await self.list_feed(kind, namespace)
         WATCH_LISTS.labels(kind.plural, "resync").inc()
+
+    async def probe(self, kind: Kind) -> None:
+        """Ask for one object of a kind. Raises KubernetesError when it may not be listed."""
+        for namespace in self.feeds(kind):
+            async for _ in self._api.list_pages(kind, namespace, page=1):
+                break
 
     async def list_feed(
         self,
@@ -293,10 +298,10 @@ class Resync:
         *,
         page_s: float | None = None,
         on_page: Callable[[], None] = lambda: None,
-    ) -> str:
-        """LIST one kind in one namespace; the resourceVersion from which a watch continues.
+    ) -> None:
+        """LIST one kind in one namespace. Each page comes within `page_s`.
 
-        Each page comes within `page_s`. Raises KubernetesError.
+        Raises KubernetesError.
         """
         before = {
             name: uid
@@ -305,7 +310,6 @@ class Resync:
         }
         alive: set[str] = set()
         concerned: Concerned = defaultdict(set)
-        version = ""
         try:
             # Page by page: thousands of whole objects at once would stay in the process's memory.
             async for page in self._api.list_pages(kind, namespace, timeout_s=page_s):
@@ -318,7 +322,6 @@ class Resync:
                     if count % BURST == 0 or time.monotonic() - began_at > BURST_S:
                         await asyncio.sleep(0)  # others of this process have a turn
                         began_at = time.monotonic()
-                version = page.version
             for name, uid in ghosts(before, alive):
                 log.info("%s %s was deleted without a watch event", kind.kind, "/".join(name))
                 _merge(concerned, self._cache.remove(kind, name, uid))
@@ -326,7 +329,6 @@ class Resync:
             # What was found before a page failed is known from now on, and no later LIST tells it.
             self._cache.announce(kind, concerned)
         RESYNC_AGE.labels(kind.plural).set(time.time())
-        return version
 
     def _put(self, kind: Kind, item: Manifest) -> Concerned:
         try:

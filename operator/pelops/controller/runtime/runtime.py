@@ -7,23 +7,23 @@ before anything begins; readiness follows its watch. The others follow when they
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from pelops.controller.runtime.cache import Name, Resync
+from pelops.controller.runtime.cache import Concern, Name, Resync
 from pelops.controller.runtime.kind import Loop, ManagedKind, Services
 from pelops.controller.runtime.passes import ReconcileLoop
-from pelops.controller.runtime.watch import Watch
+from pelops.controller.runtime.watch import Operator, Watch
 from pelops.errors import Forbidden, KubernetesError, KubernetesUnavailable, NotFound
 from pelops.kube.client import Kind
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final = 30.0
+LOOK_S: Final = 10.0  # between two looks whether a kind that is not required may be listed
+LISTS_S: Final = 30.0  # without an answer, until the start is reported as hindered
 
 AnyKind: TypeAlias = ManagedKind[Any, Any, Any]
 
@@ -31,40 +31,40 @@ AnyKind: TypeAlias = ManagedKind[Any, Any, Any]
 class Runtime:
     """Lists, watches and reconciles kinds."""
 
-    def __init__(self, services: Services, kinds: Sequence[AnyKind]) -> None:
+    def __init__(self, services: Services, kinds: Sequence[AnyKind], operator: Operator) -> None:
+        """`operator` runs kopf."""
         self._services = services
         self._kinds = kinds
         self._runs_loops = False
+        self._resync = Resync(services.api, services.cache, services.settings.namespaces)
+        hear, clock = services.cache.hear, services.clock
+        self._watch = Watch(services.api, self._resync, hear, clock, operator)
+        self._watching: asyncio.Task[None] | None = None
+        self._sources = [Source(kind, self._concerns_of(kind), self._resync) for kind in kinds]
         for kind in kinds:
             services.cache.listen(kind.api, partial(self._make_due, kind))
-        required = [kind for kind in kinds if kind.is_required]
-        needed = list(dict.fromkeys(one for kind in required for one in self._sources_of(kind)))
-        self._required = _RequiredSource(services, needed, self._optional_kinds(required))
-        self._optional = [
-            OptionalSource(
-                services, kind, [one for one in self._sources_of(kind) if one not in needed]
-            )
-            for kind in kinds
-            if not kind.is_required
-        ]
 
     async def prepare(self) -> tuple[Kind, ...]:
-        """Fill the cache by a first LIST: the kinds of objects that are watched from now on.
+        """Begin to watch, and fill the cache: the kinds of objects that are watched from now on.
 
         Raises KubernetesError; it may be repeated.
         """
-        listed = await self._required.list()
-        for source in self._optional:
+        for source in self._sources:
             await source.look()
-        return listed
+        self._follow()
+        if self._watching is None:
+            watching = self._services.progress.keep_running("watch", self._watch.run)
+            self._watching = asyncio.create_task(watching)
+            await asyncio.sleep(0)
+        await self._watch.await_lists(LISTS_S)
+        return self._watch.kinds
 
     def problem(self) -> str:
         """The watches that are silent and the loops without progress; empty: there are none.
 
         A kind that may not be listed is no problem.
         """
-        watches = (self._required.problem(), *(source.problem() for source in self._optional))
-        return "; ".join(filter(None, (*watches, self._services.progress.problem())))
+        return "; ".join(filter(None, (self._watch.problem(), self._services.progress.problem())))
 
     def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """Everything that runs until cancelled. To be called once, after `prepare`.
@@ -73,22 +73,36 @@ class Runtime:
         """
         self._runs_loops = True
         keep_running = self._services.progress.keep_running
-        return tuple(keep_running(name, run) for name, run in self._named_loops().items())
+        loops = (keep_running(name, run) for name, run in self._named_loops().items())
+        return self._end_watch(), *loops
 
     def _named_loops(self) -> Mapping[str, Loop]:
-        loops: dict[str, Loop] = {"watch": self._required.watch, "resync": self._required.resync}
-        for source in self._optional:
-            loops[f"resync of {source.plural}"] = source.run
-            loops[f"watch of {source.plural}"] = source.watch
+        every_s = self._services.settings.resync_s
+        loops: dict[str, Loop] = {
+            "resync": partial(self._resync.run, lambda: self._watch.kinds, every_s=every_s)
+        }
+        for source in self._sources:
+            if not source.is_required:
+                look = partial(source.run, self._follow, every_s=min(every_s, LOOK_S))
+                loops[f"look at {source.plural}"] = look
         for kind in self._kinds:
             loops[f"reconcile {kind.api.plural}"] = ReconcileLoop(kind, self._services).run
             loops.update(kind.loops())
         return loops
 
+    async def _end_watch(self) -> None:
+        """Wait for the watch, which is cancelled with this."""
+        assert self._watching is not None
+        await self._watching
+
     def tidy(self) -> None:
         """Drop what kinds did not use for long."""
         for kind in self._kinds:
             kind.tidy()
+
+    def _follow(self) -> None:
+        granted = [kind for source in self._sources for kind in source.granted]
+        self._watch.follow(list(dict.fromkeys(granted)))
 
     def _make_due(self, kind: AnyKind, changed: Kind, names: set[Name]) -> None:
         for name in names:
@@ -96,148 +110,75 @@ class Runtime:
         if self._runs_loops:
             kind.heed(changed, names)
 
-    def _sources_of(self, kind: AnyKind) -> list[Kind]:
-        """The objects that concern a kind, but for other kinds of ours: these list themselves."""
+    def _concerns_of(self, kind: AnyKind) -> list[Concern]:
+        """What concerns a kind, but for what belongs to the source of another kind of ours."""
+        cache = self._services.cache
         others = {other.api for other in self._kinds if other is not kind}
-        concerns = self._services.cache.concerns_of(kind.api)
-        return list(dict.fromkeys(one.kind for one in concerns if one.kind not in others))
-
-    def _optional_kinds(self, kinds: Sequence[AnyKind]) -> frozenset[Kind]:
-        return frozenset(
-            concern.kind
-            for kind in kinds
-            for concern in self._services.cache.concerns_of(kind.api)
-            if concern.is_optional
-        )
+        if not kind.is_required:
+            required = (other for other in self._kinds if other.is_required)
+            others |= {one.kind for other in required for one in cache.concerns_of(other.api)}
+        concerns = cache.concerns_of(kind.api)
+        return [one for one in concerns if one.kind == kind.api or one.kind not in others]
 
 
-class _RequiredSource:
-    """The objects without which the operator does not start."""
+class Source:
+    """What is listed and watched for one kind of ours.
 
-    def __init__(
-        self, services: Services, kinds: Sequence[Kind], optional: frozenset[Kind]
-    ) -> None:
-        self._kinds = kinds
-        self._optional = optional
-        self._every_s = services.settings.resync_s
-        self._resync = Resync(services.api, services.cache, services.settings.namespaces)
-        self._watch = Watch(services.api, self._resync, services.cache.hear, services.clock)
-        self._listed: tuple[Kind, ...] = ()
-
-    async def list(self) -> tuple[Kind, ...]:
-        """LIST each kind: those that may be read."""
-        listed = []
-        for kind in self._kinds:
-            try:
-                await self._resync.resync(kind)
-            except NotFound as error:
-                raise KubernetesUnavailable(
-                    f"the API server does not serve {kind.plural}: install the CRDs of Pelops first"
-                ) from error
-            except Forbidden as error:
-                if kind not in self._optional:
-                    raise
-                log.info("Not watching %s: %s", kind.plural, error)
-                continue
-            listed.append(kind)
-        self._listed = tuple(listed)
-        return self._listed
-
-    def problem(self) -> str:
-        return self._watch.problem()
-
-    async def watch(self) -> None:
-        await self._watch.run(self._listed)
-
-    async def resync(self) -> None:
-        await self._resync.run(self._listed, every_s=self._every_s)
-
-
-class OptionalSource:
-    """What a kind needs that may come later than the operator: its CRD, and rights.
-
-    An upgrade may bring a new operator before new CRDs and rights. All else is looked after all the
-    same; the kind follows once it can. It is listed now and then, and watched by a watch of its
-    own: that it is refused is no failure of the replica.
+    The operator does not start without that of a required kind. Of another kind it may come later:
+    an upgrade may bring a new operator before new CRDs and rights. All else is looked after all the
+    same, and the kind follows once it can. That it is refused is no failure of the replica.
     """
 
-    def __init__(self, services: Services, kind: AnyKind, kinds: Sequence[Kind]) -> None:
-        """`kinds` are those of the objects that are listed and watched for this kind."""
+    def __init__(self, kind: AnyKind, concerns: Sequence[Concern], resync: Resync) -> None:
         self._kind = kind
-        self._kinds = kinds
-        self._every_s = services.settings.resync_s
-        self._resync = Resync(services.api, services.cache, services.settings.namespaces)
-        self._watch = Watch(
-            services.api,
-            self._resync,
-            services.cache.hear,
-            services.clock,
-            refused=lambda _: self._doubted.set(),
-        )
-        self._granted = asyncio.Event()
-        self._doubted = asyncio.Event()
-        self._reported: str | None = None  # the last problem; empty: none
+        self._concerns = {concern.kind: concern for concern in concerns}
+        self._resync = resync
+        self._problem = ""
+        self.is_required = kind.is_required
+        self.granted: Sequence[Kind] = ()  # what may be listed now: all that is needed, or nothing
 
     @property
     def plural(self) -> str:
         """The kind's."""
         return self._kind.api.plural
 
-    def problem(self) -> str:
-        """The watches that are silent; empty also while the kind may not be listed."""
-        return self._watch.problem() if self._granted.is_set() else ""
-
     async def look(self) -> None:
-        """One LIST of each kind; a missing CRD or right is reported. Raises any other error."""
-        self._report(await self._find_problem())
+        """Ask for each kind; a missing CRD or right of what is not required is reported.
 
-    async def run(self) -> None:
-        """List now and then, sooner after a refused watch; an outage changes nothing."""
+        Raises KubernetesError.
+        """
+        granted = []
+        problem = ""
+        for concern in self._concerns.values():
+            try:
+                await self._resync.probe(concern.kind)
+                granted.append(concern.kind)
+            except (NotFound, Forbidden) as error:
+                if concern.is_optional and isinstance(error, Forbidden):
+                    log.info("Not watching %s: %s", concern.kind.plural, error)
+                    continue
+                problem = _explain(concern.kind, error)
+                if self.is_required:
+                    raise KubernetesUnavailable(problem) from error
+                break
+        self.granted = () if problem else granted
+        self._kind.serve(not problem)
+        if problem and problem != self._problem:
+            log.warning("Not reconciling any %s: %s", self._kind.api.kind, problem)
+        elif self._problem and not problem:
+            log.info("Reconciling every %s again", self._kind.api.kind)
+        self._problem = problem
+
+    async def run(self, changed: Callable[[], None], *, every_s: float) -> None:
+        """Look now and then; an outage changes nothing. `changed` is called after each look."""
         while True:
-            await self._wait()
+            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
             try:
                 await self.look()
             except KubernetesError as error:
-                log.warning("Could not list %s: %s", self._kind.api.plural, error)
-
-    async def watch(self) -> None:
-        """Watch from the time on when everything may be listed."""
-        await self._granted.wait()
-        await self._watch.run(self._kinds)
-
-    async def _wait(self) -> None:
-        jitter = random.uniform(0.8, 1.2)
-        if self._granted.is_set():
-            self._doubted.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s * jitter):
-                    await self._doubted.wait()
-            if not self._doubted.is_set():
-                return
-        # An API server that has just begun refuses what it allows seconds later.
-        await asyncio.sleep(min(self._every_s, RETRY_S) * jitter)
-
-    async def _find_problem(self) -> str:
-        for kind in self._kinds:
-            try:
-                await self._resync.resync(kind)
-            except (NotFound, Forbidden) as error:
-                return _explain(kind, error)
-        return ""
-
-    def _report(self, problem: str) -> None:
-        self._kind.serve(not problem)
-        if problem:
-            self._granted.clear()
-        else:
-            self._granted.set()
-        if problem == self._reported:
-            return
-        if problem:
-            log.warning("Not reconciling any %s: %s", self._kind.api.kind, problem)
-        elif self._reported:
-            log.info("Reconciling every %s again", self._kind.api.kind)
-        self._reported = problem
+                log.warning("Could not list %s: %s", self.plural, error)
+            else:
+                changed()
 
 
 def _explain(kind: Kind, error: KubernetesError) -> str:

@@ -1,102 +1,106 @@
-"""The watch: keeps a cache in step with the API server, whatever the API server does.
+"""The watch: kopf in a thread of its own, and whether it hears of each kind.
 
-Each kind (and namespace) has a loop of its own: LIST, then the changes since that LIST, as a
-stream that the server ends every half minute and that continues where it ended. After anything
-else (a failure, a hang, a version that the server forgot) comes a LIST, which finds what was added,
-changed and deleted meanwhile. Nothing in here ends a loop, and each wait has a deadline.
+kopf asks the API server by a session of ours. A middleware of that session sees each request, and
+adds what a cache needs that must not be deaf for good:
 
-Of kopf the lower level is used: its requests, its errors and its stream of JSON lines.
-`kopf.operator()` is not: it ends at a refusal, and its end may hang (`request_cancel_callback`);
-it repeats without a growing pause, tells no deletion after a gap, and shows neither bookmarks nor
-errors of its watches, so nobody could see that it is deaf.
+- It notes when the API server last answered for each kind. Readiness follows that.
+- A LIST of kopf becomes a LIST of the cache, which also finds what was deleted while nobody
+  watched. kopf itself receives an empty list, and continues with the changes since then.
+- A refusal becomes a lost connection: kopf repeats those, and gives up a kind otherwise.
+- It pauses ever longer where the API server ends each stream at once.
+
+When kopf ends all the same, or no longer asks for a kind, it is started again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
+import sys
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
-from contextlib import aclosing
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from typing import Any, Final, TypeAlias
 
 import aiohttp
-import kopf
-from kopf._cogs.clients import api as streaming
-from kopf._cogs.clients import auth, errors
 
 from pelops.controller.runtime.cache import Resync
-from pelops.controller.runtime.queue import is_wanted
 from pelops.domain.backoff import backoff_s
-from pelops.errors import Forbidden, NotFound
-from pelops.kube.client import Kind, KubeApi, Manifest, parse_retry_after
-from pelops.kube.json_text import parse_json
+from pelops.errors import KubernetesError, KubernetesUnavailable
+from pelops.kube.client import Kind, KubeApi, Manifest, parse_message
 from pelops.metrics import WATCH_ACTIVITY, WATCH_LISTS, WATCH_RESTARTS
 
 log = logging.getLogger(__name__)
-# Each refused request would be two lines, beside ours.
-_silent = logging.getLogger("pelops.controller.runtime.watch.requests")
-_silent.disabled = True
 
 # Called with the kind, the object, and whether it is gone.
-Listener = Callable[[Kind, Manifest, bool], None]
-# Called with a kind that the API server refuses by 403 or 404.
-Refusal = Callable[[Kind], None]
-Result = TypeVar("Result")
+Listener: TypeAlias = Callable[[Kind, Manifest, bool], None]
 
-# Readiness fails when a watch has had no sign of life for so long: two streams' length.
+# Readiness fails when the API server has not answered for a kind for so long: two streams' length.
 SILENCE_LIMIT_S: Final = 60.0
-FORBIDDEN, NOT_FOUND, GONE, UNAUTHORIZED = 403, 404, 410, 401
+UNAUTHORIZED, NOT_FOUND, GONE, TOO_MANY = 401, 404, 410, 429
 BURST: Final = 50  # events that are taken in before others of this process have a turn
+# kopf parses objects that may be nested 10,000 levels deep, which is the limit of the API server.
+DEEPEST: Final = 25_000
+STACK_BYTES: Final = 256 * 1024 * 1024
+REFUSAL_BYTES: Final = 64 * 1024  # that are read of a refusal
+NOTHING: Final = "metadata.name=-"  # a field selector that no object fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchPace:
     """Deadlines and pauses of the watch, in seconds."""
 
-    # The server sends a bookmark shortly before it ends a stream, so each stream begins where the
-    # last one ended, at the cost of one request; and one that hangs is found out soon.
+    # The server ends a stream after this time, and the next one continues where it ended. So each
+    # kind is asked for at least so often, which shows that it is followed.
     stream_s: float = 30.0
-    late_s: float = 5.0  # beyond `stream_s`: then the stream is taken for dead
+    late_s: float = 10.0  # beyond `stream_s` without an event: then the stream is taken for dead
     answer_s: float = 10.0  # until the first byte of an answer; doubled with each failure
     longest_answer_s: float = 60.0
     list_s: float = 300.0
     first_pause_s: float = 0.25
     longest_pause_s: float = 4.0
-    longest_retry_after_s: float = 30.0
-    ending_s: float = 2.0  # for what is cancelled to end; then it is left behind
+    deaf_s: float = 90.0  # without a request for a kind: then kopf is started again
+    look_s: float = 0.5  # between two looks at kopf
+    longest_start_s: float = 10.0
+    ending_s: float = 0.5  # for kopf to end; then its thread is left behind
 
 
-class WatchFailed(Exception):
-    """A stream did not begin, or ended otherwise than by the server's regular end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What kopf follows from one start to its end. All of it is called in kopf's event loop."""
 
-    def __init__(self, message: str, *, status: int = 0, retry_after_s: float = 0.0) -> None:
-        """`status` is that of HTTP; 0: it is not known, or says nothing."""
-        super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
+    kinds: Collection[Kind]
+    namespaces: Collection[str]  # empty: all
+    # The address of the API server, and a session. Raises KubernetesError.
+    open_session: Callable[[], Awaitable[tuple[str, aiohttp.ClientSession]]]
+    hear: Listener
+    stop: threading.Event  # set by the watch
+    ending: threading.Event  # set by kopf, which then takes some seconds to end
+    pace: WatchPace
 
-    @property
-    def is_refusal(self) -> bool:
-        """Whether the request was refused, and not because its version is too old."""
-        return self.status >= 400 and self.status != GONE
+
+# Runs kopf until the stop event; raises what ended it before.
+Operator: TypeAlias = Callable[[Subscription], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True, kw_only=True)
 class Feed:
-    """One kind in one namespace, or in all, and how its watch is."""
+    """One kind in one namespace, or in all, and how it is followed."""
 
     kind: Kind
     namespace: str | None
-    seen_at: float  # the last sign of life, on the watch's clock
+    seen_at: float  # the last answer or event
+    asked_at: float  # the last request
+    is_listed: bool = False  # since kopf was started
     failures: int = 0  # in a row
-    trouble: str = ""  # of the last failure, until a stream ends well
-    was_fed: bool = False  # whether the last stream brought an event or a bookmark
-    is_gone: bool = False  # whether the last failure was a version that the server forgot
+    trouble: str = ""  # of the last failure, until an answer
+    answered_at: dict[bool, float] = field(default_factory=dict)  # by whether it is a stream
+    haste: int = 0  # answers in a row that followed too soon
 
     def __str__(self) -> str:
         where = "" if self.namespace is None else f" in the namespace {self.namespace}"
@@ -104,7 +108,7 @@ class Feed:
 
 
 class Watch:
-    """Follows kinds until cancelled, and says of each when it last gave a sign of life."""
+    """Follows kinds until cancelled, and says of each when the API server last answered."""
 
     def __init__(  # noqa: PLR0913 - what it connects, and how it is timed
         self,
@@ -112,8 +116,8 @@ class Watch:
         resync: Resync,
         listener: Listener,
         clock: Callable[[], float],
+        operator: Operator,
         *,
-        refused: Refusal = lambda _: None,
         pace: WatchPace = WatchPace(),
     ) -> None:
         """`listener` takes in each event; what a LIST finds goes the way of `resync`."""
@@ -121,228 +125,268 @@ class Watch:
         self._resync = resync
         self._listener = listener
         self._clock = clock
-        self._refused = refused
+        self._operator = operator
         self._pace = pace
-        self._feeds: list[Feed] = []
+        self._loop = asyncio.get_running_loop()
+        self.kinds: tuple[Kind, ...] = ()
+        self._feeds: dict[str, Feed] = {}  # by their path
+        self._events: deque[tuple[Kind, Manifest, bool]] = deque()
 
-    async def run(self, kinds: Collection[Kind]) -> None:
-        """Follow these kinds until cancelled."""
-        self._feeds = [
-            Feed(kind=kind, namespace=namespace, seen_at=self._clock())
-            for kind in kinds
-            for namespace in self._resync.feeds(kind)
-        ]
+    def follow(self, kinds: Collection[Kind]) -> None:
+        """Follow these kinds from now on. Another choice than the last one starts kopf again."""
+        if set(kinds) == set(self.kinds):
+            return
+        self.kinds = tuple(kinds)
         for kind in kinds:
             WATCH_ACTIVITY.labels(kind.plural).set_function(partial(self._last_activity, kind))
             WATCH_RESTARTS.labels(kind.plural)
-        async with asyncio.TaskGroup() as group:
-            for feed in self._feeds:
-                group.create_task(self._follow(feed))
+
+    async def run(self) -> None:
+        """Run kopf until cancelled."""
+        failures = 0
+        while True:
+            began_at = self._clock()
+            reason = await self._run_once()
+            if not reason:
+                continue
+            failures = 1 if self._clock() - began_at > self._pace.deaf_s else failures + 1
+            log.warning("Starting the watch of every kind again: %s", reason)
+            for kind in self.kinds:
+                WATCH_RESTARTS.labels(kind.plural).inc()
+            await self._pause(failures, self._pace.longest_start_s)
+
+    async def await_lists(self, within_s: float) -> None:
+        """Return when each kind was listed since kopf was started.
+
+        Raises KubernetesUnavailable when that fails, or does not advance for so long.
+        """
+        while waiting := [feed for feed in self._feeds.values() if not feed.is_listed]:
+            for feed in waiting:
+                silent_s = self._clock() - feed.seen_at
+                if feed.trouble or silent_s > within_s:
+                    why = feed.trouble or f"no answer for {silent_s:.0f} s"
+                    raise KubernetesUnavailable(f"could not list {feed}: {why}")
+            await asyncio.sleep(0.05)
 
     def problem(self) -> str:
-        """The watches without a sign of life for longer than the limit; empty: there is none."""
+        """The kinds without an answer for longer than the limit; empty: there is none."""
         now = self._clock()
-        silent = [feed for feed in self._feeds if now - feed.seen_at > SILENCE_LIMIT_S]
-        return "; ".join(_explain(feed, now - feed.seen_at) for feed in silent)
+        return "; ".join(
+            f"the watch of {feed} has received nothing for {now - feed.seen_at:.0f} s"
+            + (f" ({feed.trouble})" if feed.trouble else "")
+            for feed in self._feeds.values()
+            if now - feed.seen_at > SILENCE_LIMIT_S
+        )
 
     def _last_activity(self, kind: Kind) -> float:
-        seen_at = min(feed.seen_at for feed in self._feeds if feed.kind is kind)
-        return time.time() - (self._clock() - seen_at)
+        now = self._clock()
+        return time.time() - (now - self._seen_at(kind, now))
 
-    async def _follow(self, feed: Feed) -> None:
-        version = self._resync.take_version(feed.kind, feed.namespace)
-        while is_wanted():
-            began_at = self._clock()
-            try:
-                if not version:
-                    version = await self._list(feed)
-                version = await self._stream(feed, version)
-            except asyncio.CancelledError as error:
-                if _is_ending():
-                    raise
-                version = ""
-                await self._fail(feed, error, began_at)
-            # Whatever it is: a watch that ends for good is deaf, and nobody notices.
-            except (Exception, BaseExceptionGroup) as error:
-                # No stream began, so nothing was lost: a server that is busy is spared the LIST.
-                if not (isinstance(error, WatchFailed) and error.is_refusal):
-                    version = ""
-                await self._fail(feed, error, began_at)
-            else:
-                await self._end_well(feed, began_at)
+    def _seen_at(self, kind: Kind, default: float) -> float:
+        seen_at = (feed.seen_at for feed in self._feeds.values() if feed.kind == kind)
+        return min(seen_at, default=default)
 
-    async def _list(self, feed: Feed) -> str:
-        page_s = self._answer_s(feed)
-        listing = self._resync.list_feed(
-            feed.kind, feed.namespace, page_s=page_s, on_page=partial(self._see, feed)
-        )
-        version = await self._bounded(listing, self._pace.list_s, f"the LIST of {feed}")
-        WATCH_LISTS.labels(feed.kind.plural, "gap").inc()
-        return version
-
-    async def _stream(self, feed: Feed, version: str) -> str:
-        seconds = max(1, round(self._pace.stream_s * random.uniform(0.8, 1.0)))
-        following = self._follow_stream(feed, version, seconds)
-        limit_s = seconds + self._pace.late_s + self._answer_s(feed)
-        return await self._bounded(following, limit_s, f"the watch of {feed}")
-
-    async def _follow_stream(self, feed: Feed, version: str, seconds: int) -> str:
-        feed.was_fed = False
-        count = 0
-        stream = self._open(feed, version, seconds)
-        # Bounded from its beginning as well: a server may take a request and never answer it.
-        try:
-            async with asyncio.timeout(self._answer_s(feed)) as deadline, aclosing(stream):
-                async for event in stream:
-                    if count == 0:
-                        deadline.reschedule(
-                            asyncio.get_running_loop().time() + seconds + self._pace.late_s
-                        )
-                    count += 1
-                    self._see(feed)
-                    if event is not None:
-                        version = self._take(feed, event)
-                    if count % BURST == 0:
-                        await asyncio.sleep(0)
-        except TimeoutError as error:
-            if count == 0:
-                raise WatchFailed("the API server does not answer") from error
-            raise WatchFailed(f"the API server did not end the stream in {seconds} s") from error
-        return version
-
-    async def _open(
-        self, feed: Feed, version: str, seconds: int
-    ) -> AsyncGenerator[Manifest | None]:
-        """Yield None once the request is answered, then each event."""
-        server, session = await self._api.open_session()
-        info = kopf.AiohttpSession(server=server, aiohttp_session=session)
-        context = auth.APIContext(info)
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": version,
-            "timeoutSeconds": str(seconds),
-        }
-        try:
-            response: aiohttp.ClientResponse = await streaming.request(
-                "get",
-                f"{feed.kind.path(feed.namespace)}?{urlencode(query)}",
-                settings=_SETTINGS,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
-                context=context,
-                logger=_silent,
+    async def _run_once(self) -> str:
+        """Run kopf until it has to be started again: why, or empty for other kinds to follow."""
+        kinds, now = self.kinds, self._clock()
+        # A thread that was left behind may still write to former ones.
+        feeds = {
+            kind.path(namespace): Feed(
+                kind=kind, namespace=namespace, seen_at=self._seen_at(kind, now), asked_at=now
             )
-            yield None
-            async for line in streaming.iter_jsonlines(response.content):
-                yield await parse_json(line)
-        except errors.APIError as error:
-            raise await self._translate(error) from error
-        finally:
-            await context.close()
-
-    async def _translate(self, error: errors.APIError) -> WatchFailed:
-        if error.status == UNAUTHORIZED:
-            await self._api.renew()
-        return WatchFailed(
-            f"the API server returned HTTP status {error.status}: {error.message or error}",
-            status=error.status,
-            retry_after_s=parse_retry_after(error.headers.get("Retry-After")),
+            for kind in kinds
+            for namespace in self._resync.feeds(kind)
+        }
+        self._feeds = feeds
+        subscription = Subscription(
+            kinds=kinds,
+            namespaces=self._resync.namespaces,
+            open_session=partial(self._api.open_session, partial(self._answer, feeds)),
+            hear=partial(self._hear, feeds),
+            stop=threading.Event(),
+            ending=threading.Event(),
+            pace=self._pace,
         )
-
-    def _take(self, feed: Feed, event: Manifest) -> str:
-        """Pass an event on; the version that is known with it."""
-        kind, manifest = event["type"], event["object"]
-        if kind == "ERROR":
-            status = int(manifest.get("code") or 0)
-            message = f"the watch returned the error {status}: {manifest.get('message')}"
-            raise WatchFailed(message, status=GONE if status == GONE else 0)
-        feed.was_fed = True
-        version = str(manifest["metadata"]["resourceVersion"])
-        if kind in {"ADDED", "MODIFIED", "DELETED"}:
+        thread = OperatorThread(partial(self._operator, subscription))
+        thread.start()
+        try:
+            while self.kinds == kinds:
+                await asyncio.sleep(self._pace.look_s)
+                if subscription.ending.is_set() or not thread.is_alive():
+                    return thread.outcome
+                for feed in feeds.values():
+                    silent_s = self._clock() - max(feed.asked_at, feed.seen_at)
+                    if silent_s > self._pace.deaf_s:
+                        return f"kopf has not asked for {feed} for {silent_s:.0f} s"
+            return ""
+        finally:
+            subscription.stop.set()
             try:
-                self._listener(feed.kind, manifest, kind == "DELETED")
+                await asyncio.to_thread(thread.join, self._pace.ending_s)
+            finally:
+                thread.leave_behind()
+
+    def _take_events(self) -> None:
+        for _ in range(BURST):
+            if not self._events:
+                return
+            kind, manifest, is_gone = self._events.popleft()
+            try:
+                self._listener(kind, manifest, is_gone)
             except Exception:
                 # One object that cannot be read must not make the replica deaf for all others.
-                log.exception("Could not process a watch event of %s", feed)
-        return version
+                log.exception("Could not process a watch event of %s", kind.plural)
+        self._loop.call_soon(self._take_events)
+
+    # --- in the thread of kopf
+
+    def _hear(self, feeds: dict[str, Feed], kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+        namespace = manifest.get("metadata", {}).get("namespace")
+        feed = feeds.get(kind.path(namespace)) or feeds.get(kind.path())
+        if feed is not None:
+            feed.seen_at = self._clock()
+        self._events.append((kind, manifest, is_gone))
+        if len(self._events) == 1:
+            self._loop.call_soon_threadsafe(self._take_events)
+
+    async def _answer(
+        self,
+        feeds: dict[str, Feed],
+        request: aiohttp.ClientRequest,
+        handler: aiohttp.ClientHandlerType,
+    ) -> aiohttp.ClientResponse:
+        """The middleware of kopf's session."""
+        path = request.url.path  # that of the server comes first, as of a proxy for many clusters
+        feed = next((feed for place, feed in feeds.items() if path.endswith(place)), None)
+        if feed is None:
+            return await self._discover(request, handler)
+        is_stream = "watch" in request.url.query
+        if not is_stream:
+            request.url = request.url.update_query(fieldSelector=NOTHING)
+        await self._pause(feed.haste, self._pace.longest_pause_s)
+        feed.asked_at = self._clock()
+        try:
+            async with asyncio.timeout(self._answer_s(feed)):
+                response = await handler(request)
+            # kopf logs in again, waits for as long as it is asked to, or ends: the next one lists.
+            left = (UNAUTHORIZED, TOO_MANY, GONE) if is_stream else (UNAUTHORIZED, TOO_MANY)
+            if response.status in left:
+                await self._leave(feed, response.status)
+                return response
+            if response.status >= 400 or "json" not in response.content_type:
+                raise await _read_refusal(response)
+            if not is_stream:
+                await self._list(feed)
+        except (aiohttp.ClientError, KubernetesError, TimeoutError, OSError) as error:
+            self._fail(feed, str(error) or "the API server does not answer")
+            raise aiohttp.ClientConnectionError(feed.trouble) from error
+        self._succeed(feed, is_stream)
+        return response
+
+    async def _discover(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Which kinds are served."""
+        async with asyncio.timeout(self._pace.answer_s):
+            response = await handler(request)
+        if response.status >= 400 and response.status not in (UNAUTHORIZED, NOT_FOUND, TOO_MANY):
+            raise aiohttp.ClientConnectionError(str(await _read_refusal(response)))
+        return response
+
+    async def _list(self, feed: Feed) -> None:
+        """LIST into the cache, after kopf's own request: its stream begins with what came before.
+
+        Raises KubernetesError, or TimeoutError.
+        """
+        listing = self._resync.list_feed(
+            feed.kind,
+            feed.namespace,
+            page_s=self._answer_s(feed),
+            on_page=partial(self._see, feed),
+        )
+        async with asyncio.timeout(self._pace.list_s):
+            await self._in_main(listing)
+        WATCH_LISTS.labels(feed.kind.plural, "gap").inc()
+        feed.is_listed = True
+
+    async def _in_main(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _leave(self, feed: Feed, status: int) -> None:
+        self._fail(feed, f"the API server returned HTTP status {status}")
+        if status == UNAUTHORIZED:
+            await self._in_main(self._api.renew())
+            await self._pause(feed.failures, self._pace.longest_pause_s)
+
+    def _fail(self, feed: Feed, trouble: str) -> None:
+        feed.failures += 1
+        feed.trouble = trouble
+        WATCH_RESTARTS.labels(feed.kind.plural).inc()
+        log.warning("Restarting the watch of %s: %s", feed, trouble)
+
+    def _succeed(self, feed: Feed, is_stream: bool) -> None:
+        now = self._clock()
+        after_s = now - feed.answered_at.get(is_stream, float("-inf"))
+        feed.answered_at[is_stream] = feed.seen_at = now
+        feed.failures = 0
+        if after_s < self._pace.stream_s / 4:
+            feed.haste += 1
+            feed.trouble = f"the API server ended the stream after {after_s:.1f} s"
+        else:
+            feed.haste, feed.trouble = 0, ""
 
     def _see(self, feed: Feed) -> None:
         feed.seen_at = self._clock()
 
-    async def _end_well(self, feed: Feed, began_at: float) -> None:
-        """The server ended the stream; one that it ends at once is asked for with a pause.
-
-        No LIST is needed: the next stream begins at the version of the last event.
-        """
-        lived_s = self._clock() - began_at
-        if lived_s < self._pace.stream_s / 4:
-            feed.failures += 1
-            feed.trouble = f"the API server ended the stream after {lived_s:.1f} s"
-            await self._pause(feed, 0.0)
-        else:
-            feed.failures, feed.trouble, feed.is_gone = 0, "", False
-
-    async def _fail(self, feed: Feed, error: BaseException, began_at: float) -> None:
-        if feed.was_fed and self._clock() - began_at > self._pace.stream_s / 4:
-            feed.failures = 0
-        status = error.status if isinstance(error, WatchFailed) else 0
-        feed.failures += 1
-        feed.trouble = str(error) or type(error).__name__
-        WATCH_RESTARTS.labels(feed.kind.plural).inc()
-        log.warning("Restarting the watch of %s: %s", feed, feed.trouble)
-        if status in (FORBIDDEN, NOT_FOUND) or isinstance(error, (Forbidden, NotFound)):
-            self._refused(feed.kind)
-        was_gone, feed.is_gone = feed.is_gone, status == GONE
-        if feed.is_gone and not was_gone:
-            return  # the version is too old, and nothing else is wrong: LIST at once
-        asked_s = getattr(error, "retry_after_s", 0.0)
-        await self._pause(feed, min(asked_s, self._pace.longest_retry_after_s))
-
-    async def _pause(self, feed: Feed, least_s: float) -> None:
+    async def _pause(self, failures: int, longest_s: float) -> None:
         """Wait longer with each failure in a row, and never all replicas equally long."""
-        pace = self._pace
-        pause_s = backoff_s(
-            feed.failures, first_s=pace.first_pause_s, longest_s=pace.longest_pause_s
-        )
-        pause_s *= random.uniform(0.5, 1.0)
-        await asyncio.sleep(max(pause_s, least_s * random.uniform(1.0, 1.2)))
+        pause_s = backoff_s(failures, first_s=self._pace.first_pause_s, longest_s=longest_s)
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
 
     def _answer_s(self, feed: Feed) -> float:
         """How long an answer may take: longer after failures, or a slow server never answers."""
         pace = self._pace
         return backoff_s(feed.failures + 1, first_s=pace.answer_s, longest_s=pace.longest_answer_s)
 
-    async def _bounded(
-        self, work: Coroutine[Any, Any, Result], seconds: float, what: str
-    ) -> Result:
-        """The result of the work within the time, even if the work clings to life afterwards."""
-        task = asyncio.create_task(work)
+
+class OperatorThread(threading.Thread):
+    """A thread with an event loop of its own: at its end kopf cancels all tasks of its loop."""
+
+    def __init__(self, operator: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(name="kopf", daemon=True)  # the process does not wait for it
+        self.outcome = "kopf ends"
+        self._operator = operator
+        self._loop = asyncio.new_event_loop()
+        # Tasks that are left behind are destroyed some time, which asyncio takes for an error.
+        self._loop.set_exception_handler(lambda _, context: log.debug("In kopf: %s", context))
+
+    def start(self) -> None:
+        sys.setrecursionlimit(max(DEEPEST, sys.getrecursionlimit()))
+        former = threading.stack_size(STACK_BYTES)
         try:
-            done, _ = await asyncio.wait({task}, timeout=seconds)
+            super().start()
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=self._pace.ending_s)
-        if not done:
-            raise WatchFailed(f"{what} did not complete within {seconds:.0f} s")
-        return task.result()
+            threading.stack_size(former)
+
+    def run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._operator())
+        except BaseException as error:
+            self.outcome = f"kopf ended by {type(error).__name__}: {error}"[:500]
+        finally:
+            self._loop.close()
+
+    def leave_behind(self) -> None:
+        """Stop it where it is, if it still runs."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-def _is_ending() -> bool:
-    """Whether this task itself is being cancelled, rather than something that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _explain(feed: Feed, silent_s: float) -> str:
-    why = f" ({feed.trouble})" if feed.trouble else ""
-    return f"the watch of {feed} has received nothing for {silent_s:.0f} s{why}"
-
-
-def _settings() -> kopf.OperatorSettings:
-    settings = kopf.OperatorSettings()
-    settings.networking.error_backoffs = ()  # `Watch` repeats, with a LIST in between
-    return settings
-
-
-_SETTINGS: Final = _settings()
+async def _read_refusal(response: aiohttp.ClientResponse) -> KubernetesUnavailable:
+    text = await response.content.read(REFUSAL_BYTES)
+    response.close()
+    if response.status < 400:
+        return KubernetesUnavailable("the answer of the API server is not JSON")
+    return KubernetesUnavailable(
+        f"the API server returned HTTP status {response.status}: {parse_message(text)}"
+    )
