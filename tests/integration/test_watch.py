@@ -25,7 +25,7 @@ from pelops.controller.runtime.watch import (
 )
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Kind, KubeApi, Manifest
-from tests.integration.hostile_api import FAULTS, HostileApi, Object
+from tests.integration.hostile_api import FAULTS, PREFIX, HostileApi, Object
 
 KINDS = (STREAM_CONSUMER_GROUP, POD)
 FAST = WatchPace(
@@ -183,6 +183,16 @@ async def test_an_object_that_is_nested_deeply_is_heard_and_ends_no_watch(
     await _until(lambda: "deep" in patient.known())
     assert "deeper than 64 levels" in str(patient.cache.resources["shop", "deep"])
     assert _metric("pelops_watch_restarts_total") == restarts
+
+
+async def test_kinds_are_followed_behind_a_proxy_for_many_clusters(server: HostileApi) -> None:
+    place = f"http://127.0.0.1:{server.port}{PREFIX}"
+    api = KubeApi(aio_client.Configuration(host=place))
+    made = Followed()
+    async with made.following(api, PATIENT):
+        await _until(lambda: made.known() == {"kept", "removed"})
+        await made.watch.await_lists(WAIT_S)
+    await api.close()
 
 
 async def test_what_changes_while_the_cache_is_listed_is_known(

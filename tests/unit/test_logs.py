@@ -66,3 +66,13 @@ def test_kopf_reports_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> 
     configure_logging("console", "DEBUG")
     logging.getLogger("kopf.objects").info("an event")
     assert capsys.readouterr().err == ""
+
+
+def test_an_error_of_kopf_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("console", "info")
+    try:
+        raise ValueError("too old")
+    except ValueError as error:
+        logging.getLogger("kopf.reactor").exception("Watcher for pods has failed: %s", error)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("Watcher for pods has failed: too old")

@@ -5,6 +5,7 @@ Errors, also those of TLS files and time-outs, name the options that mend them.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -236,6 +237,9 @@ class CheckedConnection(Connection):
                 self.host = address
                 try:
                     return super()._connect()  # type: ignore[no-untyped-call]
+                except UnicodeError as error:  # no name has such a form, but a Sentinel may send it
+                    why = "its host name cannot be resolved"
+                    raise socket.gaierror(socket.EAI_NONAME, why) from error
                 except OSError:
                     if position == last:
                         raise
