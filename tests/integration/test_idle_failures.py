@@ -107,7 +107,7 @@ async def letters_of(server: Server) -> list[tuple[bytes, int]]:
 
 
 @on_newest_unless_full
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 3])
 async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_many(
     server: Server, workers: int
 ) -> None:

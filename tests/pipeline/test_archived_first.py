@@ -9,6 +9,7 @@ from pelops.pipeline.run import find_targets, run_archive
 from tests.pipeline.audited import GROUP, Audited
 
 
+@pytest.mark.full
 def test_an_audit_looks_at_every_window_that_was_only_archived(audited: Audited) -> None:
     audited.create_group()
     for number in (10, 20, 30):

@@ -21,6 +21,7 @@ def audit_broken(audited: Audited, produced: int) -> AuditSummary:
     return summary
 
 
+@pytest.mark.full
 def test_a_server_that_went_back_or_forgot_all_is_an_epoch_break(
     lazy_spark: LazySession, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def counted(audited: Audited) -> Callable[[Shape], list[int]]:
     return count
 
 
+@pytest.mark.full
 def test_a_run_has_as_many_jobs_for_many_streams_and_groups_as_for_one(
     counted: Callable[[Shape], list[int]],
 ) -> None:

@@ -22,6 +22,7 @@ WINDOW = Window(
 )
 
 
+@pytest.mark.full
 def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
     audited: Audited,
 ) -> None:

@@ -29,12 +29,8 @@ def start_from(audited: Audited, archive: Path) -> None:
     shutil.copytree(archive, audited.archive)
 
 
-@pytest.mark.parametrize(
-    "steps", [(Step.ARCHIVED,), pytest.param(tuple(Step), marks=pytest.mark.full)]
-)
-def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(
-    audited: Audited, steps: tuple[Step, ...]
-) -> None:
+@pytest.mark.full
+def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(audited: Audited) -> None:
     prepare(audited)
     # A plan says when its window was closed: all runs work on one.
     die_after(audited, Step.CLAIMED)
@@ -43,7 +39,7 @@ def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(
     audited.audit()
     quiet = first_window(audited)
     assert {table: len(rows) > 0 for table, rows in quiet.items()} == dict.fromkeys(SCHEMAS, True)
-    for step in steps:
+    for step in Step:
         start_from(audited, planned)
         die_after(audited, step)
         for table in (ENTRIES, EVENTS, STATUSES):

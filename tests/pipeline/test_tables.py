@@ -57,6 +57,7 @@ def counted(rows: dict[tuple[str, str], Row], group: str) -> dict[str, int]:
     return dict(Counter(row["status"] for (one, _), row in rows.items() if one == group))
 
 
+@pytest.mark.full
 def test_any_reader_of_delta_finds_the_columns_and_one_row_of_each_entry_and_group(
     audited: Audited,
 ) -> None:
@@ -82,7 +83,8 @@ def test_any_reader_of_delta_finds_the_columns_and_one_row_of_each_entry_and_gro
     assert {row["run"] for row in rows if row["as_of"] == 1} == {2}
 
 
-@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("is_large", [False, True])
 def test_statuses_hold_every_entry_of_every_group_with_what_it_rests_on(
     audited: Audited, is_large: bool
 ) -> None:

@@ -124,6 +124,7 @@ def test_whatever_changes_is_audited(quiet: Audited, change: str) -> None:
     assert windows(quiet) == 2
 
 
+@pytest.mark.full
 def test_what_is_pending_is_audited_since_time_alone_makes_it_stuck(quiet: Audited) -> None:
     (read,) = quiet.deliver(1)
     assert quiet.audit_one().verdict is AuditVerdict.BALANCED
