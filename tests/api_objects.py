@@ -148,8 +148,22 @@ def empty_namespace(plane: ControlPlane, name: str) -> None:
     the API server knows.
     """
     for kind in ACTIVE:
-        asked = f"{_path(name, kind)}?propagationPolicy=Background"
-        plane.request("DELETE", asked, timeout_s=TIMEOUT_S)
+        delete_all(plane, f"{_path(name, kind)}?propagationPolicy=Background")
+
+
+def delete_all(plane: ControlPlane, path: str) -> None:
+    """Begin to delete all objects of a collection.
+
+    It is asked for again where one of them was written at the same moment (409).
+    """
+    while True:
+        try:
+            plane.request("DELETE", path, timeout_s=TIMEOUT_S)
+        except HTTPError as error:
+            if error.code != HTTPStatus.CONFLICT:
+                raise
+        else:
+            return
 
 
 def _path(namespace: str, kind: str) -> str:

@@ -134,7 +134,8 @@ def test_a_run_that_fails_is_reported_until_one_ends_well(group: Group, tmp_path
     blocked.write_text("no directory")
     # Each run is ended before the next would begin; what is not reported then is reported by that
     # one.
-    spec = an_audit_at(blocked / "archive", group, schedule="* * * * *", activeDeadlineSeconds=45)
+    often = {"schedule": "*/2 * * * *", "activeDeadlineSeconds": 105}
+    spec = an_audit_at(blocked / "archive", group, **often)
     apply_audit(resources, spec)
     failing = await_reason(resources, "AuditFailing", "RunFailed", timeout_s=2 * RUN_S)
     label = ("-l", f"pelops.dev/stream-audit={AUDIT}", "--tail=50")

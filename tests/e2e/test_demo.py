@@ -110,7 +110,7 @@ def state_of(demo: Demo) -> Path:
 
 def await_nothing_left(demo: Demo) -> None:
     """Killed processes end in their own time; what the demo started names its directory."""
-    wait_until(lambda: not find_processes(str(state_of(demo))), timeout_s=60, what="nothing left")
+    wait_until(lambda: not find_processes(str(state_of(demo))), timeout_s=180, what="nothing left")
 
 
 def find_processes(word: str) -> list[str]:

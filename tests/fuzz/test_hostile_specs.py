@@ -26,7 +26,7 @@ from local_cluster.operators import RIGHTS, ROOT
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from tests.api_objects import create_namespace
+from tests.api_objects import create_namespace, delete_all
 from tests.cluster_fixtures import FAST
 from tests.fuzz.specs import PLURALS, Object, Specs
 from tests.fuzz.tally import SEED, Tally, numbers_of
@@ -189,14 +189,14 @@ def await_answers(plane: ControlPlane) -> Counter[str]:
 def empty(plane: ControlPlane) -> None:
     """Delete the batch, wait until it is gone, then what was made for it."""
     for plural in PLURALS.values():
-        plane.request("DELETE", f"{API}/namespaces/{FUZZED}/{plural}", timeout_s=60)
+        delete_all(plane, f"{API}/namespaces/{FUZZED}/{plural}")
     try:
         wait_until(lambda: not items(plane), timeout_s=ANSWERED_S, what="all to be gone")
     except TimeoutError as error:
         shown = json.dumps(items(plane))[:3000]
         raise TimeoutError(f"FUZZ_SEED={SEED}: not gone: {shown}") from error
     for path in _MADE:
-        plane.request("DELETE", path, timeout_s=60)
+        delete_all(plane, path)
 
 
 def find_mistakes(text: str, log: str) -> list[str]:
