@@ -135,3 +135,8 @@ def sleeping_template(**pod: Any) -> dict[str, Any]:
             **pod,
         }
     }
+
+
+def count_exporting(operators: Operators, line: str) -> int:
+    """How many replicas export exactly this sample, or one that begins so."""
+    return sum(line in metrics(port) for port in operators.ports)

@@ -1,7 +1,7 @@
 """Every metric of the operator, in one place. Names begin with `pelops_`.
 
-Each replica exports its own view: take `max by (namespace, name)` of facts about groups and `sum`
-of work done.
+The replica that observes a group exports the facts about it, and for a moment two may: take `max by
+(namespace, name)` of facts, and `sum` of work done.
 """
 
 from __future__ import annotations
@@ -547,10 +547,16 @@ def forget_redrive(namespace: str, name: str) -> None:
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
     forget_scaling(namespace, name)
+    forget_group_facts(namespace, name)
+    for series in (*GROUP_ACTS, STATUS_WRITES_LIMITED):
+        series.forget(namespace, name)
+
+
+def forget_group_facts(namespace: str, name: str) -> None:
+    """Drop what a pass measures of a resource; what this replica did for it stays."""
     for stream in ("main", "retry"):
         forget_stream(namespace, name, stream)
-    facts = (*GROUP_FACTS.values(), *GROUP_LIMITS.values())
-    for series in (*facts, *GROUP_ACTS, *GROUP_TOTALS, STATUS_WRITES_LIMITED):
+    for series in (*GROUP_FACTS.values(), *GROUP_LIMITS.values(), *GROUP_TOTALS):
         series.forget(namespace, name)
 
 

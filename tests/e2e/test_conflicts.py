@@ -14,7 +14,7 @@ from tests.e2e.declaring import (
     get,
     group_of,
 )
-from tests.operators import Operators, Resources, metrics
+from tests.operators import Operators, Resources, count_exporting
 
 OLDER, YOUNGER = "zz-older", "aa-younger"
 
@@ -131,4 +131,4 @@ def test_a_resource_in_conflict_shows_no_numbers_of_a_group_that_is_anothers(
     assert not {"stream", "recovery"} & status.keys()
     assert "lag" not in status["summary"]
     lag = f'pelops_lag_entries{{name="{YOUNGER}",namespace="{resources.namespace}"}} NaN'
-    wait_until(lambda: all(lag in metrics(port) for port in operator.ports), timeout_s=60, what=lag)
+    wait_until(lambda: count_exporting(operator, lag) == 1, timeout_s=60, what=lag)

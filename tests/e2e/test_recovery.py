@@ -12,7 +12,7 @@ from tests.api_objects import delete_object
 from tests.e2e.declaring import Object, await_absence, await_observed, patch
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
-from tests.operators import Operators, Resources, metrics, sleeping_template
+from tests.operators import Operators, Resources, count_exporting, sleeping_template
 
 pytestmark = pytest.mark.usefixtures("node")
 
@@ -187,7 +187,7 @@ def test_without_recovery_stuck_entries_are_counted_and_nothing_is_written_to_th
     assert pod.consumer in group.consumers()
     labels = f'{{name="{group.name}",namespace="{group.resources.namespace}"}}'
     stuck = f"pelops_stuck_entries{labels} 2.0"
-    group.until(lambda: all(stuck in metrics(port) for port in operator.ports), stuck)
+    group.until(lambda: count_exporting(operator, stuck) == 1, stuck)
 
     patch(group.resources, "scg", group.name, {"spec": {"recovery": {"strategy": "Requeue"}}})
     group.await_moved(lost)

@@ -32,10 +32,8 @@ def _await_backlog(group: Group, *, lag: int, pending: int, retry: Object) -> No
 
 
 def _await_measured(group: Group, operator: Operators, metric: str, value: int, **of: str) -> None:
-    replicas = len(operator.ports)
     group.until(
-        lambda: group.measured(operator, metric, **of) == value * replicas,
-        f"{metric} {of} to be {value}",
+        lambda: group.measured(operator, metric, **of) == value, f"{metric} {of} to be {value}"
     )
 
 

@@ -157,7 +157,7 @@ def run_for(
         services = Services(
             api=cast(Any, server),
             cache=cache,
-            members=cast(Any, SimpleNamespace(rank=lambda _: rank)),
+            members=cast(Any, SimpleNamespace(rank=lambda _: rank, alive=frozenset())),
             connections=cast(Any, None),
             settings=cast(Any, SimpleNamespace(identity="one")),
             clock=clock,

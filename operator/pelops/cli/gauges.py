@@ -50,7 +50,7 @@ _FIELDS: Final = {
 def read_gauges(texts: Iterable[str]) -> dict[GroupName, GroupGauges]:
     """Return the gauges of each group from the metrics of all replicas.
 
-    Every replica exports its own view: the largest known number counts.
+    Where two replicas export a group, the largest known number counts.
     """
     found: dict[GroupName, dict[str, float]] = {}
     for text in texts:

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from pelops.api.audit.audit_status_model import StreamAuditStatus
 from pelops.api.audit.stream_audit import StreamAudit
-from pelops.api.schema.base import ObjectMeta
 from pelops.controller.audit.audit_observer import (
     AuditObserver,
     AuditPart,
@@ -502,8 +501,8 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
     def serve(self, is_served: bool) -> None:
         AUDITS_SERVED.set(is_served)
 
-    def rank_key(self, metadata: ObjectMeta) -> str:
-        return f"audit/{metadata.key}"
+    def rank_key(self, name: Name) -> str:
+        return f"audit/{'/'.join(name)}"
 
 
 def audit_of(job: Name) -> Name | None:

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup, StreamConsumerGroupSpec
-from pelops.api.schema.base import ObjectMeta
 from pelops.controller.group.group_observer import (
     GroupMemories,
     GroupMemory,
@@ -60,7 +59,7 @@ from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from pelops.kube.event_recorder import EventContent
-from pelops.metrics import GROUP_FACTS, RESOURCES, forget_group
+from pelops.metrics import GROUP_FACTS, RESOURCES, forget_group, forget_group_facts
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation
@@ -297,6 +296,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     api = STREAM_CONSUMER_GROUP
     alarms = (*ALARMS, *AUDIT_ALARMS)  # audits report theirs of the groups concerned as well
     is_required = True
+    is_shared_out = True
 
     def __init__(self, services: Services, *, cluster: str, notices: Notices) -> None:
         """`cluster` identifies this Kubernetes cluster; `notices` is what audits say of a group."""
@@ -466,14 +466,17 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def measure_failure(self, name: Name) -> None:
         GROUP_FACTS["ready"].set(0, *name)
 
+    def stand_by(self, name: Name) -> None:
+        forget_group_facts(*name)
+
     def count(self, known: int) -> None:
         RESOURCES.set(known)
 
     # --- what runs beside the passes
 
-    def rank_key(self, metadata: ObjectMeta) -> str:
+    def rank_key(self, name: Name) -> str:
         """The workers, as for scaling: who decides about them knows what each group asks for."""
-        return self._shared.key((metadata.namespace, metadata.name))
+        return self._shared.key(name)
 
     def heed(self, kind: Kind, names: set[Name]) -> None:
         if kind == STREAM_AUDIT:

@@ -129,6 +129,7 @@ class Memory:
     failure: str | None = None  # the last one that was logged
     cleanup_failure: str | None = None  # why the last try to clean up failed
     numbers_written: float = float("-inf")
+    written: str | None = None  # the version of the resource with the status that was written last
     budget: WriteBudget = field(default_factory=WriteBudget)  # of writes of the status
     # Of those that are no mere numbers: a server may be something else each time it is asked.
     flips: WriteBudget = field(default_factory=lambda: WriteBudget(per_second=FLIPS_PER_S))
@@ -283,6 +284,8 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
     # True: the operator does not start without it. False: it follows once its CRD and the rights on
     # all that concerns it are there, and all else goes on without.
     is_required = False
+    # True: the replica that ranks first observes a resource, and the others stand by.
+    is_shared_out = False
     limits = Limits(deadline_s=20.0)  # of passes
     finalizer: Finalizer | None = None  # None: nothing has to be cleaned up
 
@@ -367,6 +370,10 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """
         return
 
+    def stand_by(self, name: Name) -> None:
+        """Drop the metrics that `measure` sets: another replica observes the resource."""
+        return
+
     def list_events(self, before: Status, after: Status) -> Iterable[EventContent]:
         """What is informed of a written status, from these two alone."""
         return list_transitions(before, after, self.alarms)
@@ -381,9 +388,9 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
 
     # --- what runs beside the passes
 
-    def rank_key(self, metadata: ObjectMeta) -> str:
+    def rank_key(self, name: Name) -> str:
         """What the replicas rank themselves for."""
-        return f"{self.api.plural}/{metadata.key}"
+        return f"{self.api.plural}/{'/'.join(name)}"
 
     def heed(self, kind: Kind, names: set[Name]) -> None:
         """Hear of resources that became due, and of which objects have changed; once loops run."""

@@ -92,6 +92,10 @@ class Members:
         rank = rank_of(self.identity, self._known.members(now), key)
         return rank if self._known.is_admitted(now) else rank + 1
 
+    def place(self, key: str) -> int:
+        """This replica's rank among those that it knows, whether it takes part now or not."""
+        return rank_of(self.identity, self.alive, key)
+
     def decides(self, key: str) -> bool:
         """Whether this replica alone decides for a key; to be asked again before each write."""
         return self._known.decides(key, self._clock())

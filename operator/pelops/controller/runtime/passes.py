@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Generic
 
 from pelops.api.schema.base import ObjectMeta
-from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.cache import Name, name_of
 from pelops.controller.runtime.events import Reporter, list_transitions
 from pelops.controller.runtime.gate import Gate, Place
 from pelops.controller.runtime.kind import (
@@ -39,6 +39,7 @@ from pelops.controller.runtime.kind import (
     render_heading,
 )
 from pelops.controller.runtime.queue import is_wanted
+from pelops.controller.runtime.standby import Standby, version_of
 from pelops.domain.backoff import backoff_s
 from pelops.domain.condition import Condition
 from pelops.errors import (
@@ -49,7 +50,7 @@ from pelops.errors import (
     NotFound,
     PelopsError,
 )
-from pelops.kube.client import Address, Manifest
+from pelops.kube.client import Address, Kind, Manifest
 from pelops.kube.trimmed import check_kept, is_kept
 from pelops.metrics import (
     CONDITIONS,
@@ -84,10 +85,14 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
     """Brings the resources of one kind toward what is asked."""
 
     def __init__(
-        self, kind: ManagedKind[ResourceT, ObservationT, MemoryT], services: Services
+        self,
+        kind: ManagedKind[ResourceT, ObservationT, MemoryT],
+        services: Services,
+        standby: Standby,
     ) -> None:
         self._kind = kind
         self._services = services
+        self._standby = standby
         self._clock = services.clock
         self._resources = services.cache.objects(kind.api)
         self._reporter = Reporter(services.api, kind.api, identity=services.settings.identity)
@@ -116,7 +121,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             resource = kind.parse(manifest)
         except InvalidSpec as error:
             return await self._refuse(manifest, error, memory)
-        rank = self._services.members.rank(kind.rank_key(resource.metadata))
+        rank = self._services.members.rank(kind.rank_key(name))
         one = Pass(resource=resource, manifest=manifest, memory=memory, rank=rank)
         if resource.metadata.is_being_deleted:
             return await self._complete_deletion(one)
@@ -131,7 +136,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         except InvalidSpec as error:
             observation = kind.blame(observation, None, error)
         memory.sees_only(STATUS, *([action.what] if action is not None else []))
-        if action is not None and one.wait_s(action.what) <= 0:
+        turn_s = None if action is None else one.wait_s(action.what)
+        if action is not None and turn_s == 0:
             connections, namespace = self._services.connections, one.name[0]
             if connections.forget_stale_secrets(action.secrets, namespace):
                 # A replica that still holds the old Secret would undo what the others wrote.
@@ -140,7 +146,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             if error_of_action is None:
                 return 0.0
             observation = kind.blame(observation, action.part, error_of_action)
-        return await self._report(observation, one, has_action=action is not None)
+        return await self._report(observation, one, turn_s=turn_s)
 
     async def _apply(
         self, action: PlannedAction, one: Pass[ResourceT, MemoryT]
@@ -168,19 +174,28 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         return None
 
     async def _report(
-        self, observation: ObservationT, one: Pass[ResourceT, MemoryT], *, has_action: bool
+        self, observation: ObservationT, one: Pass[ResourceT, MemoryT], *, turn_s: float | None
     ) -> float:
-        """Write the status if it is worth it: seconds until the next pass."""
+        """Write the status if it is worth it: seconds until the next pass.
+
+        `turn_s` is how long an action that is missing is still left to others; None: none is.
+        """
         kind, memory = self._kind, one.memory
         decision = kind.decide_status(observation, one, datetime.now(UTC))
         if decision.is_left_to_newer:
             memory.differing.pop(STATUS, None)
             self._show(one.name, one.manifest.get("status") or {})
             return memory.retry_s(is_terminal=False)
-        kind.measure(observation, decision)
-        self._show(one.name, decision.status)
+        stands_by = self._standby.stands_by(one.name)
+        if stands_by:
+            self._standby.give_up(one.name)
+        else:
+            kind.measure(observation, decision)
+            self._show(one.name, decision.status)
         intervals, problem = kind.intervals(len(self._resources)), decision.problem
-        if has_action or problem is not None:
+        if stands_by and turn_s != 0:  # 0: its turn had come, and it failed
+            again_s = turn_s or self._standby.rest_s()
+        elif turn_s is not None or problem is not None:
             again_s = memory.retry_s(is_terminal=problem is not None and problem.is_terminal)
         else:
             memory.failures = 0
@@ -238,6 +253,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         except NotFound:
             return  # the watch will say so
         self._services.cache.put_answer(api, answer, writer=api)
+        self._kind.memories[name_of(answer)].written = version_of(answer)
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
         """Report that the spec cannot be read; nothing else is done."""
@@ -245,10 +261,11 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         conditions = refused(diagnose(error))
         wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
         before = manifest.get("status") or {}
-        self._show((metadata.namespace, metadata.name), wished)
-        self._kind.measure_failure((metadata.namespace, metadata.name))
+        name = metadata.namespace, metadata.name
+        self._show(name, wished)
+        self._measure_failure(name)
         if wished != before:
-            rank = self._services.members.rank(self._kind.rank_key(metadata))
+            rank = self._services.members.rank(self._kind.rank_key(name))
             wait_s = await self._write_refusal(manifest, wished, memory, rank)
             if wait_s is not None:
                 return wait_s
@@ -311,8 +328,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         now = datetime.now(UTC)
         wished = render_refusal(refused(diagnose(error)), previous_status(manifest), now)
         self._show(name, wished)
-        kind.measure_failure(name)
-        is_first = self._services.members.rank(kind.rank_key(metadata)) == 0
+        self._measure_failure(name)
+        is_first = self._services.members.rank(kind.rank_key(name)) == 0
         if not is_first or wished == before or not memory.budget.take(self._clock()):
             return
         await self._put_status(manifest, wished)
@@ -321,6 +338,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
 
     def _show(self, name: Name, status: Status) -> None:
         """Set the metric of the conditions."""
+        if self._standby.stands_by(name):
+            return
         namespace, resource = name
         # The reason of a waiting container, or one that stands in Redis, may be any word.
         conditions = [
@@ -329,6 +348,10 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         ]
         CONDITIONS.show(self._kind.api.kind, namespace, resource, conditions)
         STATUS_WRITES_LIMITED.begin(*name)
+
+    def _measure_failure(self, name: Name) -> None:
+        if not self._standby.stands_by(name):
+            self._kind.measure_failure(name)
 
     async def _complete_deletion(self, one: Pass[ResourceT, MemoryT]) -> float | None:
         """Clean up and remove the finalizer: seconds until another try, or None when it is done."""
@@ -365,16 +388,23 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         self, kind: ManagedKind[ResourceT, ObservationT, MemoryT], services: Services
     ) -> None:
         self._kind = kind
-        self._reconciler = Reconciler(kind, services)
+        self._standby = Standby(kind, services)
+        self._reconciler = Reconciler(kind, services, self._standby)
         self._resources = services.cache.objects(kind.api)
         loop = f"reconcile {kind.api.plural}"
         self._gate = Gate(loop, kind.limits)
         services.progress.follow(loop, self._gate.stalled_s, kind.queue.overdue_s)
         QUEUE_DEPTH.labels(kind.api.plural).set_function(self._count_waiting)
 
+    def hear(self, changed: Kind, names: set[Name]) -> None:
+        """Make resources due that a change of objects of a kind concerns. Once it runs."""
+        for name in names:
+            self._standby.hear(changed, name)
+
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled, all resources first."""
         async with asyncio.TaskGroup() as passes:
+            passes.create_task(self._standby.follow_members())
             while is_wanted():
                 name = await self._kind.queue.take()
                 passes.create_task(self._serve(name))

@@ -41,6 +41,7 @@ class Runtime:
         self._watch = Watch(services.api, self._resync, hear, clock, operator)
         self._watching: asyncio.Task[None] | None = None
         self._sources = [Source(kind, self._concerns_of(kind), self._resync) for kind in kinds]
+        self._passes = {kind.api: ReconcileLoop(kind, services) for kind in kinds}
         for kind in kinds:
             services.cache.listen(kind.api, partial(self._make_due, kind))
 
@@ -86,7 +87,7 @@ class Runtime:
                 look = partial(source.run, self._follow, every_s=min(every_s, LOOK_S))
                 loops[f"look at {source.plural}"] = look
         for kind in self._kinds:
-            loops[f"reconcile {kind.api.plural}"] = ReconcileLoop(kind, self._services).run
+            loops[f"reconcile {kind.api.plural}"] = self._passes[kind.api].run
             loops.update(kind.loops())
         return loops
 
@@ -105,9 +106,8 @@ class Runtime:
         self._watch.follow(list(dict.fromkeys(granted)))
 
     def _make_due(self, kind: AnyKind, changed: Kind, names: set[Name]) -> None:
-        for name in names:
-            kind.queue.add(name)
-        if self._runs_loops:
+        if self._runs_loops:  # they begin with all that is known by then
+            self._passes[kind.api].hear(changed, names)
             kind.heed(changed, names)
 
     def _concerns_of(self, kind: AnyKind) -> list[Concern]:

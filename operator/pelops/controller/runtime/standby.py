@@ -1,0 +1,100 @@
+"""What a replica leaves to another one: each resource is observed by the replica that ranks first.
+
+The others stand by. They observe a resource when it or its workers have changed and the first had
+time to act, and now and then in case that the first one cannot; when a replica joins or goes,
+whoever ranks first from then on begins at once. A wrong idea of the ranks costs a delay or a
+repeated observation, never correctness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final
+
+from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.kind import ManagedKind, Services
+from pelops.controller.runtime.queue import is_wanted
+from pelops.kube.client import Kind, Manifest
+from pelops.metrics import CONDITIONS
+from pelops.policy.membership import STEP
+
+SELDOM: Final = 10  # times as long between two passes of a replica that stands by
+MEMBERS_S: Final = 0.5
+TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
+
+
+class Standby:
+    """Says which resources of a kind this replica looks after, and when it looks at the others."""
+
+    def __init__(self, kind: ManagedKind[Any, Any, Any], services: Services) -> None:
+        self._kind = kind
+        self._members = services.members
+        self._resources = services.cache.objects(kind.api)
+        self._known: dict[Name, tuple[object, ...]] = {}  # what is asked for, as it was heard last
+
+    def stands_by(self, name: Name) -> bool:
+        """Whether another replica looks after the resource."""
+        return self._kind.is_shared_out and self._members.place(self._kind.rank_key(name)) > 0
+
+    def hear(self, changed: Kind, name: Name) -> None:
+        """Make a resource due that a change of an object of this kind concerns."""
+        manifest, delay_s = self._resources.get(name), 0.0
+        if manifest is None:
+            self._known.pop(name, None)
+        elif self.stands_by(name):
+            asked, before = _asked(manifest), self._known.get(name)
+            self._known[name] = asked
+            if changed == self._kind.api and asked == before:
+                return  # its status alone
+            delay_s = self._members.rank(self._kind.rank_key(name)) * STEP.total_seconds()
+        elif changed == self._kind.api and version_of(manifest) == self._written(name):
+            return  # what this replica has written itself
+        self._kind.queue.add(name, delay_s=delay_s)
+
+    def _written(self, name: Name) -> str | None:
+        memory = self._kind.memories.get(name)
+        return None if memory is None else memory.written
+
+    async def follow_members(self) -> None:
+        """Take over what this replica looks after since the last change of the replicas, and give
+        up the rest, until cancelled.
+        """
+        members = None
+        while is_wanted():
+            if self._members.alive != members:
+                members = self._members.alive
+                self._divide()
+            await asyncio.sleep(MEMBERS_S)
+
+    def _divide(self) -> None:
+        ours = []
+        for name, manifest in list(self._resources.items()):
+            if self.stands_by(name):
+                self._known[name] = _asked(manifest)
+                self._kind.queue.add(name, delay_s=random.uniform(0, self.rest_s()))
+                self.give_up(name)
+            else:
+                ours.append(name)
+        for name in ours:
+            self._kind.queue.add(name, delay_s=random.uniform(0, TAKEN_OVER_S * len(ours)))
+
+    def give_up(self, name: Name) -> None:
+        """Drop the series of a resource that another replica looks after: it exports them."""
+        self._kind.stand_by(name)
+        CONDITIONS.forget(self._kind.api.kind, *name)
+
+    def rest_s(self) -> float:
+        """Seconds between two passes of a replica that stands by, if nothing changes."""
+        return SELDOM * self._kind.intervals(len(self._resources)).observe_s
+
+
+def version_of(manifest: Manifest) -> str:
+    """The resourceVersion of an object."""
+    return str(manifest["metadata"].get("resourceVersion", ""))
+
+
+def _asked(manifest: Manifest) -> tuple[object, ...]:
+    """Another value when something else is asked for: its status does not matter."""
+    metadata = manifest["metadata"]
+    return metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp")

@@ -1,0 +1,284 @@
+"""Which replica observes a resource, and when the others do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.runtime import kind as kind_module
+from pelops.controller.runtime.cache import Cache, Name, concern_itself
+from pelops.controller.runtime.kind import (
+    ManagedKind,
+    Memory,
+    PassIntervals,
+    PlannedAction,
+    Services,
+    StatusDecision,
+)
+from pelops.controller.runtime.passes import ReconcileLoop
+from pelops.controller.runtime.standby import MEMBERS_S, SELDOM
+from pelops.domain.condition import Finding
+from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Manifest
+from pelops.policy.membership import STEP
+from pelops.policy.status.reasons import Reason
+from tests.virtual_time import run_virtually
+
+KIND = STREAM_CONSUMER_GROUP
+ORDERS = ("shop", "orders")
+OBSERVE_S = 5.0
+STEP_S = STEP.total_seconds()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class VirtualDatetime(datetime):
+    """The time of day of a scenario."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls.fromtimestamp(now(), tz)
+
+
+@dataclass
+class Ranks:
+    """The other replicas, as this one knows them."""
+
+    rank_now: int
+    alive: frozenset[str] = frozenset({"one", "two"})
+
+    def rank(self, _: str) -> int:
+        return self.rank_now
+
+    place = rank
+
+
+@dataclass
+class Server:
+    """An API server that takes every status, and sends it back."""
+
+    cache: Cache
+    hear: Callable[[], None] = field(default=lambda: None)
+    writes: list[float] = field(default_factory=list)
+
+    async def apply(self, address: Address, body: Manifest, **_: object) -> Manifest:
+        self.writes.append(now())
+        whole = self.cache.objects(KIND)[address.namespace or "", address.name]
+        version = str(int(whole["metadata"]["resourceVersion"]) + 1)
+        metadata = whole["metadata"] | {"resourceVersion": version}
+        asyncio.get_running_loop().call_later(0.01, self.hear)
+        return {**whole, "metadata": metadata, "status": body["status"]}
+
+
+class Groups(ManagedKind[StreamConsumerGroup, None, Memory]):
+    """Resources with a status that never changes, and with an action when one is planned."""
+
+    api = KIND
+    is_shared_out = True
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock, defaultdict(Memory))
+        self.looks: list[float] = []
+        self.measured: set[Name] = set()
+        self.done: list[float] = []
+        self.is_missing = False
+        self.problem: Finding | None = None
+
+    def parse(self, manifest: Manifest) -> StreamConsumerGroup:
+        return StreamConsumerGroup.parse(manifest)
+
+    async def observe(self, _: object) -> None:
+        self.looks.append(now())
+
+    def next_action(self, *_: object) -> PlannedAction | None:
+        async def do() -> None:
+            self.done.append(now())
+            self.is_missing = False
+
+        return PlannedAction(part="any", what="mend", do=do) if self.is_missing else None
+
+    def blame(self, *_: object) -> None:
+        return None
+
+    def decide_status(self, *_: object) -> StatusDecision:
+        return StatusDecision(status={"as": "it is"}, conditions=(), problem=self.problem)
+
+    def intervals(self, known: int) -> PassIntervals:
+        return PassIntervals(observe_s=OBSERVE_S, status_s=10.0)
+
+    def measure(self, *_: object) -> None:
+        self.measured.add(ORDERS)
+
+    def stand_by(self, name: Name) -> None:
+        self.measured.discard(name)
+
+
+@dataclass
+class Scene:
+    """One replica, from its start."""
+
+    ranks: Ranks
+    kind: Groups
+    server: Server
+    cache: Cache
+    loop: ReconcileLoop[StreamConsumerGroup, None, Memory]
+
+    def change(self, *, generation: int) -> None:
+        """Ask for something else, or, in the same generation, write a status."""
+        before = self.cache.objects(KIND)[ORDERS]["metadata"]
+        version = str(int(before["resourceVersion"]) + 1)
+        self.cache.put(KIND, a_group(generation=generation, version=version))
+        self.loop.hear(KIND, {ORDERS})
+
+    def looks_since(self, at: float) -> list[float]:
+        return [one - at for one in self.kind.looks if one >= at]
+
+
+def a_group(*, generation: int = 1, version: str = "1", **status: str) -> Manifest:
+    return {
+        "apiVersion": KIND.api_version,
+        "kind": KIND.kind,
+        "metadata": {
+            "name": ORDERS[1],
+            "namespace": ORDERS[0],
+            "uid": "uid",
+            "generation": generation,
+            "resourceVersion": version,
+        },
+        "spec": {"redis": {"url": "redis://here"}, "stream": "orders"},
+        "status": status or {"as": "it is"},
+    }
+
+
+def run(
+    scenario: Callable[[Scene], Awaitable[None]], *, rank: int, of: Manifest | None = None
+) -> None:
+    """Live the scenario on virtual time."""
+
+    async def live() -> None:
+        clock = asyncio.get_running_loop().time
+        cache, ranks, kind = Cache(), Ranks(rank), Groups(clock)
+        cache.follow(KIND, concern_itself(KIND))
+        cache.put(KIND, of or a_group())
+        server = Server(cache)
+        services = Services(
+            api=cast(Any, server),
+            cache=cache,
+            members=cast(Any, ranks),
+            connections=cast(Any, SimpleNamespace(forget_stale_secrets=lambda *_: False)),
+            settings=cast(Any, SimpleNamespace(identity="one")),
+            clock=clock,
+        )
+        loop = ReconcileLoop(kind, services)
+        server.hear = lambda: loop.hear(KIND, {ORDERS})
+        running = asyncio.create_task(loop.run())
+        try:
+            await scenario(Scene(ranks, kind, server, cache, loop))
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    run_virtually(live())
+
+
+def test_the_first_in_rank_observes_at_each_interval_and_the_others_seldom() -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(20 * SELDOM * OBSERVE_S)
+        looks = len(scene.kind.looks)
+        if scene.ranks.rank_now == 0:
+            assert looks >= 20 * SELDOM / 1.2 - 1
+        else:
+            assert 20 / 1.2 - 1 <= looks <= 20 / 0.8 + 1
+
+    for rank in (0, 1, 2):
+        run(scenario, rank=rank)
+
+
+def test_a_change_is_looked_at_by_the_others_after_the_first_had_its_turn() -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(2 * SELDOM * OBSERVE_S)
+        began = now()
+        scene.change(generation=2)
+        await asyncio.sleep(2.5 * STEP_S)
+        looks = scene.looks_since(began)
+        assert looks and min(looks) >= 2 * STEP_S
+
+    run(scenario, rank=2)
+
+
+def test_a_status_that_another_replica_has_written_is_no_reason_to_look() -> None:
+    async def scenario(scene: Scene) -> None:
+        # Just after a look, so that the next one is far.
+        while not scene.kind.looks:
+            await asyncio.sleep(0.5)
+        began = now()
+        for _ in range(5):
+            scene.change(generation=1)
+        await asyncio.sleep(5 * STEP_S)
+        assert scene.looks_since(began) == []
+
+    run(scenario, rank=1)
+
+
+def test_the_status_that_this_replica_has_written_is_no_reason_to_look_again() -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(0.5 * OBSERVE_S)
+        assert len(scene.server.writes) == 1
+        assert len(scene.kind.looks) == 1
+
+    run(scenario, rank=0, of=a_group(other="status"))
+
+
+def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
+
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(2 * SELDOM * OBSERVE_S)
+        scene.kind.is_missing = True
+        began = now()
+        scene.change(generation=2)
+        await asyncio.sleep(3 * STEP_S)
+        (done,) = scene.kind.done
+        assert 2 * STEP_S <= done - began <= 2.5 * STEP_S
+
+    run(scenario, rank=1)
+
+
+def test_trouble_is_looked_at_again_and_again_by_the_first_in_rank_alone() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.kind.problem = Finding(reason=Reason.REDIS_UNREACHABLE, message="away")
+        await asyncio.sleep(SELDOM * OBSERVE_S * 1.2)
+        if scene.ranks.rank_now == 0:
+            assert len(scene.kind.looks) > SELDOM
+        else:
+            assert len(scene.kind.looks) <= 2
+
+    for rank in (0, 1):
+        run(scenario, rank=rank)
+
+
+def test_who_ranks_first_from_now_on_begins_at_once_and_exports_the_series() -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(2 * SELDOM * OBSERVE_S)
+        assert scene.kind.measured == set()
+        began = now()
+        scene.ranks.rank_now, scene.ranks.alive = 0, frozenset({"one"})
+        await asyncio.sleep(2 * MEMBERS_S)
+        assert scene.looks_since(began)
+        assert scene.kind.measured == {ORDERS}
+        scene.ranks.rank_now, scene.ranks.alive = 1, frozenset({"one", "two"})
+        await asyncio.sleep(2 * MEMBERS_S)
+        assert scene.kind.measured == set()
+
+    run(scenario, rank=1)
