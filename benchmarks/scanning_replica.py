@@ -20,7 +20,7 @@ from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Progress
-from pelops.controller.runtime.leases import Members
+from pelops.controller.runtime.leases import Members, MembershipView
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.naming import GroupKeys
@@ -107,6 +107,10 @@ class Ranked(Members):
         self.identity = identity
         self._alive = alive
 
+    @property
+    def standing(self) -> MembershipView:
+        return MembershipView(joins=1, is_admitted=True, members=self._alive)
+
     def rank(self, key: str) -> int:
         return rank_of(self.identity, self._alive, key)
 
@@ -128,6 +132,7 @@ def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> ScanningReplic
         hears=lambda _: None,
         identity=identity,
         make_due=lambda _: None,
+        is_settled=lambda _: False,
     )
     scanner = Scanner(parts, clock)
     loop = ScanLoop(scanner, cache, members, Progress(), clock)

@@ -1,20 +1,22 @@
 """What is seen of streams and groups on real servers of each version."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import FIXED_FIELDS, GroupState
+from pelops.domain.state import FIXED_FIELDS, SCAN_DONE, GroupState
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.errors import WrongType
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import (
+    Digest,
     ObservationRequest,
     observe_group,
     observe_groups,
+    read_digests,
 )
 from tests.integration.redis_adapter import (
     add,
@@ -209,3 +211,70 @@ async def test_many_groups_are_seen_together_and_fail_one_by_one(server: Server)
     provisioned = {keys for keys, found in seen.items() if getattr(found, "is_provisioned", False)}
     assert provisioned == {groups[0], groups[249]}
     assert {keys for keys, found in seen.items() if isinstance(found, WrongType)} == {groups[7]}
+
+
+WHOLE = ObservationRequest(KEYS, with_consumers=True, with_letters=True)
+
+
+async def read_digest(server: Server) -> int:
+    (digest,) = await read_digests(server, [WHOLE])
+    assert isinstance(digest, Digest)
+    return digest.value
+
+
+async def test_a_digest_is_that_of_the_whole_observation_and_no_time_changes_it(
+    server: Server,
+) -> None:
+    await provision(server, KEYS)
+    entry = await add(server, KEYS.stream)
+    await deliver(server, KEYS, 1, "one")
+    await server.execute("XACK", KEYS.stream, KEYS.group, str(entry), key=KEYS.stream)
+    seen = (await observe_groups(server, [WHOLE]))[WHOLE]
+    assert isinstance(seen, StreamObservation) and seen.consumers
+    idle = seen.consumers[0].idle
+    await until_idle_longer(server, idle)
+    assert await read_digest(server) == seen.digest
+
+
+async def until_idle_longer(server: Server, idle: timedelta) -> None:
+    while True:
+        seen = (await observe_groups(server, [WHOLE]))[WHOLE]
+        assert isinstance(seen, StreamObservation) and seen.consumers
+        if seen.consumers[0].idle > idle:
+            return
+
+
+async def test_a_completed_scan_is_read_beside_the_digest_and_changes_it_not(
+    server: Server,
+) -> None:
+    await provision(server, KEYS)
+    before = await read_digest(server)
+    await server.execute("HSET", KEYS.state, SCAN_DONE, "1700000000123", key=KEYS.state)
+    (digest,) = await read_digests(server, [WHOLE])
+    assert isinstance(digest, Digest)
+    assert digest.value == before
+    assert digest.scanned_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+
+
+CHANGES = {
+    "an entry": ("XADD", KEYS.stream, "*", "f", "v"),
+    "a position": ("XGROUP", "SETID", KEYS.stream, KEYS.group, "7-7"),
+    "a consumer": ("XGROUP", "CREATECONSUMER", KEYS.stream, KEYS.group, "new"),
+    "another group": ("XGROUP", "CREATE", KEYS.stream, "another", "0"),
+    "no group": ("XGROUP", "DESTROY", KEYS.stream, KEYS.group),
+    "a dead letter": ("XADD", KEYS.dead_letter, "*", "f", "v"),
+    "a reader of dead letters": ("XGROUP", "CREATE", KEYS.dead_letter, "readers", "0"),
+    "no ledger": ("DEL", KEYS.ledger),
+    "another owner": ("HSET", KEYS.state, "owner:uid", "another"),
+    "a total": ("HSET", KEYS.state, FIXED_FIELDS[-2], "3"),
+    "no record of the dead letters": ("DEL", KEYS.dead_letter_owner),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_whatever_changes_gives_another_digest(server: Server, change: str) -> None:
+    await provision(server, KEYS)
+    before = await read_digest(server)
+    words = CHANGES[change]
+    await server.execute(*words, key=KEYS.stream, writes=True)
+    assert await read_digest(server) != before

@@ -108,6 +108,7 @@ def a_scanner(server: Server, strategy: str) -> Scanner:
         hears=lambda _: None,
         identity="replica-1",
         make_due=lambda _: None,
+        is_settled=lambda _: False,
     )
     return Scanner(cast(ScanAdapters, parts), lambda: 0.0)
 

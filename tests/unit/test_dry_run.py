@@ -281,7 +281,7 @@ class SecondInRank(Members):
 
 def a_scanner(cache: WorkloadCache, members: Members | None = None) -> Scanner:
     """A scanner that reaches neither Redis nor Kubernetes."""
-    names = ("observer", "evidence", "targets", "skew", "reporter", "make_due")
+    names = ("observer", "evidence", "targets", "skew", "reporter", "make_due", "is_settled")
     unused = dict.fromkeys(names)
     parts = cast(ScanAdapters, SimpleNamespace(members=members, cache=cache, **unused))
     return Scanner(parts, lambda: 0.0)

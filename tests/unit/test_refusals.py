@@ -32,6 +32,7 @@ from pelops.controller.runtime.kind import (
     StatusDecision,
     WriteBudget,
 )
+from pelops.controller.runtime.leases import MembershipView
 from pelops.controller.runtime.passes import (
     FIRST_LARGE_S,
     LARGE_TAKEN_S,
@@ -47,6 +48,7 @@ from tests.virtual_time import run_virtually
 
 KIND = STREAM_CONSUMER_GROUP
 WRITE_S = 4.0
+STANDING = MembershipView(joins=1, is_admitted=True, members=frozenset())
 
 
 class Server:
@@ -157,7 +159,7 @@ def run_for(
         services = Services(
             api=cast(Any, server),
             cache=cache,
-            members=cast(Any, SimpleNamespace(rank=lambda _: rank, alive=frozenset())),
+            members=cast(Any, SimpleNamespace(rank=lambda _: rank, standing=STANDING)),
             connections=cast(Any, None),
             settings=cast(Any, SimpleNamespace(identity="one")),
             clock=clock,

@@ -23,8 +23,9 @@ from pelops.controller.runtime.kind import (
     Services,
     StatusDecision,
 )
+from pelops.controller.runtime.leases import LOOK_S, MembershipView
 from pelops.controller.runtime.passes import ReconcileLoop
-from pelops.controller.runtime.standby import MEMBERS_S, SELDOM
+from pelops.controller.runtime.standby import SELDOM
 from pelops.domain.condition import Finding
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Manifest
 from pelops.policy.membership import STEP
@@ -55,6 +56,10 @@ class Ranks:
 
     rank_now: int
     alive: frozenset[str] = frozenset({"one", "two"})
+
+    @property
+    def standing(self) -> MembershipView:
+        return MembershipView(joins=1, is_admitted=True, members=self.alive)
 
     def rank(self, _: str) -> int:
         return self.rank_now
@@ -139,6 +144,12 @@ class Scene:
         self.cache.put(KIND, a_group(generation=generation, version=version))
         self.loop.hear(KIND, {ORDERS})
 
+    async def look(self) -> None:
+        """Wait for a look, so that the next one without a reason is far."""
+        looks = len(self.kind.looks)
+        while len(self.kind.looks) == looks:
+            await asyncio.sleep(0.5)
+
     def looks_since(self, at: float) -> list[float]:
         return [one - at for one in self.kind.looks if one >= at]
 
@@ -205,7 +216,7 @@ def test_the_first_in_rank_observes_at_each_interval_and_the_others_seldom() -> 
 
 def test_a_change_is_looked_at_by_the_others_after_the_first_had_its_turn() -> None:
     async def scenario(scene: Scene) -> None:
-        await asyncio.sleep(2 * SELDOM * OBSERVE_S)
+        await scene.look()
         began = now()
         scene.change(generation=2)
         await asyncio.sleep(2.5 * STEP_S)
@@ -217,9 +228,7 @@ def test_a_change_is_looked_at_by_the_others_after_the_first_had_its_turn() -> N
 
 def test_a_status_that_another_replica_has_written_is_no_reason_to_look() -> None:
     async def scenario(scene: Scene) -> None:
-        # Just after a look, so that the next one is far.
-        while not scene.kind.looks:
-            await asyncio.sleep(0.5)
+        await scene.look()
         began = now()
         for _ in range(5):
             scene.change(generation=1)
@@ -244,7 +253,7 @@ def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(
     monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
 
     async def scenario(scene: Scene) -> None:
-        await asyncio.sleep(2 * SELDOM * OBSERVE_S)
+        await scene.look()
         scene.kind.is_missing = True
         began = now()
         scene.change(generation=2)
@@ -274,11 +283,11 @@ def test_who_ranks_first_from_now_on_begins_at_once_and_exports_the_series() -> 
         assert scene.kind.measured == set()
         began = now()
         scene.ranks.rank_now, scene.ranks.alive = 0, frozenset({"one"})
-        await asyncio.sleep(2 * MEMBERS_S)
+        await asyncio.sleep(2 * LOOK_S)
         assert scene.looks_since(began)
         assert scene.kind.measured == {ORDERS}
         scene.ranks.rank_now, scene.ranks.alive = 1, frozenset({"one", "two"})
-        await asyncio.sleep(2 * MEMBERS_S)
+        await asyncio.sleep(2 * LOOK_S)
         assert scene.kind.measured == set()
 
     run(scenario, rank=1)

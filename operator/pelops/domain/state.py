@@ -275,9 +275,9 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
         back=_parse_back(fields),
         loss=None if is_acknowledged else loss,
         acknowledged_loss=loss if is_acknowledged else None,
-        loss_found_at=_moment(fields.get(LOSS_FOUND)),
+        loss_found_at=parse_moment(fields.get(LOSS_FOUND)),
         dropped=_parse_dropped(fields),
-        dropped_found_at=_moment(fields.get(DROPPED_FOUND)),
+        dropped_found_at=parse_moment(fields.get(DROPPED_FOUND)),
         totals=Totals(
             requeued=_number(fields.get(TOTAL_REQUEUED)) or 0,
             released=_number(fields.get(TOTAL_RELEASED)) or 0,
@@ -289,14 +289,14 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
             restored=_number(fields.get(TOTAL_RESTORED)) or 0,
         ),
         report=_parse_report_text(fields.get(SCAN_REPORT)),
-        scanned_at=_moment(fields.get(SCAN_DONE)),
-        checkpointed_at=_moment(fields.get(CHECKPOINT_AT)),
+        scanned_at=parse_moment(fields.get(SCAN_DONE)),
+        checkpointed_at=parse_moment(fields.get(CHECKPOINT_AT)),
         # 0 is written for the first master that was ever seen.
-        master_since=_moment(fields.get(MASTER_SINCE))
+        master_since=parse_moment(fields.get(MASTER_SINCE))
         if _number(fields.get(MASTER_SINCE))
         else None,
-        created_at=_moment(fields.get(CREATED_AT)),
-        trim_tried_at=_moment(fields.get(TRIM_AT)),
+        created_at=parse_moment(fields.get(CREATED_AT)),
+        trim_tried_at=parse_moment(fields.get(TRIM_AT)),
         retry_wait=_parse_retry_wait(fields.get(RETRY_WAITS)),
     )
 
@@ -338,7 +338,7 @@ def render_report(report: ScanReport) -> dict[str, object]:
 
 def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:
     delivered, generated = _id(fields.get(SEEN_DELIVERED)), _id(fields.get(SEEN_GENERATED))
-    added, at = _number(fields.get(SEEN_ADDED)), _moment(fields.get(SEEN_AT))
+    added, at = _number(fields.get(SEEN_ADDED)), parse_moment(fields.get(SEEN_AT))
     lowest_text = fields.get(SEEN_LOWEST)
     lowest = _id(lowest_text)
     if delivered is None or generated is None or added is None or at is None:
@@ -357,7 +357,7 @@ def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:
 
 
 def _parse_back(fields: Mapping[str, str | None]) -> WentBack | None:
-    since, until = _moment(fields.get(BACK_SINCE)), _moment(fields.get(BACK_DELAY_UNTIL))
+    since, until = parse_moment(fields.get(BACK_SINCE)), parse_moment(fields.get(BACK_DELAY_UNTIL))
     before, after = _id(fields.get(BACK_FROM)), _id(fields.get(BACK_TO))
     if since is None or until is None or before is None or after is None:
         return None
@@ -366,7 +366,7 @@ def _parse_back(fields: Mapping[str, str | None]) -> WentBack | None:
 
 def _parse_loss(fields: Mapping[str, str | None]) -> Loss | None:
     at_least, position = _number(fields.get(LOSS_AT_LEAST)), _id(fields.get(LOSS_POSITION))
-    seen = _moment(fields.get(LOSS_SEEN, None) or "0")
+    seen = parse_moment(fields.get(LOSS_SEEN, None) or "0")
     if at_least is None or position is None or seen is None:
         return None
     at_most = _number(fields.get(LOSS_AT_MOST))
@@ -379,7 +379,7 @@ def _parse_loss(fields: Mapping[str, str | None]) -> Loss | None:
         cause=LossCause(cause) if cause in set(LossCause) else LossCause.TRIMMED,
         undelivered=_number(fields.get(LOSS_UNDELIVERED)) or 0,
         pending=_number(fields.get(LOSS_PENDING)) or 0,
-        observed=_moment(fields.get(LOSS_OBSERVED)),
+        observed=parse_moment(fields.get(LOSS_OBSERVED)),
     )
 
 
@@ -387,15 +387,18 @@ def _parse_retry_wait(text: str | None) -> RetryWait | None:
     words = (text or "").split(" ")
     if len(words) != 3:
         return None
-    first, position, at = _id(words[0]), _id(words[1]), _moment(words[2])
+    first, position, at = _id(words[0]), _id(words[1]), parse_moment(words[2])
     if first is None or position is None or at is None:
         return None
     return RetryWait(first_undelivered=first, position=position, at=at)
 
 
 def _parse_dropped(fields: Mapping[str, str | None]) -> DroppedConsumers | None:
-    at_most, observed = _number(fields.get(DROPPED_AT_MOST)), _moment(fields.get(DROPPED_OBSERVED))
-    if not at_most or observed is None or _moment(fields.get(DROPPED_SEEN)) is None:
+    at_most, observed = (
+        _number(fields.get(DROPPED_AT_MOST)),
+        parse_moment(fields.get(DROPPED_OBSERVED)),
+    )
+    if not at_most or observed is None or parse_moment(fields.get(DROPPED_SEEN)) is None:
         return None
     return DroppedConsumers(
         at_most=at_most,
@@ -419,7 +422,8 @@ def _number(text: str | None) -> int | None:
     return int(text) if fits and text is not None else None
 
 
-def _moment(text: str | None) -> datetime | None:
+def parse_moment(text: str | None) -> datetime | None:
+    """A time that the state holds in milliseconds; None when it is absent or damaged."""
     ms = _number(text)
     return None if ms is None else _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
 

@@ -100,6 +100,8 @@ class StreamObservation:
     owns_dead_letters: bool = True  # the record of the dead-letter stream names this group
     dead_letter_groups: int = 0  # consumer groups that read the dead-letter stream
     first_dead_letter: EntryId | None = None  # None: not asked for, not allowed, or there is none
+    # The same in a later observation of this process: nothing but times has changed. 0: not known.
+    digest: int = field(default=0, compare=False)
 
     @property
     def is_provisioned(self) -> bool:

@@ -228,7 +228,8 @@ class RecoverySpec(ApiModel):
         default=60,
         description=(
             "Seconds between two scans of the group for stuck entries. The end of a "
-            "worker pod triggers a scan immediately."
+            "worker pod triggers a scan immediately. A group of which no entry is pending "
+            "is scanned every fourth time."
         ),
     )
     max_retries: Annotated[int, Field(ge=0, le=1000)] = Field(

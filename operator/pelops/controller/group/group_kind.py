@@ -26,6 +26,7 @@ from pelops.controller.group.group_observer import (
     identify,
 )
 from pelops.controller.group.group_status import compare, measure_resource, render_status
+from pelops.controller.group.settled_groups import SettledGroups
 from pelops.controller.group.upkeep import UpkeepActions, find_before
 from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
 from pelops.controller.inspection.inspector import InspectionParts, Inspector
@@ -330,6 +331,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
                 cache=cache, observer=observer, evidence=evidence, targets=targets, skew=skew
             )
         )
+        self._settled = SettledGroups(
+            services.connections, self.queue.add, services.progress, clock
+        )
         parts = ScanAdapters(
             cache=cache,
             observer=observer,
@@ -341,6 +345,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             hears=self._listening.problem,
             identity=settings.identity,
             make_due=self.queue.add,
+            is_settled=self._settled.holds,
         )
         scanner = Scanner(parts, clock)
         self._dry_runs = scanner.dry_runs
@@ -364,6 +369,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     async def observe(self, one: GroupPass) -> ObservedGroup:
         """What is known, with what audits say, and what this replica has decided if it scales."""
+        self._settled.drop(one.name)
         observed = await self._observer.observe(one.resource)
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
@@ -419,6 +425,15 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             status_s=max(self._settings.status_s, known * 0.02),
         )
 
+    def rest_s(
+        self, observation: ObservedGroup, one: GroupPass, decision: StatusDecision
+    ) -> float | None:
+        if not decision.conditions[0].is_true:
+            return None
+        observe_s = self.intervals(len(self._cache.resources)).observe_s
+        holds = self._settled.add(one.name, observation, every_s=observe_s)
+        return None if holds is None else max(observe_s, holds.total_seconds())
+
     # --- the end of a resource
 
     async def clean_up(self, one: GroupPass, now: datetime) -> EventContent | None:
@@ -452,6 +467,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         return None
 
     def forget(self, name: Name) -> None:
+        self._settled.drop(name)
         forget_group(*name)
         self._dry_runs.forget(name)
 
@@ -464,9 +480,11 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         measure_resource(observation.facts, is_ready=decision.conditions[0].is_true)
 
     def measure_failure(self, name: Name) -> None:
+        self._settled.drop(name)
         GROUP_FACTS["ready"].set(0, *name)
 
     def stand_by(self, name: Name) -> None:
+        self._settled.drop(name)
         forget_group_facts(*name)
 
     def count(self, known: int) -> None:
@@ -490,6 +508,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         return {
             "scan": self._scans.run,
             "scaling": self._scaling.run,
+            "settled groups": self._settled.run,
             "lock expiry": partial(self._listening.run, self._listeners),
         }
 

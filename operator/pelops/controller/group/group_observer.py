@@ -245,9 +245,12 @@ class GroupObserver:
         for resource, view in zip(resources, views, strict=True):
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
-                request = _look(resource, view, view.keys, is_deep=uid in deep)
-                asked[view.server][uid] = replace(
-                    request, with_consumers=with_consumers, with_letters=with_consumers
+                asked[view.server][uid] = request_observation(
+                    resource,
+                    view.keys,
+                    has_former_retry=view.has_former_retry,
+                    is_deep=uid in deep,
+                    with_consumers=with_consumers,
                 )
         seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
@@ -349,16 +352,24 @@ def _stream_user(manifest: Manifest) -> StreamUser:
     )
 
 
-def _look(
-    resource: StreamConsumerGroup, view: RedisObservation, keys: GroupKeys, *, is_deep: bool
+def request_observation(
+    resource: StreamConsumerGroup,
+    keys: GroupKeys,
+    *,
+    has_former_retry: bool = False,
+    is_deep: bool = False,
+    with_consumers: bool = True,
 ) -> ObservationRequest:
+    """What is read of a group: all of it, or without consumers and letters."""
     spec = resource.spec
     return ObservationRequest(
         keys,
-        with_retry=needs_retry_stream(spec) or view.has_former_retry,
+        with_retry=needs_retry_stream(spec) or has_former_retry,
         with_offers=needs_offer_stream(spec),
-        is_retry_former=view.has_former_retry,
+        is_retry_former=has_former_retry,
         is_deep=is_deep,
+        with_consumers=with_consumers,
+        with_letters=with_consumers,
     )
 
 

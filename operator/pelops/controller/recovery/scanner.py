@@ -5,9 +5,10 @@
     Judging    the consumers with pending entries, and the processes behind them
     Closing    the report, written for all replicas, and Events
 
-Every replica scans every group. The time of the last scan is shared in Redis, so that normally
+Every replica may scan every group. The time of the last scan is shared in Redis, so that normally
 one of them does it; a lost or doubled scan changes nothing, since every script checks again. The
-replica that ranks first does it; the others come later, and find that it was done.
+replica that ranks first does it, or rests while nothing of the group is pending; the others come
+seldom, and find that it was done, or do it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.kind import place_of
-from pelops.controller.runtime.leases import Members
+from pelops.controller.runtime.leases import Members, follow_standing
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
@@ -73,6 +74,7 @@ from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.group.provisioning import needs_offer_stream, needs_retry_stream
 from pelops.policy.recovery.liveness import could_be_dead
 from pelops.policy.recovery.scan_interval import (
+    QUIET,
     Standstill,
     Unfinished,
     count_standstill,
@@ -369,6 +371,7 @@ class ScanAdapters:
     hears: Callable[[Name], str | None]  # why the expiry of locks cannot be heard, if so
     identity: str
     make_due: Callable[[Name], None]  # the status of this resource is worth a pass
+    is_settled: Callable[[Name], bool]  # nothing of a group is pending, as was read a moment ago
 
 
 class Scanner:
@@ -382,6 +385,7 @@ class Scanner:
         self._pacing = ScanSchedule()
         self._shared = SharedWorkloads(parts.cache)
         self.dry_runs = DryRuns(parts.reporter, parts.make_due)
+        self.is_settled = parts.is_settled
 
     async def scan(
         self, name: Name, trigger: Trigger, *, since: float | None = None
@@ -487,7 +491,7 @@ class Scanner:
         interval = timedelta(seconds=recovery.scan_period_seconds)
         if recovery.dry_run:
             return await self._scan_dry(resource, findings, interval)
-        rank = self._parts.members.rank(resource.metadata.key)
+        rank = self._parts.members.rank(self._shared.key(_name(resource)))
         server, keys = await self._parts.observer.connect(resource)
         has_former_retry = await self._parts.observer.has_former_retry(resource, server, keys)
         observation = await open_scan(
@@ -497,6 +501,7 @@ class Scanner:
             due=self._pacing.due(_name(resource), interval, findings.trigger, rank=rank),
             with_retry=has_former_retry or needs_retry_stream(resource.spec),
             is_retry_former=has_former_retry,
+            is_first=rank == 0,
         )
         if isinstance(observation, NotDue):
             wait = self._pacing.until_next(
@@ -718,6 +723,7 @@ def _name(resource: StreamConsumerGroup) -> Name:
 LIMITS: Final = Limits(deadline_s=300.0, most=512, per_namespace=16, per_endpoint=8)
 STEP_S = 0.2  # how long a replica leaves a death to those of lower rank
 START_UP_S = 2.0
+TAKEN_OVER_S = 0.005  # for each group that is taken over
 RECHECK = timedelta(seconds=30)  # a resource that has nothing to be scanned for may come to have it
 AFTER_BREAK = timedelta(seconds=30)
 AFTER_CUT = timedelta(seconds=1)
@@ -740,19 +746,21 @@ class ScanLoop:
         self._scanner = scanner
         self._cache = cache
         self._members = members
+        self._shared = SharedWorkloads(cache)
         self._clock = clock
         self._queue: KeyedQueue[Name] = KeyedQueue(clock)
         self._gate = Gate("scan", LIMITS)
         progress.follow("scan", self._gate.stalled_s, self._queue.overdue_s)
         self._triggers: dict[Name, tuple[Trigger, float]] = {}  # why earlier, and since when
         self._known: dict[Name, int | None] = {}  # generations
+        # When a group was scanned last by this replica, and how long it was to wait then.
+        self._scanned: dict[Name, tuple[float, timedelta]] = {}
 
     def wake(self, name: Name, trigger: Trigger) -> None:
         """Scan this group now: at once where this replica ranks first, else shortly after."""
         if name not in self._triggers or self._triggers[name][0] is Trigger.START_UP:
             self._triggers[name] = (trigger, self._clock())
-        rank = self._members.rank("/".join(name))
-        self._queue.add(name, delay_s=rank * STEP_S)
+        self._queue.add(name, delay_s=self._rank(name) * STEP_S)
 
     def notice(self, name: Name) -> None:
         """A resource was added or changed: scan it soon if it, or its spec, is new here."""
@@ -770,10 +778,24 @@ class ScanLoop:
         for name in list(self._cache.resources):
             self.notice(name)
         async with asyncio.TaskGroup() as scans:
+            scans.create_task(self._follow_members())
             while is_wanted():
                 name = await self._queue.take()
                 scans.create_task(self._serve(name))
                 await asyncio.sleep(0)  # thousands may be due at once
+
+    async def _follow_members(self) -> None:
+        """Take over at once what this replica is the first to scan after a change of the replicas.
+
+        A scan that is not due is found so.
+        """
+        async for _ in follow_standing(self._members):
+            ours = [name for name in self._cache.resources if not self._rank(name)]
+            for name in ours:
+                self._queue.add(name, delay_s=random.uniform(0, TAKEN_OVER_S * len(ours)))
+
+    def _rank(self, name: Name) -> int:
+        return self._members.rank(self._shared.key(name))
 
     async def _serve(self, name: Name) -> None:
         wait: timedelta | None = None
@@ -787,7 +809,10 @@ class ScanLoop:
         if manifest is None:
             self._triggers.pop(name, None)
             self._known.pop(name, None)
+            self._scanned.pop(name, None)
             return None
+        if (rest := self._rest(name)) is not None:
+            return rest
         place, key = place_of(name, manifest), "/".join(name)
         try:
             wait = await self._gate.run(place, partial(self._scan, name), what=key)
@@ -796,7 +821,16 @@ class ScanLoop:
                 report = partial(self._scanner.report_failure, name, error)
                 await self._gate.run(Place(name[0], "events"), report, what=key)
             return AFTER_CUT if isinstance(error, DeadlineExceeded) else AFTER_BREAK
-        return RECHECK if wait is None else wait
+        wait = RECHECK if wait is None else wait
+        self._scanned[name] = (self._clock(), wait)
+        return wait
+
+    def _rest(self, name: Name) -> timedelta | None:
+        """Until the next turn of a group at which a scan would find nothing; None: scan it."""
+        at, wait = self._scanned.get(name, (0.0, timedelta()))
+        is_recent = self._clock() - at < (QUIET - 0.5) * wait.total_seconds()
+        is_quiet = is_recent and name not in self._triggers and self._scanner.is_settled(name)
+        return wait if is_quiet else None
 
     async def _scan(self, name: Name) -> timedelta | None:
         # What was heard while the scan waited for its place counts too.

@@ -11,12 +11,13 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pelops.controller.runtime.queue import is_wanted
 from pelops.domain.state import FORMAT_VERSION
 from pelops.errors import Conflict, KubernetesError
 from pelops.kube.client import LEASE, Address, KubeApi, Manifest
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.5
+LOOK_S: Final = 0.5  # between two looks at who takes part
 ANSWER_S: Final = 2.5  # a connection that hangs is given up while there is time for another one
 FORGET_AFTER_S: Final = 30.0  # a Lease that nobody renewed, and that has run out
 LABELS: Final = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
@@ -173,6 +175,16 @@ class Members:
                 "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             },
         }
+
+
+async def follow_standing(members: Members) -> AsyncIterator[MembershipView]:
+    """Where a replica stands, now and after each change, until the task is asked to end."""
+    standing = None
+    while is_wanted():
+        if members.standing != standing:
+            standing = members.standing
+            yield standing
+        await asyncio.sleep(LOOK_S)
 
 
 def read_lease(manifest: dict[str, Any]) -> SeenLease | None:

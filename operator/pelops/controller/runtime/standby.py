@@ -8,19 +8,17 @@ repeated observation, never correctness.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any, Final
 
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import ManagedKind, Services
-from pelops.controller.runtime.queue import is_wanted
+from pelops.controller.runtime.leases import follow_standing
 from pelops.kube.client import Kind, Manifest
 from pelops.metrics import CONDITIONS
 from pelops.policy.membership import STEP
 
 SELDOM: Final = 10  # times as long between two passes of a replica that stands by
-MEMBERS_S: Final = 0.5
 TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
 
 
@@ -61,11 +59,10 @@ class Standby:
         up the rest, until cancelled.
         """
         members = None
-        while is_wanted():
-            if self._members.alive != members:
-                members = self._members.alive
+        async for standing in follow_standing(self._members):
+            if standing.members != members:
+                members = standing.members
                 self._divide()
-            await asyncio.sleep(MEMBERS_S)
 
     def _divide(self) -> None:
         ours = []

@@ -19,7 +19,7 @@ from pelops.controller.group.group_observer import GroupObserver, RedisObservati
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
-from pelops.controller.runtime.leases import Members
+from pelops.controller.runtime.leases import Members, follow_standing
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
 from pelops.controller.scaling.scale_writes import ScaleWrites, Victims
 from pelops.controller.scaling.scaler import IdleGroups, Scaler, ScalerParts
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 MOST: Final = 20  # groups per look; more would make those wait that were woken
 START_UP_S: Final = 1.0
 NOTICE_S: Final = 0.1  # changes come in bursts
-MEMBERS_S: Final = 0.5
 AFTER_ERROR_S: Final = (1.0, 3.0)
 AFTER_BREAK_S: Final = 30.0
 
@@ -82,8 +81,6 @@ class ScaleLoop:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        for name in list(self._cache.resources):
-            self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._follow_members())
@@ -153,14 +150,9 @@ class ScaleLoop:
 
     async def _follow_members(self) -> None:
         """Who decides changes with the replicas: look at all again then."""
-        standing = self._members.standing
-        while is_wanted():
-            await asyncio.sleep(MEMBERS_S)
-            if self._members.standing == standing:
-                continue
-            standing = self._members.standing
+        async for _ in follow_standing(self._members):
             for name in list(self._cache.resources):
-                self._queue.add(name, delay_s=random.uniform(0, MEMBERS_S))
+                self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
 
     def _is_news(self, name: Name) -> bool:
         """Whether a resource was not known as it is asked for now; its status does not matter."""

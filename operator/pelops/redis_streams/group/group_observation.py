@@ -15,9 +15,11 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.state import (
     FIXED_FIELDS,
     FORMAT_VERSION,
+    SCAN_DONE,
     GroupState,
     OwnerRecord,
     OwnershipRecord,
+    parse_moment,
     parse_state,
 )
 from pelops.domain.stream_observation import (
@@ -31,13 +33,18 @@ from pelops.domain.stream_observation import (
 from pelops.errors import PelopsError, WrongType
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import ScriptCall, load_script, newer_format
+from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script, newer_format
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 
 _SCRIPT: Final = load_script("observe_group")
 _WANTED: Final = ("stream", "stream", "stream", "hash", "hash", "stream", "stream")
 _OWNER: Final = ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
+_SCANNED: Final = len(_OWNER) + FIXED_FIELDS.index(SCAN_DONE)
+_STEADY: Final = (
+    *("types", "stream", "group", "dead_letters", "letters_of", "letter_groups"),
+    *("first_letter",),
+)
 _LONGEST_IDLE_MS: Final = 10**14  # more than any clock has seen
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,6 +96,13 @@ class ObservationRequest:
         return (*retry, *((self.keys.offer_stream,) if self.with_offers else ()))
 
 
+class Digest(NamedTuple):
+    """What is read of a group whose observation is known."""
+
+    value: int  # as `StreamObservation.digest`
+    scanned_at: datetime | None  # the beginning of the last scan that was completed
+
+
 Asked = TypeVar("Asked", GroupKeys, ObservationRequest)
 
 
@@ -127,6 +141,39 @@ async def observe_groups(
         one: _read_or_error(request, answer)
         for one, request, answer in zip(asked, looks, answers, strict=True)
     }
+
+
+async def read_digests(
+    server: Server, requests: Sequence[ObservationRequest]
+) -> list[Digest | PelopsError]:
+    """The digests of groups, in their order, in a few round trips; an error for what failed.
+
+    It costs a fraction of `observe_groups`. Raises what every call of the adapter raises.
+    """
+    answers = await server.run_many([_call(request) for request in requests])
+    return list(map(_digest_or_error, answers))
+
+
+def _digest_or_error(answer: Reply) -> Digest | PelopsError:
+    if isinstance(answer, PelopsError):
+        return answer
+    try:
+        with reading("observe_group.lua"):
+            found = _SCRIPT.read(answer)
+            scanned = found["fields"][_SCANNED] if found["fields"] else None
+            at = parse_moment(None if scanned is None else scanned.decode("utf-8", "replace"))
+            return Digest(_digest(found), at)
+    except PelopsError as error:
+        return error
+
+
+def _digest(found: ScriptAnswer) -> int:
+    """A number for all that was found, but for times that pass and for the time of the scan."""
+    names, fields = found["consumers"], found["fields"]
+    consumers = names and [(one.name, one.pending) for one in names]
+    sides = [(one.stream, one.group) for one in found["further"]]
+    steady = [found[part] for part in _STEADY]
+    return hash(repr((steady, consumers, sides, fields[:_SCANNED], fields[_SCANNED + 1 :])))
 
 
 def _call(request: ObservationRequest) -> ScriptCall:
@@ -186,6 +233,7 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
         owns_dead_letters=_owns_dead_letters(request.keys, found["letters_of"]),
         dead_letter_groups=found["letter_groups"],
         first_dead_letter=_id_or_none(found["first_letter"]),
+        digest=_digest(found),
     )
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 
-import hiredis
 from redis import exceptions
 from redis.exceptions import ConnectionError as LostConnection
 
@@ -34,10 +33,9 @@ from pelops.redis_core.transport import (
     LocatedConnection,
     Login,
     Reply,
+    pack_command,
 )
 from pelops.worker.server.script_commands import Parts
-
-_pack = cast("Callable[[Parts], bytes]", hiredis.pack_command)  # its stub knows tuples of one
 
 
 class NoAnswer(LostConnection, exceptions.TimeoutError):
@@ -79,7 +77,7 @@ class StreamedConnection(LocatedConnection):
         limit = max((limit_of(command[0]) for command in commands), key=lambda one: one.bytes)
         self._replies.bound(limit)
         answered = self._replies.expect(len(commands), wait_s, patience_s)
-        self._writer.transport.write(b"".join(map(_pack, commands)))
+        self._writer.transport.write(b"".join(map(pack_command, commands)))
         try:
             return await answered
         finally:

@@ -1,0 +1,183 @@
+"""Groups at which nothing is to be done, and the cheap look that sees whether that still holds.
+
+A pass reads a group, decides and compares, for nothing while the group is idle. Once a pass has
+found nothing to do, and nothing that time alone would change, the group is settled: at the same
+interval its digest is read, together with those of other groups, and a pass is made when it is
+another one. What changes in Kubernetes makes a pass due in any case; and one is made now and then,
+whatever was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.group_observer import ObservedGroup, request_observation
+from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.connections import Connections
+from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
+from pelops.controller.runtime.queue import is_wanted
+from pelops.domain.state import OWNERSHIP_LIFETIME
+from pelops.errors import PelopsError
+from pelops.kube.container_environment import WorkerAccess
+from pelops.metrics import GROUP_FACTS
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.group_observation import ObservationRequest, read_digests
+
+TICK_S: Final = 1.0
+EARLY: Final = 0.25  # of the interval: so much earlier a group is read together with others
+LATE: Final = 2.5  # intervals after which what was read counts no more
+MOST: Final = 50  # groups of one look
+LIMITS: Final = Limits(deadline_s=20.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledGroup:
+    """A group as the last pass found it."""
+
+    resource: StreamConsumerGroup
+    server: Server
+    access: WorkerAccess  # the Secrets of its workers
+    request: ObservationRequest
+    digest: int
+    every_s: float
+    read_at: float
+    due: float
+
+
+class SettledGroups:
+    """Looks at the groups that are settled, and makes those due that have changed."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        make_due: Callable[[Name], None],
+        progress: Progress,
+        clock: Callable[[], float],
+    ) -> None:
+        self._connections = connections
+        self._make_due = make_due
+        self._clock = clock
+        self._settled: dict[Name, SettledGroup] = {}
+        self._gate = Gate("settled groups", LIMITS)
+        progress.follow("settled groups", self._gate.stalled_s)
+
+    def add(self, name: Name, observed: ObservedGroup, *, every_s: float) -> timedelta | None:
+        """Look at a group from now on, which a pass has observed; None when it is not settled.
+
+        Returns how long that holds good without a pass: then the ownership record is renewed.
+        """
+        stream, server, keys = observed.facts.stream, observed.server, observed.facts.keys
+        if stream is None or server is None or keys is None or not is_settled(observed):
+            return None
+        assert stream.ownership is not None
+        resource = observed.facts.resource
+        self._settled[name] = SettledGroup(
+            resource=resource,
+            server=server,
+            access=observed.access,
+            request=request_observation(resource, keys),
+            digest=stream.digest,
+            every_s=every_s,
+            read_at=self._clock(),
+            due=self._clock() + every_s,
+        )
+        return stream.ownership.owned_until - stream.server_time - OWNERSHIP_LIFETIME / 2
+
+    def holds(self, name: Name) -> bool:
+        """Whether a group is settled, as was read not long ago."""
+        one = self._settled.get(name)
+        return one is not None and self._clock() - one.read_at < LATE * one.every_s
+
+    def drop(self, name: Name) -> None:
+        """Look at a group no more: it is observed in passes, or by another replica."""
+        self._settled.pop(name, None)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as looks:
+            while is_wanted():
+                await asyncio.sleep(TICK_S)
+                for place, names in self._take_due():
+                    looks.create_task(self._look(place, names))
+
+    def _take_due(self) -> Iterator[tuple[Place, list[Name]]]:
+        """What is read now: each place with a group that is due, and all that soon will be."""
+        now = self._clock()
+        early: dict[Place, list[Name]] = defaultdict(list)
+        due = set[Place]()
+        for name, one in self._settled.items():
+            if one.due - EARLY * one.every_s <= now:
+                place = Place(name[0], one.server.address)
+                early[place].append(name)
+                if one.due <= now:
+                    due.add(place)
+        for place in due:
+            names = early[place]
+            for name in names:
+                one = self._settled[name]
+                self._settled[name] = replace(one, due=now + one.every_s)
+            for start in range(0, len(names), MOST):
+                yield place, names[start : start + MOST]
+
+    async def _look(self, place: Place, names: list[Name]) -> None:
+        find = partial(self._find_changed, names)
+        try:
+            changed = await self._gate.run(place, find, what="/".join(names[0]))
+        except PelopsError:
+            changed = names  # their passes report it
+        for name in changed:
+            self.drop(name)
+            self._make_due(name)
+
+    async def _find_changed(self, names: list[Name]) -> list[Name]:
+        """Those that are not as the last pass found them. Raises PelopsError."""
+        found = [(name, one) for name in names if (one := self._settled.get(name)) is not None]
+        changed = [name for name, one in found if not await self._is_reached_alike(one)]
+        same = [(name, one) for name, one in found if name not in changed]
+        by_server: dict[Server, list[tuple[Name, SettledGroup]]] = defaultdict(list)
+        for name, one in same:
+            by_server[one.server].append((name, one))
+        for server, groups in by_server.items():
+            digests = await read_digests(server, [one.request for _, one in groups])
+            for (name, one), digest in zip(groups, digests, strict=True):
+                if isinstance(digest, PelopsError) or digest.value != one.digest:
+                    changed.append(name)
+                elif self._settled.get(name) is not None:
+                    self._confirm(name, digest.scanned_at)
+        return changed
+
+    def _confirm(self, name: Name, scanned_at: datetime | None) -> None:
+        self._settled[name] = replace(self._settled[name], read_at=self._clock())
+        if scanned_at is not None:
+            GROUP_FACTS["last_scan"].set(scanned_at.timestamp(), *name)
+
+    async def _is_reached_alike(self, one: SettledGroup) -> bool:
+        """Whether its Secrets lead to the same server, for the operator and for workers."""
+        spec, namespace = one.resource.spec, one.resource.metadata.namespace
+        if await self._connections.server(spec.redis, namespace) is not one.server:
+            return False
+        if spec.worker_secret_ref is None and not spec.redis.secret_refs:
+            return True
+        access = await self._connections.access_of(spec.redis, spec.worker_secret_ref, namespace)
+        return access == one.access
+
+
+def is_settled(observed: ObservedGroup) -> bool:
+    """Whether nothing but a change of the group, or of an object, calls for another pass.
+
+    The resource is Ready and nothing is missing; that is for the caller to know.
+    """
+    facts = observed.facts
+    stream, backlog = facts.stream, None if facts.stream is None else facts.stream.backlog
+    if stream is None or backlog is None or stream.ownership is None or facts.is_dry:
+        return False
+    is_former = stream.retry is not None and stream.retry.is_former
+    is_shared = facts.part is not None and facts.part.is_shared
+    return backlog.lag == 0 and backlog.pending == 0 and not is_former and not is_shared

@@ -1,0 +1,114 @@
+"""When a replica scans a group: at each interval, or seldom while nothing of it is pending."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+from pelops.controller.recovery.scanner import ScanLoop
+from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.gate import Progress
+from pelops.controller.runtime.leases import Members, MembershipView
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.recovery import Trigger
+from pelops.kube.client import STREAM_CONSUMER_GROUP
+from pelops.policy.recovery.scan_interval import QUIET
+from tests.builders import manifest
+from tests.virtual_time import run_virtually
+
+NAME = ("shop", "order-processing")
+INTERVAL_S = 60.0
+
+
+class FakeScanner:
+    """Finds nothing, and wants to be asked again after the interval."""
+
+    def __init__(self) -> None:
+        self.scans: list[Trigger] = []
+        self.settled = False
+
+    def is_settled(self, _: Name) -> bool:
+        return self.settled
+
+    async def scan(self, _: Name, trigger: Trigger, *, since: float | None) -> timedelta:
+        self.scans.append(trigger)
+        return timedelta(seconds=INTERVAL_S)
+
+
+class Ranked(Members):
+    """A replica among others."""
+
+    def __init__(self) -> None:
+        self.rank_now, self.known = 0, frozenset({"one"})
+
+    @property
+    def standing(self) -> MembershipView:
+        return MembershipView(joins=1, is_admitted=True, members=self.known)
+
+    def rank(self, key: str) -> int:
+        return self.rank_now
+
+
+def run(scenario: Callable[[FakeScanner, ScanLoop, Ranked], Any]) -> None:
+    async def live() -> None:
+        cache = WorkloadCache()
+        cache.put(STREAM_CONSUMER_GROUP, manifest())
+        scanner, members = FakeScanner(), Ranked()
+        clock = asyncio.get_running_loop().time
+        loop = ScanLoop(cast(Any, scanner), cache, members, Progress(), clock)
+        running = asyncio.create_task(loop.run())
+        try:
+            await scenario(scanner, loop, members)
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    run_virtually(live())
+
+
+def test_a_group_is_scanned_at_each_interval() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        await asyncio.sleep(10.5 * INTERVAL_S)
+        assert len(scanner.scans) == 11
+
+    run(scenario)
+
+
+def test_a_settled_group_is_scanned_seldom_and_on_time_once_it_is_not() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        scanner.settled = True
+        await asyncio.sleep((4 * QUIET + 0.5) * INTERVAL_S)
+        assert len(scanner.scans) == 5
+        await asyncio.sleep(INTERVAL_S)
+        scanner.settled = False
+        await asyncio.sleep(INTERVAL_S)
+        assert len(scanner.scans) == 6
+
+    run(scenario)
+
+
+def test_the_end_of_a_pod_calls_for_a_scan_of_a_settled_group_too() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        scanner.settled = True
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        loop.wake(NAME, Trigger.POD_DEATH)
+        await asyncio.sleep(1.0)
+        assert scanner.scans == [Trigger.START_UP, Trigger.POD_DEATH]
+
+    run(scenario)
+
+
+def test_who_ranks_first_from_now_on_looks_at_once() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        await asyncio.sleep(0.5 * INTERVAL_S)
+        before = len(scanner.scans)
+        members.known = frozenset({"one", "two"})
+        await asyncio.sleep(1.0)
+        assert len(scanner.scans) == before + 1
+        members.rank_now, members.known = 1, frozenset({"one", "three"})
+        await asyncio.sleep(1.0)
+        assert len(scanner.scans) == before + 1
+
+    run(scenario)
