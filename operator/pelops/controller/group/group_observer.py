@@ -55,7 +55,8 @@ from pelops.redis_streams.group.maintenance import has_retry_stream
 log = logging.getLogger(__name__)
 
 
-KNOWN_S: Final = 30.0  # an answer about a former retry stream counts for so long
+KNOWN_S: Final = 30.0  # that there is a former retry stream counts for so long
+ABSENT_S: Final = 600.0  # that there is none: only another generation could have left one
 REMEMBERED: Final = 10_000  # answers
 
 
@@ -142,7 +143,7 @@ class FormerRetryStreams:
             where = {"resource": metadata.key}
             log.debug("cannot see whether %s exists: %s", keys.retry, error, extra=where)
             return known is not None and known.found
-        until = self._clock() + KNOWN_S
+        until = self._clock() + (KNOWN_S if found else ABSENT_S)
         self._answers[metadata.uid] = _Answer(metadata.generation, keys.retry, found, until)
         return found
 
