@@ -283,7 +283,7 @@ async def test_replicas_divide_greetings_by_rank_and_one_writes_each(scene: Scen
         await scene.await_reason(name, "Greeted")
     wrong = []
     for name in names:
-        key = replicas[0].kind.rank_key(("default", name))
+        key = replicas[0].kind.rank_key((scene.resources.namespace, name))
         for one in replicas:
             is_first = rank_of(one.identity, identities, key) == 0
             written = one.api.applied[f"{GREETING.plural}/status", name]

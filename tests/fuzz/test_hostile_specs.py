@@ -113,7 +113,7 @@ def test_no_spec_breaks_the_operator(
             with ThreadPoolExecutor(4) as pool:
                 ends.update(pool.map(lambda one: create(plane, one), manifests))
             began = time.monotonic()
-            await_healthy(plane, redis_86, f"beside-{first}")
+            await_healthy(plane, redis_86, f"beside-{specs}-{first}")
             slowest_s = max(slowest_s, time.monotonic() - began)
             try:
                 ends.update(await_answers(plane))

@@ -135,6 +135,7 @@ class Replies(asyncio.Protocol):
         if len(found) > self._expected:
             self._end(LostConnection("Redis sent more replies than it was sent commands"))
         elif len(found) == self._expected and self._answered and not self._answered.done():
+            self._found, self._expected = [], 0  # what comes now was not asked for
             self._answered.set_result(found)
 
     def connection_lost(self, error: Exception | None) -> None:
