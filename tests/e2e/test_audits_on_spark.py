@@ -134,15 +134,15 @@ def test_a_run_that_fails_is_reported_until_one_ends_well(group: Group, tmp_path
     blocked.write_text("no directory")
     # Each run is ended before the next would begin; what is not reported then is reported by that
     # one.
-    often = {"schedule": "*/2 * * * *", "activeDeadlineSeconds": 105}
-    spec = an_audit_at(blocked / "archive", group, **often)
+    spec = an_audit_at(blocked / "archive", group, schedule="* * * * *", activeDeadlineSeconds=45)
     apply_audit(resources, spec)
     failing = await_reason(resources, "AuditFailing", "RunFailed", timeout_s=2 * RUN_S)
     label = ("-l", f"pelops.dev/stream-audit={AUDIT}", "--tail=50")
     assert f"kubectl logs -n {resources.namespace} {' '.join(label)}" in failing["message"]
     # The next run may be about to begin, of which there is no log yet.
+    why = f"the archive path {blocked / 'archive'} cannot be used"
     wait_until(
-        lambda: f"{blocked} is no directory" in reported_logs(resources, *label),
+        lambda: why in reported_logs(resources, *label),
         timeout_s=WAIT_S,
         what="the log to say why",
     )
