@@ -331,6 +331,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         f"(copy_ms > s.{name}_ms OR (copy_ms = s.{name}_ms AND copy_seq > s.{name}_seq))"
         for name in ("archived_upto", "position")
     )
+    trimmed = "(copy_ms < s.begins_ms OR (copy_ms = s.begins_ms AND copy_seq < s.begins_seq))"
     frame = spark.sql(f"""
     WITH asked AS (
         SELECT g, ms, seq, IF(origin = '{Origin.FOLLOWED}', copy_ms, new_ms) AS copy_ms,
@@ -360,7 +361,9 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
             ON NOT a.in_retry AND a.g = p.g AND a.copy_ms = p.ms AND a.copy_seq = p.seq
     ), told AS (
         SELECT a.*, coalesce({later}, a.copy_ms IS NOT NULL) AS is_later,
-            coalesce({ahead}, a.copy_ms IS NOT NULL) AS is_ahead, s.stuck_after_ms
+            coalesce({ahead}, a.copy_ms IS NOT NULL) AS is_ahead,
+            coalesce({later} AND {ahead} AND {trimmed} AND s.position_holds, FALSE) AS is_lost,
+            s.stuck_after_ms
         FROM found a LEFT JOIN pelops_sides s ON a.g = s.g AND a.in_retry = s.copy
     )
     SELECT g, ms, seq, copy_ms, copy_seq, in_retry,
@@ -370,11 +373,12 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
             WHEN NOT pending_body THEN '{EntryStatus.PAYLOAD_GONE}'
             WHEN idle_ms >= stuck_after_ms THEN '{EntryStatus.STUCK}'
             WHEN idle_ms IS NOT NULL THEN '{EntryStatus.IN_FLIGHT}'
+            WHEN is_lost THEN '{EntryStatus.LOST}'
             WHEN is_later AND is_ahead THEN '{EntryStatus.UNDELIVERED}'
             WHEN proof = '{Proof.ACKNOWLEDGED}' THEN '{EntryStatus.ACKNOWLEDGED_PROVEN}'
             ELSE '{EntryStatus.ACKNOWLEDGED_INFERRED}' END AS outcome,
-        coalesce(fate_is_open, is_later) AND NOT coalesce(end_act IN ({words(_ENDS)}), FALSE)
-            AS outcome_is_open
+        coalesce(fate_is_open, is_later AND NOT is_lost)
+            AND NOT coalesce(end_act IN ({words(_ENDS)}), FALSE) AS outcome_is_open
     FROM told
     """)
     _keep(frame, scope).createOrReplaceTempView("pelops_outcomes")
