@@ -43,6 +43,7 @@ class Presence:
     """Which entries of a stream were there."""
 
     begins: EntryId  # none before it was; the highest ID when the stream was empty
+    ends: EntryId  # the last one that had ever been added
     sure_after: EntryId  # all after it were
     listed: pa.Table  # of those between, which were: see `IDS`
 
@@ -172,7 +173,10 @@ def _find_present(watch: RedisReader, name: str, after: EntryId, last: EntryId) 
     end = min(look.max_deleted, last, LAST_HELD)
     begin = max(after, first.before())
     return Presence(
-        begins=first, sure_after=look.max_deleted, listed=_list(watch, name, begin, end)
+        begins=first,
+        ends=look.last_generated,
+        sure_after=look.max_deleted,
+        listed=_list(watch, name, begin, end),
     )
 
 

@@ -40,7 +40,8 @@ from pelops.pipeline.windows import Plan, StreamRecord
 _RANGE: Final = pa.struct([(name, pa.int64()) for name in ("after_ms", "after_seq", "ms", "seq")])
 _ID_COLUMNS: Final = (
     "owed_after", "after", "upto", "audited_after", "reached_before", "position", "position_after",
-    "from", "last_known", "begins", "sure_after", "max_deleted", "archived_upto", "whole_after",
+    "from", "last_known", "begins", "ends", "sure_after", "max_deleted", "archived_upto",
+    "whole_after",
 )  # fmt: skip
 SIDES: Final = pa.schema(
     [
@@ -351,7 +352,11 @@ def _positions(look: GroupLook) -> dict[str, EntryId]:
 
 
 def _presence(presence: Presence) -> dict[str, EntryId]:
-    return {"begins": presence.begins, "sure_after": presence.sure_after}
+    return {
+        "begins": presence.begins,
+        "ends": presence.ends,
+        "sure_after": presence.sure_after,
+    }
 
 
 def _ids(**ids: EntryId) -> dict[str, int]:

@@ -331,7 +331,12 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         f"(copy_ms > s.{name}_ms OR (copy_ms = s.{name}_ms AND copy_seq > s.{name}_seq))"
         for name in ("archived_upto", "position")
     )
-    trimmed = "(copy_ms < s.begins_ms OR (copy_ms = s.begins_ms AND copy_seq < s.begins_seq))"
+    # Never delivered, and not there although it had been added: positions are read after both.
+    lost = f"""({later} AND s.position_holds
+        AND (copy_ms > s.position_after_ms
+            OR (copy_ms = s.position_after_ms AND copy_seq > s.position_after_seq))
+        AND (copy_ms < s.begins_ms OR (copy_ms = s.begins_ms AND copy_seq < s.begins_seq))
+        AND (copy_ms < s.ends_ms OR (copy_ms = s.ends_ms AND copy_seq <= s.ends_seq)))"""
     frame = spark.sql(f"""
     WITH asked AS (
         SELECT g, ms, seq, IF(origin = '{Origin.FOLLOWED}', copy_ms, new_ms) AS copy_ms,
@@ -362,7 +367,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
     ), told AS (
         SELECT a.*, coalesce({later}, a.copy_ms IS NOT NULL) AS is_later,
             coalesce({ahead}, a.copy_ms IS NOT NULL) AS is_ahead,
-            coalesce({later} AND {ahead} AND {trimmed} AND s.position_holds, FALSE) AS is_lost,
+            coalesce({lost}, FALSE) AS is_lost,
             s.stuck_after_ms
         FROM found a LEFT JOIN pelops_sides s ON a.g = s.g AND a.in_retry = s.copy
     )
