@@ -13,7 +13,7 @@ import pytest
 
 from pelops.controller.group import settled_groups
 from pelops.controller.group.group_observer import ObservedGroup
-from pelops.controller.group.settled_groups import LATE, SettledGroups, is_settled
+from pelops.controller.group.settled_groups import LATE, SettledGroups
 from pelops.controller.runtime.gate import Progress
 from pelops.domain.state import OWNERSHIP_LIFETIME
 from pelops.domain.stream_observation import RetryObservation
@@ -42,7 +42,7 @@ def observed(of: Any = None, **changes: Any) -> ObservedGroup:
 
 
 def test_a_group_without_backlog_is_settled() -> None:
-    assert is_settled(observed())
+    assert observed().facts.is_settled
 
 
 def a_claim() -> Claim:
@@ -67,8 +67,7 @@ UNSETTLED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", UNSETTLED)
 def test_what_time_may_change_is_not_settled(what: str) -> None:
-    found = observed()
-    assert not is_settled(replace(found, facts=replace(found.facts, **UNSETTLED[what])))
+    assert not replace(observed().facts, **UNSETTLED[what]).is_settled
 
 
 class Scene:

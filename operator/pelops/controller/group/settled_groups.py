@@ -74,7 +74,7 @@ class SettledGroups:
         Returns how long that holds good without a pass: then the ownership record is renewed.
         """
         stream, server, keys = observed.facts.stream, observed.server, observed.facts.keys
-        if stream is None or server is None or keys is None or not is_settled(observed):
+        if stream is None or server is None or keys is None or not observed.facts.is_settled:
             return None
         assert stream.ownership is not None
         resource = observed.facts.resource
@@ -170,17 +170,3 @@ class SettledGroups:
             return await connections.access_of(spec.redis, own_secret, namespace) == one.access
         except PelopsError:
             return False  # its pass reports it, and others of the server are read
-
-
-def is_settled(observed: ObservedGroup) -> bool:
-    """Whether nothing but a change of the group, or of an object, calls for another pass.
-
-    The resource is Ready and nothing is missing; that is for the caller to know.
-    """
-    facts = observed.facts
-    stream, backlog = facts.stream, None if facts.stream is None else facts.stream.backlog
-    if stream is None or backlog is None or stream.ownership is None or facts.is_dry:
-        return False
-    is_former = stream.retry is not None and stream.retry.is_former
-    is_shared = facts.part is not None and facts.part.is_shared
-    return backlog.lag == 0 and backlog.pending == 0 and not is_former and not is_shared

@@ -74,12 +74,12 @@ from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.group.provisioning import needs_offer_stream, needs_retry_stream
 from pelops.policy.recovery.liveness import could_be_dead
 from pelops.policy.recovery.scan_interval import (
-    QUIET,
     Standstill,
     Unfinished,
     count_standstill,
     decide_due,
     decide_wait,
+    may_rest,
     next_scan,
 )
 from pelops.policy.status.diagnosis import diagnose
@@ -828,7 +828,7 @@ class ScanLoop:
     def _rest(self, name: Name) -> timedelta | None:
         """Until the next turn of a group at which a scan would find nothing; None: scan it."""
         at, wait = self._scanned.get(name, (0.0, timedelta()))
-        is_recent = self._clock() - at < (QUIET - 0.5) * wait.total_seconds()
+        is_recent = may_rest(timedelta(seconds=self._clock() - at), wait)
         is_quiet = is_recent and name not in self._triggers and self._scanner.is_settled(name)
         return wait if is_quiet else None
 

@@ -80,6 +80,14 @@ def decide_due(interval: timedelta, *, is_timer: bool) -> timedelta:
     return interval * 0.8 if is_timer else timedelta()
 
 
+def may_rest(since_scan: timedelta, wait: timedelta) -> bool:
+    """Whether a group of which nothing is pending needs no scan yet, so long after the last one.
+
+    `wait` is how long it was to wait then: its usual interval.
+    """
+    return since_scan < (QUIET - 0.5) * wait
+
+
 def next_scan(
     interval: timedelta, *, scanned_at: datetime, now: datetime, rank: int, jitter: float
 ) -> timedelta:

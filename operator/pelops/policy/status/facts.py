@@ -60,6 +60,18 @@ class Facts:
         return self.resource.spec.recovery.dry_run
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing but a change of the group, or of an object, calls for another pass, if
+        the resource is Ready and nothing is missing.
+        """
+        stream, backlog = self.stream, None if self.stream is None else self.stream.backlog
+        if stream is None or backlog is None or stream.ownership is None or self.is_dry:
+            return False
+        is_former = stream.retry is not None and stream.retry.is_former
+        is_shared = self.part is not None and self.part.is_shared
+        return backlog.lag == 0 and backlog.pending == 0 and not is_former and not is_shared
+
+    @property
     def is_foreign(self) -> bool:
         """Whether another resource acts on the group: its numbers are that one's to show."""
         return self.redis_problem is not None and self.redis_problem.reason == Reason.CONFLICT
