@@ -191,7 +191,8 @@ def write_stream(scene: Scenario) -> list[int]:
     lengths = []
     for first in (0, 300):
         scene.fill("source", first, first + 300)
-        writing = scene.read_stream("source").writeStream.format("redis_streams")
+        numbers = scene.read_stream("source").select("number")  # a new entry gets a new ID
+        writing = numbers.writeStream.format("redis_streams")
         writing = writing.options(**scene.options, stream=scene.name("target"))
         writing = writing.option("checkpointLocation", str(scene.directory / "target-offsets"))
         writing.trigger(availableNow=True).start().awaitTermination()
