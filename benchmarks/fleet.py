@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from local_cluster.audit import AuditTrail, Request, writes
 from local_cluster.plane import ControlPlane
 from local_cluster.progress import Step
+from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.kube.client import NAMESPACE, STREAM_CONSUMER_GROUP, KubeApi, Manifest
 
 PER_NAMESPACE = 500
@@ -22,10 +23,10 @@ QUIET_S = 10.0  # twice the pace at which a small fleet's groups are looked at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """How many resources, and on which Redis."""
+    """How many resources, and on which Redis servers: they take turns."""
 
     size: int
-    redis_url: str
+    redis_urls: Sequence[str]
 
     @property
     def namespaces(self) -> list[str]:
@@ -36,6 +37,14 @@ class Fleet:
         full = dict.fromkeys(self.namespaces, PER_NAMESPACE)
         return full | {self.namespaces[-1]: (self.size - 1) % PER_NAMESPACE + 1}
 
+    def namespace(self, number: int) -> str:
+        """Where a resource is."""
+        return self.namespaces[number // PER_NAMESPACE]
+
+    def keys(self, number: int) -> GroupKeys:
+        """The keys of a resource in Redis."""
+        return derive_keys(f"orders:events:{number}", resource_name(number))
+
     def manifests(self) -> Iterator[Manifest]:
         """Each resource has a stream of its own and asks for one worker from a template."""
         for number in range(self.size):
@@ -43,16 +52,21 @@ class Fleet:
                 "apiVersion": STREAM_CONSUMER_GROUP.api_version,
                 "kind": STREAM_CONSUMER_GROUP.kind,
                 "metadata": {
-                    "name": f"orders-{number}",
-                    "namespace": self.namespaces[number // PER_NAMESPACE],
+                    "name": resource_name(number),
+                    "namespace": self.namespace(number),
                 },
                 "spec": {
-                    "redis": {"url": self.redis_url},
-                    "stream": f"orders:events:{number}",
+                    "redis": {"url": self.redis_urls[number % len(self.redis_urls)]},
+                    "stream": self.keys(number).stream,
                     "template": _template(),
                     "replicas": 1,
                 },
             }
+
+
+def resource_name(number: int) -> str:
+    """What a resource is called, and its group."""
+    return f"orders-{number}"
 
 
 def _template() -> Manifest:

@@ -1,11 +1,11 @@
-"""Pods without processes: they turn Ready, and vanish when deleted. For thousands of them."""
+"""Pods without processes: they turn Ready, and end when deleted. For thousands of them."""
 
 import asyncio
 import logging
 from datetime import UTC, datetime
 
 from local_cluster.node.api import ApiError, ApiUnavailable
-from local_cluster.node.container_state import ContainerReport, Running
+from local_cluster.node.container_state import ContainerReport, Running, State, Terminated
 from local_cluster.node.fields import KubeObject
 from local_cluster.node.pod_status import PodState, build_status
 from local_cluster.node.sandbox import Host
@@ -16,21 +16,26 @@ _WORKERS = 16
 _RETRY_S = 0.5
 
 
-def build_light_status(pod: KubeObject, pod_ip: str, now: datetime) -> KubeObject:
-    """The status of a pod all of whose containers run since now and are ready."""
+def build_light_status(
+    pod: KubeObject, pod_ip: str, now: datetime, *, ended: bool = False
+) -> KubeObject:
+    """The status of a pod all of whose containers run since now, or have just ended."""
+    state: State = Running(started_at=now)
+    if ended:
+        state = Terminated(exit_code=0, reason="Completed", started_at=now, finished_at=now)
     reports = [
         ContainerReport(
             name=spec["name"],
             image=spec.get("image", ""),
-            state=Running(started_at=now),
-            ready=True,
-            started=True,
+            state=state,
+            ready=not ended,
+            started=not ended,
             container_id=f"process://light-{pod['metadata']['uid']}",
         )
         for spec in pod["spec"]["containers"]
     ]
-    state = PodState(pod_ip=pod_ip, started_at=now, init=(), containers=reports)
-    return build_status(pod, state, now)
+    started = PodState(pod_ip=pod_ip, started_at=now, init=(), containers=reports, ended=ended)
+    return build_status(pod, started, now)
 
 
 def is_pod_ready(pod: KubeObject) -> bool:
@@ -91,15 +96,21 @@ class LightPods:
         meta = pod["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         if meta.get("deletionTimestamp"):
+            # As a kubelet does: the end of a process is proven by its pod's last status.
+            await self._report(path, pod, ended=True)
             preconditions = {"uid": meta["uid"]}
             await self._host.api.delete(
                 path, {"gracePeriodSeconds": 0, "preconditions": preconditions}
             )
         elif not is_pod_ready(pod):
-            status = build_light_status(pod, self._address(pod), datetime.now(UTC))
-            body = {"metadata": {"uid": meta["uid"]}, "status": status}
             # The answer's version is kept, so that an older event asks for no second patch.
-            self._pods[meta["uid"]] = await self._host.api.patch(f"{path}/status", body)
+            self._pods[meta["uid"]] = await self._report(path, pod, ended=False)
+
+    async def _report(self, path: str, pod: KubeObject, *, ended: bool) -> KubeObject:
+        """Write the status; the pod as it is then."""
+        status = build_light_status(pod, self._address(pod), datetime.now(UTC), ended=ended)
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        return await self._host.api.patch(f"{path}/status", body)
 
     def _address(self, pod: KubeObject) -> str:
         uid = pod["metadata"]["uid"]

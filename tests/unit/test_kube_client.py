@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
+from aiohttp import web
 
 from pelops import errors
-from pelops.kube.client import render_yaml, translate_status
+from pelops.kube.client import NAMESPACE, Address, KubeApi, render_yaml, translate_status
 from pelops.kube.event_recorder import EventContent, build_event
 from tests.builders import NOW, later
 
@@ -98,3 +102,44 @@ def test_every_replica_names_an_event_alike_and_each_occurrence_differently() ->
 def test_a_note_keeps_within_the_bytes_that_an_event_holds() -> None:
     long = replace(HAPPENING, note="é" * 1000)
     assert build_event(SUBJECT, long, reporter="r", now=NOW)["note"] == "é" * 512
+
+
+def test_a_proxy_of_the_environment_is_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        asked.append(str(request.url))
+        return web.json_response({"kind": "Namespace"})
+
+    async def ask(no_proxy: str) -> None:
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        monkeypatch.setenv("http_proxy", site.name)
+        monkeypatch.setenv("no_proxy", no_proxy)
+        api = await KubeApi.connect(str(_write_kubeconfig(tmp_path, "http://kubernetes.invalid")))
+        try:
+            await api.get(Address(kind=NAMESPACE, namespace=None, name="shop"))
+        finally:
+            await api.close()
+            await runner.cleanup()
+
+    asyncio.run(ask(""))
+    assert asked == ["http://kubernetes.invalid/api/v1/namespaces/shop"]
+    with pytest.raises(errors.KubernetesUnavailable):
+        asyncio.run(ask("kubernetes.invalid"))
+
+
+def _write_kubeconfig(directory: Path, server: str) -> Path:
+    content = {
+        "current-context": "only",
+        "contexts": [{"name": "only", "context": {"cluster": "only", "user": "only"}}],
+        "clusters": [{"name": "only", "cluster": {"server": server}}],
+        "users": [{"name": "only", "user": {"token": "secret"}}],
+    }
+    path = directory / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return path

@@ -73,6 +73,17 @@ def test_a_key_added_twice_comes_once_at_the_earlier_time(delays_s: tuple[float,
     play(scenario)
 
 
+def test_a_key_that_waits_can_be_postponed_and_no_other_is_added_by_that() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("key", delay_s=1.0)
+        queue.postpone("key", delay_s=5.0)
+        queue.postpone("other", delay_s=1.0)
+        assert len(queue) == 1
+        assert (await queue.take(), now()) == ("key", 5.0)
+
+    play(scenario)
+
+
 def test_a_waiting_worker_hears_of_a_key_that_is_due_before_the_one_it_waits_for() -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:
         queue.add("late", delay_s=60)

@@ -12,6 +12,7 @@ from tests.builders import NOW, later
 WELL = Condition(type="Ready", status="True", reason="Ready", message="well")
 DOWN = Condition(type="Ready", status="False", reason="RedisUnreachable", message="check it")
 STARTING = Condition(type="Ready", status="False", reason="Creating", message="wait")
+WAITING = Condition(type="Ready", status="False", reason="ApprovalRequired", message="approve it")
 LOST = Condition(type="DataLoss", status="True", reason="DataLoss", message="at least 3")
 MORE = Condition(type="DataLoss", status="True", reason="DataLoss", message="at least 4")
 
@@ -27,7 +28,9 @@ def reported(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, s
 
 
 def test_readiness_is_told_when_it_finds_another_reason() -> None:
-    assert reported({}, status(STARTING)) == [("Normal", "Creating", "wait")]
+    assert reported({}, status(STARTING)) == []
+    assert reported({}, status(WAITING)) == [("Normal", "ApprovalRequired", "approve it")]
+    assert reported(status(WELL), status(STARTING)) == [("Normal", "Creating", "wait")]
     assert reported(status(STARTING), status(WELL)) == [("Normal", "Ready", "well")]
     assert reported(status(WELL), status(DOWN)) == [("Warning", "RedisUnreachable", "check it")]
     assert reported(status(DOWN), status(DOWN)) == []

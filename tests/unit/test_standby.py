@@ -25,17 +25,17 @@ from pelops.controller.runtime.kind import (
 )
 from pelops.controller.runtime.leases import LOOK_S, MembershipView
 from pelops.controller.runtime.passes import ReconcileLoop
-from pelops.controller.runtime.standby import SELDOM
+from pelops.controller.runtime.standby import SELDOM, TOGETHER_S
 from pelops.domain.condition import Finding
-from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Manifest
-from pelops.policy.membership import STEP
+from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, Manifest
+from pelops.policy.membership import LONG_STEP, STEP
 from pelops.policy.status.reasons import Reason
 from tests.virtual_time import run_virtually
 
 KIND = STREAM_CONSUMER_GROUP
 ORDERS = ("shop", "orders")
 OBSERVE_S = 5.0
-STEP_S = STEP.total_seconds()
+STEP_S, LONG_S = STEP.total_seconds(), LONG_STEP.total_seconds()
 
 
 def now() -> float:
@@ -137,11 +137,20 @@ class Scene:
     cache: Cache
     loop: ReconcileLoop[StreamConsumerGroup, None, Memory]
 
-    def change(self, *, generation: int) -> None:
-        """Ask for something else, or, in the same generation, write a status."""
+    def change(
+        self, *, generation: int, ready: tuple[str, str] | None = None, observed: int | None = None
+    ) -> None:
+        """Ask for something else, or, in the same generation, write a status.
+
+        `ready` is its Ready condition, of the `observed` generation.
+        """
         before = self.cache.objects(KIND)[ORDERS]["metadata"]
         version = str(int(before["resourceVersion"]) + 1)
-        self.cache.put(KIND, a_group(generation=generation, version=version))
+        status: dict[str, Any] = {}
+        if ready is not None:
+            conditions = [{"type": "Ready", "status": ready[0], "reason": ready[1]}]
+            status = {"observedGeneration": observed or generation, "conditions": conditions}
+        self.cache.put(KIND, a_group(generation=generation, version=version, **status))
         self.loop.hear(KIND, {ORDERS})
 
     async def look(self) -> None:
@@ -154,7 +163,7 @@ class Scene:
         return [one - at for one in self.kind.looks if one >= at]
 
 
-def a_group(*, generation: int = 1, version: str = "1", **status: str) -> Manifest:
+def a_group(*, generation: int = 1, version: str = "1", **status: Any) -> Manifest:
     return {
         "apiVersion": KIND.api_version,
         "kind": KIND.kind,
@@ -219,9 +228,9 @@ def test_a_change_is_looked_at_by_the_others_after_the_first_had_its_turn() -> N
         await scene.look()
         began = now()
         scene.change(generation=2)
-        await asyncio.sleep(2.5 * STEP_S)
+        await asyncio.sleep(2.5 * LONG_S)
         looks = scene.looks_since(began)
-        assert looks and min(looks) >= 2 * STEP_S
+        assert looks and min(looks) >= 2 * LONG_S
 
     run(scenario, rank=2)
 
@@ -236,6 +245,48 @@ def test_a_status_that_another_replica_has_written_is_no_reason_to_look() -> Non
         assert scene.looks_since(began) == []
 
     run(scenario, rank=1)
+
+
+def test_a_status_that_shows_that_the_first_has_acted_puts_the_look_off() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.look()
+        began = now()
+        scene.change(generation=2)
+        scene.change(generation=2, ready=("True", "Ready"))
+        await asyncio.sleep(2 * LONG_S)
+        assert scene.looks_since(began) == []
+
+    run(scenario, rank=1)
+
+
+@pytest.mark.parametrize("of_generation", [1, 2])
+def test_a_status_that_shows_trouble_or_is_of_a_former_generation_does_not(
+    of_generation: int,
+) -> None:
+    status = "True" if of_generation == 1 else "False"
+
+    async def scenario(scene: Scene) -> None:
+        await scene.look()
+        began = now()
+        scene.change(generation=2)
+        scene.change(generation=2, ready=(status, "RedisUnreachable"), observed=of_generation)
+        await asyncio.sleep(2 * LONG_S)
+        assert scene.looks_since(began)
+
+    run(scenario, rank=1)
+
+
+def test_changes_of_workers_are_looked_at_together() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.look()
+        began = now()
+        for _ in range(3):
+            scene.loop.hear(POD, {ORDERS})
+            await asyncio.sleep(TOGETHER_S / 4)
+        await asyncio.sleep(2 * TOGETHER_S)
+        assert len(scene.looks_since(began)) == 1
+
+    run(scenario, rank=0)
 
 
 def test_the_status_that_this_replica_has_written_is_no_reason_to_look_again() -> None:
@@ -257,9 +308,9 @@ def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(
         scene.kind.is_missing = True
         began = now()
         scene.change(generation=2)
-        await asyncio.sleep(3 * STEP_S)
+        await asyncio.sleep(LONG_S + 2 * STEP_S)
         (done,) = scene.kind.done
-        assert 2 * STEP_S <= done - began <= 2.5 * STEP_S
+        assert LONG_S + STEP_S <= done - began <= LONG_S + 1.5 * STEP_S
 
     run(scenario, rank=1)
 

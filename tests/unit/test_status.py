@@ -146,7 +146,7 @@ def test_the_time_of_a_scan_alone_is_never_written() -> None:
     later = rendered(remembering(scanned_at=NOW + timedelta(hours=1)))
     assert before != later
     assert compare(later, before) is Difference.NONE
-    assert compare({**later, "replicas": 7}, before) is Difference.FACTS
+    assert compare({**later, "readyReplicas": 7}, before) is Difference.FACTS
 
 
 def test_totals_beyond_all_memory_are_still_a_status_that_can_be_written() -> None:
@@ -277,6 +277,7 @@ COMPARED: dict[str, tuple[dict[str, Any], Difference]] = {
         Difference.FACTS,
     ),
     "the lag was lost": (rendered(owing(lag=None)), Difference.NUMBERS),
+    "another pod came": (rendered(facts(workload=workload(current=5))), Difference.NUMBERS),
     "a worker became ready": (rendered(facts(workload=workload(ready=1))), Difference.FACTS),
     "the server was upgraded": (rendered(facts(server_version="8.8.0")), Difference.FACTS),
     "there is no status yet": ({}, Difference.FACTS),

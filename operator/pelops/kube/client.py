@@ -16,7 +16,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio import client as aio_client
@@ -211,6 +212,9 @@ class KubeApi:
 
     def _open(self, configuration: Any) -> tuple[Any, aio_client.ApiClient]:
         configuration.connection_pool_maxsize = self._parallel
+        # Else aiohttp looks at the environment and into ~/.netrc anew for each request.
+        configuration.proxy = configuration.proxy or _find_proxy(configuration.host)
+        configuration.client_session_kwargs = {"trust_env": False}
         return configuration, aio_client.ApiClient(configuration)
 
     @classmethod
@@ -259,7 +263,6 @@ class KubeApi:
             connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=True),
             headers=headers,
             proxy=configuration.proxy,
-            trust_env=True,
             middlewares=middlewares,
         )
         return str(configuration.host), session
@@ -493,6 +496,12 @@ def _namespace_of(path: str) -> str:
     """The namespace of a request; empty for none."""
     _, _, rest = path.partition("/namespaces/")
     return rest.partition("/")[0]
+
+
+def _find_proxy(url: str) -> str | None:
+    """The proxy that the environment names for a server; None: none."""
+    server = urlsplit(url)
+    return None if proxy_bypass(server.hostname or "") else getproxies().get(server.scheme)
 
 
 async def _load_configuration(kubeconfig: str | None) -> Any:

@@ -41,6 +41,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 STEP = timedelta(seconds=1.5)
+# Of what may be late, a status and a look without need: a busy first in rank is not overtaken.
+LONG_STEP = timedelta(seconds=5)
 
 
 def rank_of(member: str, members: Iterable[str], key: str) -> int:
@@ -56,9 +58,11 @@ def rank_of(member: str, members: Iterable[str], key: str) -> int:
     return sum(1 for other in set(members) if other != member and weight(other) > mine)
 
 
-def wait_for_turn(rank: int, differing_since: datetime, now: datetime) -> timedelta:
+def wait_for_turn(
+    rank: int, differing_since: datetime, now: datetime, *, step: timedelta = STEP
+) -> timedelta:
     """How long this replica still leaves the difference to others; zero means write now."""
-    return max(timedelta(0), differing_since + rank * STEP - now)
+    return max(timedelta(0), differing_since + rank * step - now)
 
 
 VALID_S: Final = 6.0  # how long a renewal and a LIST hold good for who made them

@@ -343,6 +343,7 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
     rest: Status = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in status.items()
     }
+    rest.pop("replicas", None)  # pods come and go; `readyReplicas` is a fact
     for part, field in _MOVING:
         if isinstance(rest.get(part), dict):
             rest[part].pop(field, None)

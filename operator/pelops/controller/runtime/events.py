@@ -11,7 +11,7 @@ from pelops.api.schema.base import ObjectMeta
 from pelops.errors import KubernetesError
 from pelops.kube.client import Kind, KubeApi
 from pelops.kube.event_recorder import EventContent, build_event, publish_event
-from pelops.policy.status.reasons import UNDER_WAY, ConditionType
+from pelops.policy.status.reasons import BEGINNING, UNDER_WAY, ConditionType
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,11 @@ def list_transitions(
     """What became of a resource from one status to the next. Depends on these alone.
 
     A happening when Ready finds another reason, and one for each of these conditions that begins.
+    That the workers of a new resource are not ready yet is no news.
     """
-    ready = _find(after, ConditionType.READY)
-    if ready and ready["reason"] != _find(before, ConditionType.READY).get("reason"):
+    ready, former = _find(after, ConditionType.READY), _find(before, ConditionType.READY)
+    is_beginning = not former and ready.get("reason") in BEGINNING
+    if ready and ready["reason"] != former.get("reason") and not is_beginning:
         is_well = ready["status"] == "True" or ready["reason"] in UNDER_WAY
         yield _happening(ready, action="Reconcile", severity="Normal" if is_well else "Warning")
     for kind in alarms:

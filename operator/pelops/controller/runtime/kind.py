@@ -37,7 +37,7 @@ from pelops.domain.condition import Condition, Finding, render_conditions
 from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import Address, Kind, KubeApi, Manifest
 from pelops.kube.event_recorder import EventContent
-from pelops.policy.membership import wait_for_turn
+from pelops.policy.membership import STEP, wait_for_turn
 from pelops.policy.status.health import decide_health
 from pelops.policy.status.reasons import ConditionType
 
@@ -137,9 +137,9 @@ class Memory:
     large_writes: int = 0  # in a row that failed: of the status of an object that is not kept
     large_again_at: float = float("-inf")
 
-    def wait(self, what: str, rank: int, now: datetime) -> timedelta:
+    def wait(self, what: str, rank: int, now: datetime, *, step: timedelta = STEP) -> timedelta:
         """How long this replica leaves a difference that it sees to others; starts the wait."""
-        return wait_for_turn(rank, self.differing.setdefault(what, now), now)
+        return wait_for_turn(rank, self.differing.setdefault(what, now), now, step=step)
 
     def sees_only(self, *differences: str) -> None:
         """Forget all other differences: somebody has mended them."""
@@ -195,9 +195,9 @@ class Pass(Generic[ResourceT, MemoryT]):
         """The status that the API server has."""
         return previous_status(self.manifest)
 
-    def wait_s(self, what: str) -> float:
+    def wait_s(self, what: str, *, step: timedelta = STEP) -> float:
         """How long this difference is still left to replicas of lower rank."""
-        return self.memory.wait(what, self.rank, datetime.now(UTC)).total_seconds()
+        return self.memory.wait(what, self.rank, datetime.now(UTC), step=step).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, Generic
 
@@ -60,6 +60,7 @@ from pelops.metrics import (
     RECONCILES,
     STATUS_WRITES_LIMITED,
 )
+from pelops.policy.membership import LONG_STEP
 from pelops.policy.status.conditions import refused
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
@@ -217,7 +218,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         wished, live, memory = decision.status, one.manifest.get("status") or {}, one.memory
         difference = self._kind.compare(wished, live)
         if difference is Difference.FACTS:
-            wait_s = one.wait_s(STATUS)
+            wait_s = one.wait_s(STATUS, step=LONG_STEP)
         elif difference is Difference.NUMBERS and one.rank == 0:
             wait_s = memory.numbers_written + numbers_s - self._clock()
         else:
@@ -293,9 +294,9 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         That of a large one is written by the first in rank alone, however long it takes.
         """
         if is_kept(manifest):
-            wait_s = memory.wait(STATUS, rank, datetime.now(UTC)).total_seconds()
-            if wait_s > 0:
-                return wait_s
+            wait = memory.wait(STATUS, rank, datetime.now(UTC), step=LONG_STEP)
+            if wait > timedelta(0):
+                return wait.total_seconds()
             await self._put_status(manifest, wished)
             return None
         if rank > 0:

@@ -61,6 +61,11 @@ class KeyedQueue(Generic[K]):
             return
         self._push(key, due)
 
+    def postpone(self, key: K, *, delay_s: float) -> None:
+        """Make a key that waits due after the delay, and no earlier. Nothing when it does not."""
+        if key in self._due:
+            self._push(key, self._clock() + delay_s)
+
     async def take(self) -> K:
         """The next key that is due; the caller must say `done`."""
         async with self._turns:

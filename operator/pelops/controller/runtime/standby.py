@@ -1,9 +1,9 @@
 """What a replica leaves to another one: each resource is observed by the replica that ranks first.
 
-The others stand by. They observe a resource when it or its workers have changed and the first had
-time to act, and now and then in case that the first one cannot; when a replica joins or goes,
-whoever ranks first from then on begins at once. A wrong idea of the ranks costs a delay or a
-repeated observation, never correctness.
+The others stand by. They observe a resource when it or its workers have changed and its status does
+not show in time that the first has acted, and now and then in case that the first one cannot; when
+a replica joins or goes, whoever ranks first from then on begins at once. A wrong idea of the ranks
+costs a delay or a repeated observation, never correctness.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from pelops.controller.runtime.kind import ManagedKind, Services
 from pelops.controller.runtime.leases import follow_standing
 from pelops.kube.client import Kind, Manifest
 from pelops.metrics import CONDITIONS
-from pelops.policy.membership import STEP
+from pelops.policy.membership import LONG_STEP
+from pelops.policy.status.reasons import UNDER_WAY, ConditionType
 
 SELDOM: Final = 10  # times as long between two passes of a replica that stands by
 TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
+TOGETHER_S: Final = 0.2  # the workers of one resource seldom change alone
 
 
 class Standby:
@@ -37,15 +39,22 @@ class Standby:
 
     def hear(self, changed: Kind, name: Name) -> None:
         """Make a resource due that a change of an object of this kind concerns."""
-        manifest, delay_s = self._resources.get(name), 0.0
+        manifest, delay_s = (
+            self._resources.get(name),
+            0.0 if changed == self._kind.api else TOGETHER_S,
+        )
         if manifest is None:
             self._known.pop(name, None)
         elif self.stands_by(name):
             asked, before = _asked(manifest), self._known.get(name)
             self._known[name] = asked
-            if changed == self._kind.api and asked == before:
-                return  # its status alone
-            delay_s = self._members.rank(self._kind.rank_key(name)) * STEP.total_seconds()
+            if changed == self._kind.api and asked == before:  # its status alone
+                if _is_attended(manifest):
+                    self._kind.queue.postpone(
+                        name, delay_s=random.uniform(0.8, 1.2) * self.rest_s()
+                    )
+                return
+            delay_s = self._members.rank(self._kind.rank_key(name)) * LONG_STEP.total_seconds()
         elif changed == self._kind.api and version_of(manifest) == self._written(name):
             return  # what this replica has written itself
         self._kind.queue.add(name, delay_s=delay_s)
@@ -95,3 +104,13 @@ def _asked(manifest: Manifest) -> tuple[object, ...]:
     """Another value when something else is asked for: its status does not matter."""
     metadata = manifest["metadata"]
     return metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp")
+
+
+def _is_attended(manifest: Manifest) -> bool:
+    """Whether the status shows that a replica has done all that the resource asks for, or waits."""
+    status = manifest.get("status") or {}
+    if status.get("observedGeneration") != manifest["metadata"].get("generation"):
+        return False
+    conditions = status.get("conditions") or ()
+    ready = next((one for one in conditions if one["type"] == ConditionType.READY), None)
+    return ready is not None and (ready["status"] == "True" or ready["reason"] in UNDER_WAY)

@@ -374,12 +374,11 @@ class Reason(StrEnum):
 _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 
 
+# What every new resource passes through, and what ends by itself.
+BEGINNING = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
 # What ends by itself, or by an approval: told, but no warning.
-UNDER_WAY = frozenset(
+UNDER_WAY = BEGINNING | frozenset(
     {
-        Reason.CREATING,
-        Reason.WAITING_FOR_GROUP,
-        Reason.WORKERS_NOT_READY,
         Reason.RUNNING,
         Reason.TRIAL_RUNNING,
         Reason.BACKLOG_TOO_LARGE,

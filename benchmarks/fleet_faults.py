@@ -1,0 +1,126 @@
+"""Pods of a fleet that end, and operator replicas that are replaced or killed, amid traffic."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.fleet_ground import Ground, Use, Window, knows_all
+from benchmarks.fleet_traffic import ROUND_S, ActiveGroup, Traffic, await_recovery
+from benchmarks.pod_watch import PodWatch, ends_shown
+from local_cluster.operators import is_ready, metrics
+from local_cluster.processes import wait_until
+from pelops.kube.client import POD
+
+TIMEOUT_S = 120.0
+EVERY_S = 0.25
+QUEUE_DEPTH = "pelops_queue_depth{"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedPod:
+    """The pod of a group, and when the API server showed its end (Unix time)."""
+
+    group: ActiveGroup
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deaths:
+    """Pods that ended, each while it held entries."""
+
+    latencies_s: Sequence[float]  # from the end that the API server shows to the last entry
+    missing: int  # pods whose entries were not recovered in time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Replicas that were started, and what was used until they had settled."""
+
+    ready_s: float  # until each was ready
+    settled_s: float  # until nothing was due any more
+    use: Use
+
+
+def end_pods(ground: Ground, traffic: Traffic, namespace: str, count: int) -> Deaths:
+    """Delete pods of a namespace, one after the other."""
+    watch = PodWatch(ground.plane, namespace)
+    ended = list[EndedPod]()
+    for group in traffic.take_out(namespace, count):
+        time.sleep(2 * ROUND_S)
+        ended += _end(ground, watch, [group])
+        await_recovery([group], TIMEOUT_S)
+    return _examine(ended)
+
+
+def replace_one(ground: Ground) -> Start:
+    """End one replica as a rollout does, and start another."""
+    ground.operators.processes.pop(0).stop()
+    return _start(ground, 1)
+
+
+def kill_all(ground: Ground) -> Start:
+    """Kill all replicas at once, and start as many."""
+    killed = list(ground.operators.processes)
+    for process in killed:
+        process.kill()
+    ground.operators.processes.clear()
+    return _start(ground, len(killed))
+
+
+def _end(ground: Ground, watch: PodWatch, groups: Sequence[ActiveGroup]) -> list[EndedPod]:
+    """Delete the groups' pods, and wait until the API server shows that they ended."""
+    numbers = [ends_shown(group.pod) + 1 for group in groups]
+    for group in groups:
+        path = POD.path(group.namespace, group.pod["metadata"]["name"])
+        ground.plane.request("DELETE", path, timeout_s=TIMEOUT_S)
+    return [
+        EndedPod(group=group, at=watch.await_end(group.pod["metadata"]["uid"], number, TIMEOUT_S))
+        for group, number in zip(groups, numbers, strict=True)
+    ]
+
+
+def _start(ground: Ground, count: int) -> Start:
+    operators, began = ground.operators, time.monotonic()
+    operators.start(count, wait=False)
+    window = Window(ground)
+    ports, replicas = operators.ports[-count:], len(operators.processes)
+    for port in ports:
+        wait_until(
+            functools.partial(_is_settling_in, port, replicas),
+            timeout_s=TIMEOUT_S,
+            what="a replica to be ready and to know the others",
+            every_s=EVERY_S,
+        )
+    ready_s = time.monotonic() - began
+    wait_until(
+        lambda: not any(map(_count_due, ports)),
+        timeout_s=TIMEOUT_S,
+        what="the replicas to have nothing due",
+        every_s=EVERY_S,
+    )
+    settled_s = time.monotonic() - began
+    return Start(ready_s=ready_s, settled_s=settled_s, use=window.close())
+
+
+def _examine(ended: Sequence[EndedPod]) -> Deaths:
+    latencies = [
+        one.group.recovered_at - one.at for one in ended if one.group.recovered_at is not None
+    ]
+    return Deaths(latencies_s=latencies, missing=len(ended) - len(latencies))
+
+
+def _is_settling_in(port: int, replicas: int) -> bool:
+    """Whether a replica is ready, and knows so many."""
+    try:
+        return is_ready(port) and knows_all(port, replicas)
+    except OSError:
+        return False  # it does not answer yet
+
+
+def _count_due(port: int) -> int:
+    """Resources that a replica has to pass now."""
+    lines = (line for line in metrics(port).splitlines() if line.startswith(QUEUE_DEPTH))
+    return int(sum(float(line.rpartition(" ")[2]) for line in lines))
