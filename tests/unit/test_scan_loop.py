@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
-from pelops.controller.recovery.scanner import ScanLoop
+from pelops.controller.recovery.scanner import RECHECK, ScanLoop
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.leases import Members, MembershipView
@@ -96,6 +96,17 @@ def test_the_end_of_a_pod_calls_for_a_scan_of_a_settled_group_too() -> None:
         loop.wake(NAME, Trigger.POD_DEATH)
         await asyncio.sleep(1.0)
         assert scanner.scans == [Trigger.START_UP, Trigger.POD_DEATH]
+
+    run(scenario)
+
+
+def test_a_replica_that_does_not_rank_first_leaves_the_first_scan_to_others() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        members.rank_now = 1
+        await asyncio.sleep(RECHECK.total_seconds() / 2)
+        assert scanner.scans == []
+        await asyncio.sleep(RECHECK.total_seconds())
+        assert scanner.scans[0] is Trigger.SCAN
 
     run(scenario)
 

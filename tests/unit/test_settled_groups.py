@@ -22,7 +22,7 @@ from pelops.kube.container_environment import WorkerAccess
 from pelops.metrics import GROUP_FACTS
 from pelops.policy.scaling.sharing import Claim, Part, Role
 from pelops.redis_streams.group.group_observation import Digest
-from tests.builders import facts, group, keys, owner, resource, stream
+from tests.builders import facts, group, keys, owner, resource, stream, workload
 from tests.virtual_time import run_virtually
 
 NAME = ("shop", "order-processing")
@@ -68,6 +68,10 @@ UNSETTLED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("what", UNSETTLED)
 def test_what_time_may_change_is_not_settled(what: str) -> None:
     assert not replace(observed().facts, **UNSETTLED[what]).is_settled
+
+
+def test_a_group_whose_workers_are_not_ready_yet_is_settled() -> None:
+    assert observed(workload=workload(ready=0)).facts.is_settled
 
 
 class Scene:

@@ -425,11 +425,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             status_s=max(self._settings.status_s, known * 0.02),
         )
 
-    def rest_s(
-        self, observation: ObservedGroup, one: GroupPass, decision: StatusDecision
-    ) -> float | None:
-        if not decision.conditions[0].is_true:
-            return None
+    def rest_s(self, observation: ObservedGroup, one: GroupPass) -> float | None:
         observe_s = self.intervals(len(self._cache.resources)).observe_s
         holds = self._settled.add(one.name, observation, every_s=observe_s)
         return None if holds is None else max(observe_s, holds.total_seconds())

@@ -770,6 +770,9 @@ class ScanLoop:
         generation = manifest["metadata"].get("generation")
         if name not in self._known or self._known[name] != generation:
             self._known[name] = generation
+            if self._rank(name) > 0:  # the first scans it; by then a look shows that it has
+                self._queue.add(name, delay_s=RECHECK.total_seconds() * random.uniform(0.8, 1.2))
+                return
             self._triggers.setdefault(name, (Trigger.START_UP, self._clock()))
             self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
 

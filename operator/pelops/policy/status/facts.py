@@ -62,7 +62,7 @@ class Facts:
     @property
     def is_settled(self) -> bool:
         """Whether nothing but a change of the group, or of an object, calls for another pass, if
-        the resource is Ready and nothing is missing.
+        nothing is missing. Workers that are not ready yet are such a change.
         """
         stream, backlog = self.stream, None if self.stream is None else self.stream.backlog
         if stream is None or backlog is None or stream.ownership is None or self.is_dry:
