@@ -15,6 +15,7 @@ import pytest
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime import kind as kind_module
 from pelops.controller.runtime.cache import Cache, Name, concern_itself
+from pelops.controller.runtime.gate import Gate
 from pelops.controller.runtime.kind import (
     ManagedKind,
     Memory,
@@ -272,6 +273,22 @@ def test_a_status_that_shows_trouble_or_is_of_a_former_generation_does_not(
         scene.change(generation=2, ready=(status, "RedisUnreachable"), observed=of_generation)
         await asyncio.sleep(2 * LONG_S)
         assert scene.looks_since(began)
+
+    run(scenario, rank=1)
+
+
+def test_a_replica_with_work_of_its_own_that_waits_looks_later_at_what_it_stands_by_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crowded = {ORDERS[0]}
+    monkeypatch.setattr(Gate, "is_crowded", lambda _, namespace: namespace in crowded)
+
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(SELDOM * OBSERVE_S * 1.5)
+        assert scene.kind.looks == []
+        crowded.clear()
+        await asyncio.sleep(2 * LONG_S)
+        assert scene.kind.looks
 
     run(scenario, rank=1)
 

@@ -114,6 +114,10 @@ class Gate:
             raise report_timeout(self.loop, what, limit_s)
         return self._result(task, what)
 
+    def is_crowded(self, namespace: str) -> bool:
+        """Whether work of this namespace waits for its turn."""
+        return namespace in self._waiting
+
     def stalled_s(self) -> float:
         """Seconds since a turn began or ended, while all places are taken and others wait."""
         if not self._waiting or self._running.total() < self._limits.most:
