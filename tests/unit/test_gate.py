@@ -195,10 +195,10 @@ def test_a_place_that_work_clings_to_stays_taken() -> None:
         waiting = asyncio.create_task(gate.run(place, quick, what="shop/other"))
         await asyncio.sleep(1)
         assert gate.waiting == 1
-        assert gate.is_crowded("shop") and not gate.is_crowded("other")
+        assert gate.has_waiting("shop") and not gate.has_waiting("other")
         waiting.cancel()
         await asyncio.wait({waiting})
-        assert gate.waiting == 0 and not gate.is_crowded("shop")
+        assert gate.waiting == 0 and not gate.has_waiting("shop")
         return now()
 
     run_virtually(bounded(scenario()))

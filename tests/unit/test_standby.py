@@ -280,13 +280,13 @@ def test_a_status_that_shows_trouble_or_is_of_a_former_generation_does_not(
 def test_a_replica_with_work_of_its_own_that_waits_looks_later_at_what_it_stands_by_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    crowded = {ORDERS[0]}
-    monkeypatch.setattr(Gate, "is_crowded", lambda _, namespace: namespace in crowded)
+    waiting = {ORDERS[0]}
+    monkeypatch.setattr(Gate, "has_waiting", lambda _, namespace: namespace in waiting)
 
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(SELDOM * OBSERVE_S * 1.5)
         assert scene.kind.looks == []
-        crowded.clear()
+        waiting.clear()
         await asyncio.sleep(2 * LONG_S)
         assert scene.kind.looks
 

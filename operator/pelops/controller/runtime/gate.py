@@ -114,7 +114,7 @@ class Gate:
             raise report_timeout(self.loop, what, limit_s)
         return self._result(task, what)
 
-    def is_crowded(self, namespace: str) -> bool:
+    def has_waiting(self, namespace: str) -> bool:
         """Whether work of this namespace waits for its turn."""
         return namespace in self._waiting
 

@@ -421,7 +421,7 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
     async def _serve(self, name: Name) -> None:
         queue, again_s = self._kind.queue, None
         try:
-            if self._gate.is_crowded(name[0]) and self._standby.stands_by(name):
+            if self._gate.has_waiting(name[0]) and self._standby.stands_by(name):
                 again_s = LONG_STEP.total_seconds()  # what it looks after itself comes first
             else:
                 again_s = await self._reconcile(name)
