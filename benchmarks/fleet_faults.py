@@ -20,14 +20,6 @@ QUEUE_DEPTH = "pelops_queue_depth{"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedPod:
-    """The pod of a group, and when the API server showed its end (Unix time)."""
-
-    group: ActiveGroup
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Deaths:
     """Pods that ended, each while it held entries."""
 
@@ -47,12 +39,16 @@ class Start:
 def end_pods(ground: Ground, traffic: Traffic, namespace: str, count: int) -> Deaths:
     """Delete pods of a namespace, one after the other."""
     watch = PodWatch(ground.plane, namespace)
-    ended = list[EndedPod]()
+    latencies, missing = list[float](), 0
     for group in traffic.take_out(namespace, count):
         time.sleep(2 * ROUND_S)
-        ended += _end(ground, watch, [group])
-        await_recovery([group], TIMEOUT_S)
-    return _examine(ended)
+        ended_at = _end(ground, watch, group)
+        recovered_at = await_recovery(group, TIMEOUT_S)
+        if recovered_at is None:
+            missing += 1
+        else:
+            latencies.append(recovered_at - ended_at)
+    return Deaths(latencies_s=latencies, missing=missing)
 
 
 def replace_one(ground: Ground) -> Start:
@@ -70,16 +66,12 @@ def kill_all(ground: Ground) -> Start:
     return _start(ground, len(killed))
 
 
-def _end(ground: Ground, watch: PodWatch, groups: Sequence[ActiveGroup]) -> list[EndedPod]:
-    """Delete the groups' pods, and wait until the API server shows that they ended."""
-    numbers = [ends_shown(group.pod) + 1 for group in groups]
-    for group in groups:
-        path = POD.path(group.namespace, group.pod["metadata"]["name"])
-        ground.plane.request("DELETE", path, timeout_s=TIMEOUT_S)
-    return [
-        EndedPod(group=group, at=watch.await_end(group.pod["metadata"]["uid"], number, TIMEOUT_S))
-        for group, number in zip(groups, numbers, strict=True)
-    ]
+def _end(ground: Ground, watch: PodWatch, group: ActiveGroup) -> float:
+    """Delete a group's pod: when the API server showed that it had ended (Unix time)."""
+    number, metadata = ends_shown(group.pod) + 1, group.pod["metadata"]
+    path = POD.path(group.namespace, metadata["name"])
+    ground.plane.request("DELETE", path, timeout_s=TIMEOUT_S)
+    return watch.await_end(metadata["uid"], number, TIMEOUT_S)
 
 
 def _start(ground: Ground, count: int) -> Start:
@@ -103,13 +95,6 @@ def _start(ground: Ground, count: int) -> Start:
     )
     settled_s = time.monotonic() - began
     return Start(ready_s=ready_s, settled_s=settled_s, use=window.close())
-
-
-def _examine(ended: Sequence[EndedPod]) -> Deaths:
-    latencies = [
-        one.group.recovered_at - one.at for one in ended if one.group.recovered_at is not None
-    ]
-    return Deaths(latencies_s=latencies, missing=len(ended) - len(latencies))
 
 
 def _is_settling_in(port: int, replicas: int) -> bool:

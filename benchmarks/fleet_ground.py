@@ -79,6 +79,8 @@ class Window:
         after, seconds = self._observe(), time.monotonic() - self._began
         shares: dict[str, float] = defaultdict(float)
         for name, process in self._processes.items():
+            if process.pid not in after.by_pid_s:
+                continue  # it has ended meanwhile
             key = "redis" if name.startswith("redis-") else name
             shares[key] += after.share(self._before, process.pid)
         return Use(
@@ -90,7 +92,6 @@ class Window:
         )
 
     def _observe(self) -> CpuUse:
-        # A process that has ended meanwhile counts no more.
         alive = [one.pid for one in self._processes.values() if one.is_alive()]
         return observe_cpu([os.getpid(), *alive])
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,7 +39,6 @@ class ActiveGroup:
     acknowledged: int = 0
     is_left: bool = False  # its pod is ended, and no other reads in its place
     recovered: int = 0  # entries, since then
-    recovered_at: float | None = None  # Unix time of the last one; None: not all were in time
 
     @property
     def consumer(self) -> str:
@@ -166,15 +164,16 @@ def _list_pods(plane: ControlPlane, namespace: str) -> Iterator[Manifest]:
     yield from json.loads(plane.get(f"{POD.path(namespace)}?resourceVersion=0"))["items"]
 
 
-def await_recovery(groups: Iterable[ActiveGroup], within_s: float) -> None:
-    """Wait until others can read what the ended pods of these groups held, and note when."""
-    until = time.monotonic() + within_s
-    for group in groups:
-        with RawRedis(group.port) as raw:
-            holdings, ids = Holdings(raw, group.keys), group.held
-            left_s = max(0.0, until - time.monotonic())
-            is_free = holdings.await_release(group.consumer, ids, left_s)
-            moves = [move for move in holdings.moves() if move.entry_id in set(ids)]
-        group.recovered = len(moves)
-        if is_free and len(moves) == len(ids):
-            group.recovered_at = max(move.at_ms for move in moves) / 1000
+def await_recovery(group: ActiveGroup, within_s: float) -> float | None:
+    """Wait until others can read what the ended pod of a group held: since when (Unix time).
+
+    None: not in time.
+    """
+    with RawRedis(group.port) as raw:
+        holdings, ids = Holdings(raw, group.keys), group.held
+        is_free = holdings.await_release(group.consumer, ids, within_s)
+        moves = [move for move in holdings.moves() if move.entry_id in set(ids)]
+    group.recovered = len(moves)
+    if not is_free or len(moves) < len(ids):
+        return None
+    return max(move.at_ms for move in moves) / 1000

@@ -14,7 +14,7 @@ from pelops.controller.group.group_status import compare
 from pelops.controller.runtime.kind import Difference, PreviousStatus, render_heading
 from pelops.domain.condition import Condition, Finding
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
-from pelops.policy.status.health import PROGRESS_DEADLINE
+from pelops.policy.status.health import PROGRESS_DEADLINE, is_attended, stays_as_it_is
 from pelops.policy.status.reasons import NEEDS_CHANGE, UNDER_WAY, Reason
 from tests.audit_facts import facts as audit_facts
 from tests.builders import NOW
@@ -26,6 +26,17 @@ LATE = NOW + PROGRESS_DEADLINE
 WAITING = [Reason.CRASH_LOOPING, Reason.SECRET_MISSING, Reason.REDIS_UNREACHABLE]
 
 
+def ready_for(reason: str, message: str | None = None) -> Condition:
+    """Ready with this reason."""
+    is_ready = reason in {Reason.READY, Reason.SCHEDULED, Reason.COMPLETED}
+    return Condition(
+        type="Ready",
+        status="True" if is_ready else "False",
+        reason=reason,
+        message=message or f"m {reason}",
+    )
+
+
 def seen(
     reason: str,
     *,
@@ -35,13 +46,7 @@ def seen(
     message: str | None = None,
 ) -> dict[str, Any]:
     """A resource whose Ready has this reason, as it is written after `before`."""
-    is_ready = reason in {Reason.READY, Reason.SCHEDULED, Reason.COMPLETED}
-    ready = Condition(
-        type="Ready",
-        status="True" if is_ready else "False",
-        reason=reason,
-        message=message or f"m {reason}",
-    )
+    ready = ready_for(reason, message)
     previous = PreviousStatus(status=(before or {}).get("status") or {}, generation=generation)
     heading = render_heading([ready], previous, now)
     return {"metadata": {"generation": generation}, "status": heading}
@@ -178,3 +183,36 @@ def test_the_page_says_which_reasons_are_failed_at_once_and_which_never(
     row: str, reasons: frozenset[Reason]
 ) -> None:
     assert documented(row) == set(reasons)
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_what_stays_as_it_is_does_not_become_stalled_with_time(reason: Reason) -> None:
+    if stays_as_it_is(ready_for(reason)):
+        early = seen(reason)
+        late = seen(reason, before=early, now=LATE + timedelta(hours=1))
+        types = {one["type"] for one in late["status"]["conditions"]}
+        assert "Stalled" not in types
+
+
+def test_only_a_problem_that_lasts_changes_with_time() -> None:
+    assert stays_as_it_is(ready_for(Reason.READY))
+    assert stays_as_it_is(ready_for(Reason.WORKERS_NOT_READY))
+    assert not any(stays_as_it_is(ready_for(reason)) for reason in WAITING)
+
+
+ATTENDED: dict[str, tuple[dict[str, Any], bool]] = {
+    "Ready": (seen(Reason.READY)["status"], True),
+    "workers that start": (seen(Reason.WORKERS_NOT_READY)["status"], True),
+    "a group to come": (seen(Reason.CREATING)["status"], False),
+    "trouble": (seen(Reason.REDIS_UNREACHABLE)["status"], False),
+    "another generation": (seen(Reason.READY, generation=2)["status"], False),
+    "nothing yet": ({}, False),
+}
+
+
+@pytest.mark.parametrize("case", ATTENDED.values(), ids=ATTENDED)
+def test_a_status_shows_whether_all_is_done_that_was_asked_for(
+    case: tuple[dict[str, Any], bool],
+) -> None:
+    status, attended = case
+    assert is_attended(status, generation=1) is attended

@@ -21,6 +21,7 @@ from local_cluster.node.container_state import (
     resume_report,
     will_restart,
 )
+from local_cluster.node.light import build_light_status
 from local_cluster.node.pod_status import PodState, build_status, decide_phase, is_reported
 
 pytestmark = pytest.mark.full
@@ -174,3 +175,12 @@ def test_the_restart_policy_decides(policy: str, exit_code: int, again: bool) ->
 
 def test_a_signal_shows_as_128_and_its_number() -> None:
     assert [exit_code_of(code) for code in (0, 3, -9, -15)] == [0, 3, 137, 143]
+
+
+def test_a_pod_without_processes_that_ended_reports_the_end_of_its_containers() -> None:
+    pod = {"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}}
+    running = build_light_status(pod, "127.0.0.2", AT)
+    ended = build_light_status(pod, "127.0.0.2", AT, ended=True)
+    assert [next(iter(one["state"])) for one in running["containerStatuses"]] == ["running"] * 2
+    assert [next(iter(one["state"])) for one in ended["containerStatuses"]] == ["terminated"] * 2
+    assert (running["phase"], ended["phase"]) == ("Running", "Succeeded")

@@ -76,6 +76,7 @@ from pelops.policy.group.provisioning import (
 )
 from pelops.policy.recovery.dry_run import read_dry_run
 from pelops.policy.status.conditions import decide_conditions
+from pelops.policy.status.health import stays_as_it_is
 from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_streams.group.lifecycle import (
     DestroyVerdict,
@@ -425,7 +426,11 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             status_s=max(self._settings.status_s, known * 0.02),
         )
 
-    def rest_s(self, observation: ObservedGroup, one: GroupPass) -> float | None:
+    def rest_s(
+        self, observation: ObservedGroup, one: GroupPass, decision: StatusDecision
+    ) -> float | None:
+        if not stays_as_it_is(decision.conditions[0]):
+            return None
         observe_s = self.intervals(len(self._cache.resources)).observe_s
         holds = self._settled.add(one.name, observation, every_s=observe_s)
         return None if holds is None else max(observe_s, holds.total_seconds())

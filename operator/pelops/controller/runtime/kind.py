@@ -329,7 +329,12 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
     def intervals(self, known: int) -> PassIntervals:
         """How often to observe and to write numbers, with so many resources."""
 
-    def rest_s(self, observation: ObservationT, one: Pass[ResourceT, MemoryT]) -> float | None:
+    def rest_s(
+        self,
+        observation: ObservationT,
+        one: Pass[ResourceT, MemoryT],
+        decision: StatusDecision,
+    ) -> float | None:
         """How long a resource needs no pass at which there is nothing to do; None: as usual.
 
         Only a kind that looks by itself meanwhile whether the observation changes has an answer.

@@ -203,7 +203,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             again_s = intervals.observe_s
         wait_s = await self._write_status(one, decision, numbers_s=intervals.status_s)
         if wait_s is None and not stands_by and turn_s is None and problem is None:
-            rest_s = kind.rest_s(observation, one)
+            rest_s = kind.rest_s(observation, one, decision)
             again_s = again_s if rest_s is None else min(rest_s, self._standby.rest_s())
         again_s *= random.uniform(0.8, 1.2)
         return again_s if wait_s is None else min(again_s, wait_s)

@@ -17,7 +17,7 @@ from pelops.controller.runtime.leases import follow_standing
 from pelops.kube.client import Kind, Manifest
 from pelops.metrics import CONDITIONS
 from pelops.policy.membership import LONG_STEP
-from pelops.policy.status.reasons import UNDER_WAY, ConditionType
+from pelops.policy.status.health import is_attended
 
 SELDOM: Final = 10  # times as long between two passes of a replica that stands by
 TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
@@ -39,20 +39,19 @@ class Standby:
 
     def hear(self, changed: Kind, name: Name) -> None:
         """Make a resource due that a change of an object of this kind concerns."""
-        manifest, delay_s = (
-            self._resources.get(name),
-            0.0 if changed == self._kind.api else TOGETHER_S,
-        )
+        manifest = self._resources.get(name)
+        delay_s = 0.0 if changed == self._kind.api else TOGETHER_S
         if manifest is None:
             self._known.pop(name, None)
         elif self.stands_by(name):
             asked, before = _asked(manifest), self._known.get(name)
             self._known[name] = asked
             if changed == self._kind.api and asked == before:  # its status alone
-                if _is_attended(manifest):
-                    self._kind.queue.postpone(
-                        name, delay_s=random.uniform(0.8, 1.2) * self.rest_s()
-                    )
+                if is_attended(
+                    manifest.get("status") or {}, manifest["metadata"].get("generation", 0)
+                ):
+                    rest_s = self.rest_s() * random.uniform(0.8, 1.2)
+                    self._kind.queue.postpone(name, delay_s=rest_s)
                 return
             delay_s = self._members.rank(self._kind.rank_key(name)) * LONG_STEP.total_seconds()
         elif changed == self._kind.api and version_of(manifest) == self._written(name):
@@ -104,13 +103,3 @@ def _asked(manifest: Manifest) -> tuple[object, ...]:
     """Another value when something else is asked for: its status does not matter."""
     metadata = manifest["metadata"]
     return metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp")
-
-
-def _is_attended(manifest: Manifest) -> bool:
-    """Whether the status shows that a replica has done all that the resource asks for, or waits."""
-    status = manifest.get("status") or {}
-    if status.get("observedGeneration") != manifest["metadata"].get("generation"):
-        return False
-    conditions = status.get("conditions") or ()
-    ready = next((one for one in conditions if one["type"] == ConditionType.READY), None)
-    return ready is not None and (ready["status"] == "True" or ready["reason"] in UNDER_WAY)

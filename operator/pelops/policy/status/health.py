@@ -56,6 +56,21 @@ def decide_health(
     ]
 
 
+def stays_as_it_is(ready: Condition) -> bool:
+    """Whether time alone does not make a resource Stalled."""
+    return ready.is_true or ready.reason in UNDER_WAY
+
+
+def is_attended(status: Mapping[str, Any], generation: int) -> bool:
+    """Whether a status shows that a replica has done all that this generation asks for."""
+    if status.get("observedGeneration") != generation:
+        return False
+    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
+    found = (one for one in conditions if one.get("type") == ConditionType.READY)
+    ready: Mapping[str, Any] = next(found, {})
+    return ready.get("status") == "True" or ready.get("reason") == Reason.WORKERS_NOT_READY
+
+
 def _is_overdue(ready: Condition, reported: Mapping[Any, Mapping[str, Any]], now: datetime) -> bool:
     stalled = reported.get(ConditionType.STALLED, {})
     if stalled and stalled.get("reason") not in NEEDS_CHANGE:
