@@ -113,7 +113,7 @@ def await_convergence(
     while True:
         roll.call_missing()
         written += writes(trail.read())
-        shown.detail = f"{roll.ready} of {fleet.size} Ready, {len(written)} writes"
+        shown.detail = f"at least {roll.ready} of {fleet.size} Ready, {len(written)} writes"
         last = written[-1].answered if written else None
         is_quiet = last is not None and _age_s(last) >= QUIET_S and roll.is_complete()
         if is_quiet or time.monotonic() >= until:
@@ -138,10 +138,15 @@ class _Roll:
         return sum(self._ready.values())
 
     def call_missing(self) -> None:
-        """Look at the namespaces that had unready resources when last looked at."""
+        """Look at one namespace after the other, up to the first one that has unready resources.
+
+        The others would be looked at in vain, while the API server has other work.
+        """
         for namespace, wanted in self._fleet.sizes().items():
             if self._ready[namespace] < wanted:
                 self._call(namespace)
+            if self._ready[namespace] < wanted:
+                return
 
     def is_complete(self) -> bool:
         """Whether everything is Ready now."""

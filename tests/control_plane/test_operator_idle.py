@@ -95,6 +95,10 @@ def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_
         time.sleep(size.watched_s)
         requests = trail.read()
         after = [_Usage.of(process) for process in operators.processes]
+
+        operators.start(1)  # it knows nothing yet, and takes over its share
+        await_members(operators, 4)
+        taking_over = writes(await_quiet(trail, size.quiet_s))
         for name in ("alone", "together"):
             empty_namespace(plane, f"{name}-{size.per_kind}")
 
@@ -103,6 +107,7 @@ def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_
     leases = [one for one in requests if one.resource == LEASES and one.verb == "patch"]
     assert len({one.name for one in leases}) == 3, "the audit log sees all three replicas"
     assert [str(one) for one in writes(requests)] == []
+    assert [str(one) for one in taking_over] == []
     # Three that write whatever they see write three times as much. On a slow machine the first in
     # rank is now and then too late.
     assert len(together) <= 1.5 * len(alone), f"{_count(together)} instead of {_count(alone)}"

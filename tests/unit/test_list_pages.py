@@ -12,7 +12,7 @@ from kubernetes.aio import client as aio_client
 
 from pelops.errors import KubernetesUnavailable
 from pelops.kube import client
-from pelops.kube.client import STREAM_CONSUMER_GROUP, KubeApi
+from pelops.kube.client import DEPLOYMENT, STREAM_CONSUMER_GROUP, KubeApi
 
 PAGE_BYTES = 100_000
 
@@ -104,3 +104,9 @@ async def test_an_answer_that_is_no_list_counts_as_none(
     server.text = text
     with pytest.raises(KubernetesUnavailable, match="not JSON"):
         await names(api)
+
+
+async def test_each_item_says_what_it_is_as_in_an_event(api: KubeApi, server: Server) -> None:
+    server.sizes = [10]
+    (item,) = await api.list_all(DEPLOYMENT)
+    assert (item["apiVersion"], item["kind"]) == ("apps/v1", "Deployment")

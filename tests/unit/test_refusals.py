@@ -233,7 +233,7 @@ async def test_a_list_of_large_resources_leaves_others_their_turn_after_each(
 
     class Pages:
         async def list_pages(self, *_: object, **__: object) -> AsyncIterator[Page]:
-            yield Page(text)
+            yield Page(KIND, text)
 
     cache = Cache()
     cache.follow(KIND, concern_itself(KIND))

@@ -140,7 +140,8 @@ _ERRORS: dict[int, type[KubernetesError]] = {
 class Page:
     """A part of a LIST. Objects are parsed one by one: whole pages of them take much memory."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, kind: Kind, text: str) -> None:
+        self._kind = kind
         self._text = ListText(text)
         self._items = self._parse()
 
@@ -150,7 +151,11 @@ class Page:
 
     def _parse(self) -> Iterator[Manifest]:
         try:
-            yield from self._text.items()
+            for item in self._text.items():
+                # The API server leaves these out of the items of a LIST of its own kinds.
+                item.setdefault("apiVersion", self._kind.api_version)
+                item.setdefault("kind", self._kind.kind)
+                yield item
         except ValueError as error:  # as of a proxy's page
             raise KubernetesUnavailable("the answer of the API server is not JSON") from error
 
@@ -340,7 +345,7 @@ class KubeApi:
                 continue
             if len(text) < PAGE_BYTES / 4:
                 limit = min(page, 2 * limit)
-            found = Page((await bound_depth(text)).decode())
+            found = Page(kind, (await bound_depth(text)).decode())
             del text
             yield found
             for _ in found.items():  # what the caller did not read

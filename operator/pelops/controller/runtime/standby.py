@@ -21,7 +21,7 @@ from pelops.policy.status.health import is_attended
 
 SELDOM: Final = 10  # times as long between two passes of a replica that stands by
 TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
-TOGETHER_S: Final = 0.2  # the workers of one resource seldom change alone
+TOGETHER_S: Final = 1.0  # the workers of one resource seldom change alone
 
 
 class Standby:
