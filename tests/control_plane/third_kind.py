@@ -7,7 +7,7 @@ Kubernetes. The book is a dict here; a real kind has an adapter to Redis in its 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -197,16 +197,17 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
             entry=self._book.entries.get(one.name),
         )
 
-    def next_action(
+    def actions(
         self, observation: GreetingFacts, one: Pass[Greeting, Memory]
-    ) -> PlannedAction | None:
+    ) -> Iterator[PlannedAction]:
         greeting, what = one.resource, plan_greeting(observation)
         writes: dict[str, Callable[[], Awaitable[EventContent | None]]] = {
             "adding the finalizer": partial(self._add_finalizer, greeting),
             "writing the book": partial(self._write_book, one.name, greeting.spec.text),
             "applying the ConfigMap": partial(self._apply_map, greeting),
         }
-        return None if what is None else PlannedAction(part="all", what=what, do=writes[what])
+        if what is not None:
+            yield PlannedAction(part="all", what=what, do=writes[what])
 
     def blame(
         self, observation: GreetingFacts, part: str | None, error: PelopsError

@@ -248,7 +248,7 @@ def test_nothing_is_done_for_a_group_whatever_it_lacks(seen: Any) -> None:
     observed = ObservedGroup(
         facts=dry_facts(stream=seen), owner=owner(), server=part, access=WorkerAccess()
     )
-    assert actions.next_action(observed, GroupMemory()) is None
+    assert list(actions.missing(observed, GroupMemory())) == []
 
 
 async def test_a_group_is_not_destroyed_with_its_resource() -> None:

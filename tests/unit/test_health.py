@@ -14,7 +14,12 @@ from pelops.controller.group.group_status import compare
 from pelops.controller.runtime.kind import Difference, PreviousStatus, render_heading
 from pelops.domain.condition import Condition, Finding
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
-from pelops.policy.status.health import PROGRESS_DEADLINE, is_attended, stays_as_it_is
+from pelops.policy.status.health import (
+    PROGRESS_DEADLINE,
+    is_attended,
+    shows_nothing_pending,
+    stays_as_it_is,
+)
 from pelops.policy.status.reasons import NEEDS_CHANGE, UNDER_WAY, Reason
 from tests.audit_facts import facts as audit_facts
 from tests.builders import NOW
@@ -216,3 +221,12 @@ def test_a_status_shows_whether_all_is_done_that_was_asked_for(
 ) -> None:
     status, attended = case
     assert is_attended(status, generation=1) is attended
+
+
+@pytest.mark.parametrize(
+    ("group", "shown"), [({"pending": 0}, True), ({"pending": 1}, False), ({}, False)]
+)
+def test_a_status_shows_whether_nothing_is_pending(group: dict[str, Any], shown: bool) -> None:
+    status = {**seen(Reason.READY)["status"], "group": group}
+    assert shows_nothing_pending(status, generation=1) is shown
+    assert not shows_nothing_pending(status, generation=2)

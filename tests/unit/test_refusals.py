@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,6 +28,7 @@ from pelops.controller.runtime.kind import (
     ManagedKind,
     Memory,
     PassIntervals,
+    PlannedAction,
     Services,
     StatusDecision,
     WriteBudget,
@@ -96,8 +97,8 @@ class Groups(ManagedKind[StreamConsumerGroup, Any, Memory]):
         self.looks.append(now())
         await asyncio.Event().wait()
 
-    def next_action(self, *_: object) -> None:
-        return None
+    def actions(self, *_: object) -> Iterator[PlannedAction]:
+        return iter(())
 
     def decide_status(self, *_: object) -> StatusDecision:
         problem = Finding(reason=Reason.REDIS_UNREACHABLE, message=f"trouble {len(self.looks)}")

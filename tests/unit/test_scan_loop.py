@@ -25,7 +25,8 @@ INTERVAL_S = 60.0
 class FakeScanner:
     """Finds nothing, and wants to be asked again after the interval."""
 
-    def __init__(self) -> None:
+    def __init__(self, cache: WorkloadCache) -> None:
+        self.cache = cache
         self.scans: list[Trigger] = []
         self.settled = False
 
@@ -54,8 +55,8 @@ class Ranked(Members):
 def run(scenario: Callable[[FakeScanner, ScanLoop, Ranked], Any]) -> None:
     async def live() -> None:
         cache = WorkloadCache()
-        cache.put(STREAM_CONSUMER_GROUP, manifest())
-        scanner, members = FakeScanner(), Ranked()
+        cache.put(STREAM_CONSUMER_GROUP, manifest(status={"conditions": [{"type": "Ready"}]}))
+        scanner, members = FakeScanner(cache), Ranked()
         clock = asyncio.get_running_loop().time
         loop = ScanLoop(cast(Any, scanner), cache, members, Progress(), clock)
         running = asyncio.create_task(loop.run())
@@ -107,6 +108,23 @@ def test_a_replica_that_does_not_rank_first_leaves_the_first_scan_to_others() ->
         assert scanner.scans == []
         await asyncio.sleep(RECHECK.total_seconds())
         assert scanner.scans[0] is Trigger.SCAN
+
+    run(scenario)
+
+
+def test_a_new_resource_is_scanned_once_its_group_is_ready() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        await asyncio.sleep(1.0)  # the first scan of what was there at the beginning
+        scanner.scans.clear()
+        changed = manifest(status={"observedGeneration": -1})
+        changed["metadata"]["generation"] = 7
+        scanner.cache.put(STREAM_CONSUMER_GROUP, changed)
+        loop.notice(NAME)
+        await asyncio.sleep(RECHECK.total_seconds() / 2)
+        assert scanner.scans == []
+        loop.wake(NAME, Trigger.START_UP)
+        await asyncio.sleep(0.5)
+        assert scanner.scans == [Trigger.START_UP]
 
     run(scenario)
 

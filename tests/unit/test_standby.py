@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from types import SimpleNamespace
@@ -96,7 +96,7 @@ class Groups(ManagedKind[StreamConsumerGroup, None, Memory]):
         self.looks: list[float] = []
         self.measured: set[Name] = set()
         self.done: list[float] = []
-        self.is_missing = False
+        self.missing = 0
         self.problem: Finding | None = None
 
     def parse(self, manifest: Manifest) -> StreamConsumerGroup:
@@ -105,12 +105,13 @@ class Groups(ManagedKind[StreamConsumerGroup, None, Memory]):
     async def observe(self, _: object) -> None:
         self.looks.append(now())
 
-    def next_action(self, *_: object) -> PlannedAction | None:
+    def actions(self, *_: object) -> Iterator[PlannedAction]:
         async def do() -> None:
             self.done.append(now())
-            self.is_missing = False
+            self.missing -= 1
 
-        return PlannedAction(part="any", what="mend", do=do) if self.is_missing else None
+        while self.missing:
+            yield PlannedAction(part="any", what=f"mend {self.missing}", do=do)
 
     def blame(self, *_: object) -> None:
         return None
@@ -293,6 +294,18 @@ def test_a_replica_with_work_of_its_own_that_waits_looks_later_at_what_it_stands
     run(scenario, rank=1)
 
 
+def test_all_that_is_missing_is_done_in_one_pass_and_the_next_one_reports() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.look()
+        began, scene.kind.missing = now(), 3
+        scene.change(generation=2)
+        await asyncio.sleep(OBSERVE_S / 4)
+        assert len(scene.kind.done) == 3
+        assert len(scene.looks_since(began)) == 2
+
+    run(scenario, rank=0)
+
+
 def test_changes_of_workers_are_looked_at_together() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.look()
@@ -322,7 +335,7 @@ def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(
 
     async def scenario(scene: Scene) -> None:
         await scene.look()
-        scene.kind.is_missing = True
+        scene.kind.missing = 1
         began = now()
         scene.change(generation=2)
         await asyncio.sleep(LONG_S + 2 * STEP_S)

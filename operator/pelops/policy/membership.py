@@ -42,7 +42,7 @@ from typing import Final
 
 STEP = timedelta(seconds=1.5)
 # Of what may be late, a status and a look without need: a busy first in rank is not overtaken.
-LONG_STEP = timedelta(seconds=5)
+LONG_STEP = timedelta(seconds=15)
 
 
 def rank_of(member: str, members: Iterable[str], key: str) -> int:

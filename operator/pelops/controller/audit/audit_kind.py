@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -445,8 +445,10 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
             self._recorded[one.name] = _Recorded(uid, observed.server, observed.keys, has_index)
         return observed
 
-    def next_action(self, observation: ObservedAudit, one: AuditPass) -> PlannedAction | None:
-        return self._actions.next_action(observation, one.memory)
+    def actions(self, observation: ObservedAudit, one: AuditPass) -> Iterator[PlannedAction]:
+        action = self._actions.next_action(observation, one.memory)
+        if action is not None:
+            yield action
 
     def blame(
         self, observation: ObservedAudit, part: str | None, error: PelopsError

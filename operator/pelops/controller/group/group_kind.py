@@ -76,7 +76,7 @@ from pelops.policy.group.provisioning import (
 )
 from pelops.policy.recovery.dry_run import read_dry_run
 from pelops.policy.status.conditions import decide_conditions
-from pelops.policy.status.health import stays_as_it_is
+from pelops.policy.status.health import shows_nothing_pending, stays_as_it_is
 from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_streams.group.lifecycle import (
     DestroyVerdict,
@@ -92,7 +92,7 @@ FINALIZER = "pelops.dev/group"
 
 
 class GroupActions:
-    """Finds the next action for an observed group."""
+    """Finds what is missing of an observed group."""
 
     def __init__(
         self,
@@ -106,23 +106,24 @@ class GroupActions:
         self._upkeep = upkeep
         self._budget = budget
 
-    def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
-        """The first thing that is not as it should be, or None. Raises InvalidSpec.
+    def missing(self, observed: ObservedGroup, memory: GroupMemory) -> Iterator[PlannedAction]:
+        """What is not as it should be, in the order in which it is done. Raises InvalidSpec.
 
-        None in a dry run as well: here decisions become writes.
+        Nothing in a dry run: here decisions become writes.
         """
         facts = observed.facts
         if facts.resource.spec.suspend or facts.is_dry or facts.redis_problem is not None:
-            return None
-        action = self._settle_finalizer(observed) or self._provision(observed, memory)
-        if action is None and facts.is_group_ready:
-            # Workers first: what keeps a group safe must not keep it waiting.
-            return (
-                self._workload.next_action(observed, memory)
-                or self._upkeep.next_action(observed, memory)
-                or self._budget.next_action(observed, memory)
-            )
-        return action
+            return
+        first = self._settle_finalizer(observed) or self._provision(observed, memory)
+        if first is not None:
+            yield first
+        elif facts.is_group_ready:
+            # Workers first: what keeps a group safe must not keep it waiting. No action reads what
+            # another one of another part has changed.
+            for part in (self._workload, self._upkeep, self._budget):
+                action = part.next_action(observed, memory)
+                if action is not None:
+                    yield action
 
     def _settle_finalizer(self, observed: ObservedGroup) -> PlannedAction | None:
         resource = observed.facts.resource
@@ -346,7 +347,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             hears=self._listening.problem,
             identity=settings.identity,
             make_due=self.queue.add,
-            is_settled=self._settled.holds,
+            is_settled=self._is_settled,
         )
         scanner = Scanner(parts, clock)
         self._dry_runs = scanner.dry_runs
@@ -393,12 +394,14 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         server, keys, memory = observed.server, observed.facts.keys, one.memory
         if server is not None and keys is not None:
             if observed.facts.is_group_ready:
+                if memory.owned is None and one.rank == 0:
+                    self._scans.wake(one.name, Trigger.START_UP)
                 memory.owned = OwnedGroup(server, keys, observed.owner, one.resource.spec.redis)
             memory.look_at(identify(one.resource, server, keys))
         return observed
 
-    def next_action(self, observation: ObservedGroup, one: GroupPass) -> PlannedAction | None:
-        return self._actions.next_action(observation, one.memory)
+    def actions(self, observation: ObservedGroup, one: GroupPass) -> Iterator[PlannedAction]:
+        return self._actions.missing(observation, one.memory)
 
     def blame(
         self, observation: ObservedGroup, part: str | None, error: PelopsError
@@ -515,6 +518,14 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     def tidy(self) -> None:
         self._clocks.prune()
+
+    def _is_settled(self, name: Name) -> bool:
+        """Whether nothing of a group is pending, as was read or, by another replica, reported."""
+        manifest = self._cache.resources.get(name)
+        if manifest is None or self._members.place(self.rank_key(name)) == 0:
+            return self._settled.holds(name)
+        generation = manifest["metadata"].get("generation", 0)
+        return shows_nothing_pending(manifest.get("status") or {}, generation)
 
     def _hear_pod(self, change: PodChange) -> None:
         if change.is_end:

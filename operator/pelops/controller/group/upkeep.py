@@ -325,8 +325,14 @@ class _Upkeep:
 
     def expire(self, memory: GroupMemory) -> PlannedAction | None:
         """Now and then: dead letters and records of the ledger that are old enough go."""
-        now = self.stream.server_time
-        if memory.expired_at is not None and now - memory.expired_at < EXPIRE_EVERY:
+        now, created = (
+            self.stream.server_time,
+            self.observed.facts.resource.metadata.creation_timestamp,
+        )
+        since = memory.expired_at
+        if since is None and not self.stream.dead_letter_exists:
+            since = created  # of a new group nothing is old
+        if since is not None and now - since < EXPIRE_EVERY:
             return None
         seconds = self.observed.facts.resource.spec.dead_letter.retention_seconds
         kept = timedelta(seconds=seconds)

@@ -7,8 +7,8 @@
 
 Every replica may scan every group. The time of the last scan is shared in Redis, so that normally
 one of them does it; a lost or doubled scan changes nothing, since every script checks again. The
-replica that ranks first does it, or rests while nothing of the group is pending; the others come
-seldom, and find that it was done, or do it.
+replica that ranks first does it, and the others come seldom, and find that it was done, or do it.
+Each rests while nothing of the group is pending.
 """
 
 from __future__ import annotations
@@ -354,6 +354,7 @@ _PASSING: Final = (NotOurs, NoSuchGroup, OutcomeUnknown, RedisUnavailable)
 # Of these, what goes on until somebody changes something.
 _LASTING: Final = (SlotMigrating, InvalidReply, UnknownRefusal)
 AFTER_FAILURE: Final = timedelta(seconds=2)
+RECHECK: Final = timedelta(seconds=30)  # what has nothing to be scanned for may come to have it
 DONE: Final = "done"
 
 
@@ -371,7 +372,7 @@ class ScanAdapters:
     hears: Callable[[Name], str | None]  # why the expiry of locks cannot be heard, if so
     identity: str
     make_due: Callable[[Name], None]  # the status of this resource is worth a pass
-    is_settled: Callable[[Name], bool]  # nothing of a group is pending, as was read a moment ago
+    is_settled: Callable[[Name], bool]  # nothing of a group is pending, as was read or reported
 
 
 class Scanner:
@@ -444,7 +445,7 @@ class Scanner:
         except (NotOurs, NoSuchGroup) as error:
             # Provisioning comes first, or another resource acts.
             log.debug("not scanned: %s", error, extra=where)
-            return "not-ready", AFTER_FAILURE
+            return "not-ready", RECHECK
         except PelopsError as error:
             log.info("Could not scan the group: %s", error, extra=where)
             await self._report_failure(resource, findings, error)
@@ -724,7 +725,6 @@ LIMITS: Final = Limits(deadline_s=300.0, most=512, per_namespace=16, per_endpoin
 STEP_S = 0.2  # how long a replica leaves a death to those of lower rank
 START_UP_S = 2.0
 TAKEN_OVER_S = 0.005  # for each group that is taken over
-RECHECK = timedelta(seconds=30)  # a resource that has nothing to be scanned for may come to have it
 AFTER_BREAK = timedelta(seconds=30)
 AFTER_CUT = timedelta(seconds=1)
 
@@ -770,7 +770,9 @@ class ScanLoop:
         generation = manifest["metadata"].get("generation")
         if name not in self._known or self._known[name] != generation:
             self._known[name] = generation
-            if self._rank(name) > 0:  # the first scans it; by then a look shows that it has
+            # The first scans it, and that of a new resource once its group is ready.
+            is_new = not (manifest.get("status") or {}).get("conditions")
+            if self._rank(name) > 0 or is_new:
                 self._queue.add(name, delay_s=RECHECK.total_seconds() * random.uniform(0.8, 1.2))
                 return
             self._triggers.setdefault(name, (Trigger.START_UP, self._clock()))

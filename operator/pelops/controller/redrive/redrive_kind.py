@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -257,7 +257,12 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         )
         return ObservedRedrive(facts=facts, memory=memory, group=group, works=works)
 
-    def next_action(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
+    def actions(self, observation: ObservedRedrive, one: RedrivePass) -> Iterator[PlannedAction]:
+        action = self._next_action(observation, one)
+        if action is not None:
+            yield action
+
+    def _next_action(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
         redrive, memory, group = one.resource, one.memory, observation.group
         if find_ending(redrive) is not None:
             return self._clean_up(observation, one) or self._expire(redrive, one.name)

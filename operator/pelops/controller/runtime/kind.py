@@ -5,7 +5,7 @@ gives each of its resources a pass when it is due:
 
     parse           the resource, or why its spec cannot be read
     observe         everything that is known of it now
-    next_action     the first write that is missing, or none; pure, but for what it remembers
+    actions         the writes that are missing; pure, but for what it remembers
     decide_status   the status that these facts ask for; pure
     clean_up        what goes before a resource that is being deleted
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -308,10 +308,14 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """
 
     @abstractmethod
-    def next_action(
+    def actions(
         self, observation: ObservationT, one: Pass[ResourceT, MemoryT]
-    ) -> PlannedAction | None:
-        """The first thing that is not as it should be, or None. Raises InvalidSpec."""
+    ) -> Iterator[PlannedAction]:
+        """What is not as it should be, in the order in which it is done. Raises InvalidSpec.
+
+        Each action is decided when it is asked for: those before it are done by then. What depends
+        on a change in Redis waits for another observation, so the actions end there.
+        """
 
     @abstractmethod
     def blame(

@@ -131,22 +131,28 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
     async def _proceed(self, one: Pass[ResourceT, MemoryT]) -> float:
         kind, memory = self._kind, one.memory
         observation = await kind.observe(one)
-        action: PlannedAction | None = None
-        try:
-            action = kind.next_action(observation, one)
-        except InvalidSpec as error:
-            observation = kind.blame(observation, None, error)
-        memory.sees_only(STATUS, *([action.what] if action is not None else []))
-        turn_s = None if action is None else one.wait_s(action.what)
-        if action is not None and turn_s == 0:
+        actions, has_acted = kind.actions(observation, one), False
+        while True:
+            try:
+                action = next(actions, None)
+            except InvalidSpec as error:
+                observation = kind.blame(observation, None, error)
+                action = None
+            memory.sees_only(STATUS, *([action.what] if action is not None else []))
+            turn_s = None if action is None else one.wait_s(action.what)
+            if action is None or turn_s != 0:
+                break
             connections, namespace = self._services.connections, one.name[0]
             if connections.forget_stale_secrets(action.secrets, namespace):
                 # A replica that still holds the old Secret would undo what the others wrote.
                 return 0.0
             error_of_action = await self._apply(action, one)
-            if error_of_action is None:
-                return 0.0
-            observation = kind.blame(observation, action.part, error_of_action)
+            if error_of_action is not None:
+                observation = kind.blame(observation, action.part, error_of_action)
+                break
+            has_acted = True
+        if has_acted and turn_s != 0:
+            return 0.0
         return await self._report(observation, one, turn_s=turn_s)
 
     async def _apply(

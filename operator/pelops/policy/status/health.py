@@ -71,6 +71,12 @@ def is_attended(status: Mapping[str, Any], generation: int) -> bool:
     return ready.get("status") == "True" or ready.get("reason") == Reason.WORKERS_NOT_READY
 
 
+def shows_nothing_pending(status: Mapping[str, Any], generation: int) -> bool:
+    """Whether a status shows a group that a replica attends to, without pending entries."""
+    group = status.get("group") or {}
+    return is_attended(status, generation) and group.get("pending") == 0
+
+
 def _is_overdue(ready: Condition, reported: Mapping[Any, Mapping[str, Any]], now: datetime) -> bool:
     stalled = reported.get(ConditionType.STALLED, {})
     if stalled and stalled.get("reason") not in NEEDS_CHANGE:
