@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import string
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from pelops.kube.trimmed import (
     MOST_TEMPLATE_BYTES,
     check_kept,
     copy_template,
+    pack,
     trim,
 )
 from pelops.kube.worker_deployment import is_applied
@@ -74,6 +77,32 @@ def test_a_template_with_parts_that_nobody_knows_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.full
+def test_what_is_packed_comes_back_as_it_was_without_its_status() -> None:
+    for size in (KIB, 100 * KIB):
+        manifest = {**manifest_of(template_of(size)), "status": {"replicas": 1}}
+        packed = pack(manifest)
+        assert "status" not in packed
+        assert packed["metadata"]["uid"] == manifest["metadata"]["uid"]
+        assert unpack(packed)["spec"] == manifest["spec"]
+        assert len(str(packed["spec"])) < 2 * KIB
+
+
+def test_many_objects_with_the_same_words_have_them_in_memory_once() -> None:
+    words = {f"field{letter}": f"Word{letter}" for letter in string.ascii_letters}
+    text = json.dumps({**manifest_of(), "status": words})
+
+    def cost_of(keep: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
+        tracemalloc.start()
+        kept = [keep(json.loads(text)) for _ in range(20)]
+        cost = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert kept[0] == json.loads(text)
+        return cost
+
+    shared, whole = cost_of(trim), cost_of(lambda manifest: manifest)
+    assert shared < whole / 2
+
+
 def test_a_large_template_costs_no_more_than_its_compressed_size() -> None:
     text = json.dumps(manifest_of(template_of(200 * KIB)))
     tracemalloc.start()

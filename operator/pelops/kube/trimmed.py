@@ -1,14 +1,16 @@
 """What the cache keeps of an object: what is used of it, large parts compressed, and never much.
 
-As dicts an object takes up to 25 times the memory of its JSON. Pod templates, which are read only
-when something is built from them, are therefore kept compressed when they are large. An object
-that is larger than anybody needs is kept without its content, and refused by whoever uses it.
+As dicts an object takes up to 25 times the memory of its JSON. Equal words are therefore kept once
+for all objects. Pod templates, which are read only when something is built from them, are kept
+compressed when they are large. An object that is larger than anybody needs is kept without its
+content, and refused by whoever uses it.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import sys
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -71,8 +73,14 @@ def trim(manifest: Manifest) -> Manifest:
         return _stub(trimmed, f"has another type in {misshapen} than it has to have")
     text = json.dumps({**trimmed, "status": None})
     if len(text) <= SMALL_BYTES and TOO_DEEP not in text:
-        return trimmed
+        return {key: _share(value) for key, value in trimmed.items()}
     return _trim_large(trimmed, text)
+
+
+def pack(manifest: Manifest) -> Manifest:
+    """What is kept of an object that is only compared, and that only after it has changed."""
+    kept = {key: value for key, value in trim(manifest).items() if key != "status"}
+    return {**kept, "spec": _compress(unpack(kept["spec"]))} if "spec" in kept else kept
 
 
 def is_kept(manifest: Mapping[str, Any]) -> bool:
@@ -142,8 +150,20 @@ def _pack(template: Any) -> Any:
 
 
 def _packed(value: Any) -> Any:
-    text = json.dumps(value).encode()
-    return {PACKED: zlib.compress(text, 1)} if len(text) > SMALL_BYTES / 2 else value
+    return _compress(value) if len(json.dumps(value)) > SMALL_BYTES / 2 else value
+
+
+def _compress(value: Any) -> Manifest:
+    return {PACKED: zlib.compress(json.dumps(value).encode(), 1)}
+
+
+def _share(value: Any) -> Any:
+    """The same, its keys and words shared with other objects: most of them have the same."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _share(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_share(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) and value.isalpha() else value
 
 
 def _stub(manifest: Manifest, why: str) -> Manifest:

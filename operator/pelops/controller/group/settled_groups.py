@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.redis import RedisSpec, SecretRef
 from pelops.controller.group.group_observer import ObservedGroup, request_observation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.connections import Connections
@@ -41,7 +41,8 @@ LIMITS: Final = Limits(deadline_s=20.0)
 class SettledGroup:
     """A group as the last pass found it."""
 
-    resource: StreamConsumerGroup
+    redis: RedisSpec
+    worker_secret: SecretRef | None
     server: Server
     access: WorkerAccess  # the Secrets of its workers
     request: ObservationRequest
@@ -79,7 +80,8 @@ class SettledGroups:
         assert stream.ownership is not None
         resource = observed.facts.resource
         self._settled[name] = SettledGroup(
-            resource=resource,
+            redis=resource.spec.redis,
+            worker_secret=resource.spec.worker_secret_ref,
             server=server,
             access=observed.access,
             request=request_observation(resource, keys),
@@ -139,7 +141,7 @@ class SettledGroups:
     async def _find_changed(self, names: list[Name]) -> list[Name]:
         """Those that are not as the last pass found them. Raises PelopsError."""
         found = [(name, one) for name in names if (one := self._settled.get(name)) is not None]
-        changed = [name for name, one in found if not await self._is_reached_alike(one)]
+        changed = [name for name, one in found if not await self._is_reached_alike(name[0], one)]
         same = [(name, one) for name, one in found if name not in changed]
         by_server: dict[Server, list[tuple[Name, SettledGroup]]] = defaultdict(list)
         for name, one in same:
@@ -158,15 +160,14 @@ class SettledGroups:
         if scanned_at is not None:
             GROUP_FACTS["last_scan"].set(scanned_at.timestamp(), *name)
 
-    async def _is_reached_alike(self, one: SettledGroup) -> bool:
+    async def _is_reached_alike(self, namespace: str, one: SettledGroup) -> bool:
         """Whether its Secrets lead to the same server, for the operator and for workers."""
-        spec, namespace = one.resource.spec, one.resource.metadata.namespace
-        connections, own_secret = self._connections, spec.worker_secret_ref
+        connections, redis = self._connections, one.redis
         try:
-            if await connections.server(spec.redis, namespace) is not one.server:
+            if await connections.server(redis, namespace) is not one.server:
                 return False
-            if own_secret is None and not spec.redis.secret_refs:
+            if one.worker_secret is None and not redis.secret_refs:
                 return True
-            return await connections.access_of(spec.redis, own_secret, namespace) == one.access
+            return await connections.access_of(redis, one.worker_secret, namespace) == one.access
         except PelopsError:
             return False  # its pass reports it, and others of the server are read

@@ -69,11 +69,13 @@ from pelops.errors import (
     SlotMigrating,
     UnknownRefusal,
 )
+from pelops.kube.client import Manifest
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.group.provisioning import needs_offer_stream, needs_retry_stream
 from pelops.policy.recovery.liveness import could_be_dead
 from pelops.policy.recovery.scan_interval import (
+    QUIET,
     Standstill,
     Unfinished,
     count_standstill,
@@ -729,6 +731,10 @@ AFTER_BREAK = timedelta(seconds=30)
 AFTER_CUT = timedelta(seconds=1)
 
 
+def _has_conditions(manifest: Manifest) -> bool:
+    return bool((manifest.get("status") or {}).get("conditions"))
+
+
 class ScanLoop:
     """Gives each group a scan when it is due, many groups at once, one group never twice at once.
 
@@ -771,9 +777,10 @@ class ScanLoop:
         if name not in self._known or self._known[name] != generation:
             self._known[name] = generation
             # The first scans it, and that of a new resource once its group is ready.
-            is_new = not (manifest.get("status") or {}).get("conditions")
-            if self._rank(name) > 0 or is_new:
-                self._queue.add(name, delay_s=RECHECK.total_seconds() * random.uniform(0.8, 1.2))
+            is_new, is_first = not _has_conditions(manifest), self._rank(name) == 0
+            if is_new or not is_first:
+                wait = RECHECK * random.uniform(0.8, 1.2) * (1 if is_first else QUIET)
+                self._queue.add(name, delay_s=wait.total_seconds())
                 return
             self._triggers.setdefault(name, (Trigger.START_UP, self._clock()))
             self._queue.add(name, delay_s=random.uniform(0, START_UP_S))

@@ -98,6 +98,7 @@ class PassIntervals:
 
     observe_s: float
     status_s: float
+    together_s: float = 1.0  # after a change of its workers: one seldom comes alone
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import random
 from typing import Any, Final
 
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.kind import ManagedKind, Services
+from pelops.controller.runtime.kind import ManagedKind, PassIntervals, Services
 from pelops.controller.runtime.leases import follow_standing
 from pelops.kube.client import Kind, Manifest
 from pelops.metrics import CONDITIONS
@@ -21,7 +21,6 @@ from pelops.policy.status.health import is_attended
 
 SELDOM: Final = 10  # times as long between two passes of a replica that stands by
 TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
-TOGETHER_S: Final = 1.0  # the workers of one resource seldom change alone
 
 
 class Standby:
@@ -40,7 +39,7 @@ class Standby:
     def hear(self, changed: Kind, name: Name) -> None:
         """Make a resource due that a change of an object of this kind concerns."""
         manifest = self._resources.get(name)
-        delay_s = 0.0 if changed == self._kind.api else TOGETHER_S
+        delay_s = 0.0 if changed == self._kind.api else self._intervals().together_s
         if manifest is None:
             self._known.pop(name, None)
         elif self.stands_by(name):
@@ -91,7 +90,10 @@ class Standby:
 
     def rest_s(self) -> float:
         """Seconds between two passes of a replica that stands by, if nothing changes."""
-        return SELDOM * self._kind.intervals(len(self._resources)).observe_s
+        return SELDOM * self._intervals().observe_s
+
+    def _intervals(self) -> PassIntervals:
+        return self._kind.intervals(len(self._resources))
 
 
 def version_of(manifest: Manifest) -> str:

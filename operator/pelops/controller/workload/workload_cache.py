@@ -33,7 +33,7 @@ from pelops.kube.client import (
     Manifest,
 )
 from pelops.kube.disruption_budget import Budget, observe_budget
-from pelops.kube.trimmed import trim
+from pelops.kube.trimmed import pack
 from pelops.kube.worker_deployment import RESOURCE_LABEL, deployment_name, replicas_owner
 from pelops.kube.workload_observation import (
     Selector,
@@ -257,7 +257,7 @@ class WorkloadCache:
         self.deployments[change.name] = Deployment(
             observation=observation,
             selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
-            manifest=trim(manifest) if RESOURCE_LABEL in labels else None,
+            manifest=pack(manifest) if RESOURCE_LABEL in labels else None,
             replicas_owner=replicas_owner(manifest),
         )
         return self.resources_of(observation.target)
