@@ -1,4 +1,4 @@
-"""Pictures of numbers over time, as SVG files that any browser shows.
+"""Pictures of numbers over time, or another number, as SVG files that any browser shows.
 
     draw([Panel(title="backlog", lines=[Line(label="owed", points=[(0, 5), (1, 3)])])], path)
 
@@ -55,6 +55,7 @@ class _Frame:
     first_s: float
     last_s: float
     highest: float
+    unit: str
 
     def x(self, seconds: float) -> float:
         share = (seconds - self.first_s) / (self.last_s - self.first_s)
@@ -64,8 +65,10 @@ class _Frame:
         return self.top + PANEL * (1 - value / self.highest)
 
 
-def draw(panels: Sequence[Panel], path: Path, *, title: str = "") -> None:
+def draw(panels: Sequence[Panel], path: Path, *, title: str = "", unit: str = " s") -> None:
     """Write the picture. Values below zero and panels without points are drawn as nothing.
+
+    `unit` follows each number of the horizontal axis.
 
     Raises OSError when the file cannot be written.
     """
@@ -81,7 +84,7 @@ def draw(panels: Sequence[Panel], path: Path, *, title: str = "") -> None:
     for number, panel in enumerate(panels):
         top = TOP + number * (PANEL + BETWEEN)
         scale = _round_up(max((v for line in panel.lines for _, v in line.points), default=1.0))
-        frame = _Frame(top=top, first_s=first_s, last_s=last_s, highest=scale)
+        frame = _Frame(top=top, first_s=first_s, last_s=last_s, highest=scale, unit=unit)
         parts += _panel(panel, frame)
     path.write_text("\n".join([*parts, "</svg>", ""]), encoding="utf-8")
 
@@ -114,7 +117,7 @@ def _times(frame: _Frame) -> Iterator[str]:
     while number * every <= frame.last_s:
         x = frame.x(number * every)
         yield f'<path class="grid" d="M{x:.1f} {frame.top}V{frame.top + PANEL}"/>'
-        yield _text(x, frame.top + PANEL + 16, f"{number * every:,.10g} s", kind="middle")
+        yield _text(x, frame.top + PANEL + 16, f"{number * every:,.10g}{frame.unit}", kind="middle")
         number += 1
 
 

@@ -4,9 +4,11 @@ import json
 import math
 import os
 import time
+from pathlib import Path
 
 import pytest
 
+from benchmarks.operator_growth import main
 from benchmarks.report import (
     Better,
     Report,
@@ -149,3 +151,20 @@ def test_a_process_that_has_ended_is_not_measured_as_zero() -> None:
         observe_memory(2**22 + 1)
     with pytest.raises(FileNotFoundError):
         observe_cpu([2**22 + 1])
+
+
+def test_runs_of_several_sizes_are_shown_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, size, value in (("old", 100, 0.25), ("small", 100, 0.0125), ("large", 1000, None)):
+        report = a_report(Target(name="idle", value=value, target=0.05), resources=size)
+        (tmp_path / name).write_text(f"progress\n{render_json(report)}\n")
+    before, after = [tmp_path / "old"], [tmp_path / "small", tmp_path / "large"]
+    picture = tmp_path / "growth.svg"
+    main(["--before", *map(str, before), "--after", *map(str, after), "--plot", str(picture)])
+    assert capsys.readouterr().out.splitlines() == [
+        "| target | wanted | 100 | 1,000 |",
+        "|---|---|---|---|",
+        "| `idle` | ≤ 0.05 | 0.0125 (0.25) | - (not run) |",
+    ]
+    assert picture.read_text().startswith("<svg")
