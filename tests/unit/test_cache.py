@@ -39,7 +39,7 @@ def test_a_resource_concerns_itself(cache: WorkloadCache) -> None:
 @pytest.mark.parametrize(
     ("kind", "manifest", "concerned"),
     [
-        (DEPLOYMENT, deployment("workers", {"app": "w"}, version=2), {ORDERS}),
+        (DEPLOYMENT, deployment("workers", {"app": "w", "more": "x"}, version=2), {ORDERS}),
         (DEPLOYMENT, deployment("returns-workers", {"app": "r"}), {RETURNS}),
         (DEPLOYMENT, deployment("somebody-elses", {"app": "x"}), set()),
         (DEPLOYMENT, deployment("workers", {"app": "w"}, namespace="other"), set()),
@@ -63,6 +63,34 @@ def test_a_pod_that_did_not_change_concerns_nobody(cache: WorkloadCache) -> None
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.put(POD, pod("w-1", {"app": "w"}, version=2)) == set()
     assert cache.put(POD, pod("w-1", {"app": "w"}, phase="Failed", version=3)) == {ORDERS}
+
+
+def test_a_deployment_of_which_nothing_changed_that_is_read_concerns_nobody(
+    cache: WorkloadCache,
+) -> None:
+    same, labels = deployment("workers", {"app": "w"}, version=2), {"app": "w"}
+    same["status"]["conditions"] = [{"type": "Progressing", "status": "True"}]
+    assert cache.put(DEPLOYMENT, same) == set()
+    ready = deployment("workers", labels, version=3)
+    ready["status"]["readyReplicas"] = 2
+    assert cache.put(DEPLOYMENT, ready) == {ORDERS}
+
+
+@pytest.mark.parametrize("part", ["metadata", "spec"])
+def test_a_change_of_a_deployment_that_a_resource_owns_concerns_it(
+    cache: WorkloadCache, part: str
+) -> None:
+    def written(version: int) -> Manifest:
+        made = deployment("returns-workers", {"app": "r"}, version=version)
+        made["metadata"]["labels"] = {RESOURCE_LABEL: "returns"}
+        return made
+
+    assert cache.put(DEPLOYMENT, written(1)) == {RETURNS}
+    assert cache.put(DEPLOYMENT, written(1)) == {RETURNS}  # the event of an own write
+    assert cache.put(DEPLOYMENT, written(2)) == set()
+    changed = written(3)
+    changed[part]["annotations"] = {"by": "somebody"}
+    assert cache.put(DEPLOYMENT, changed) == {RETURNS}
 
 
 def test_an_older_version_of_an_object_is_not_taken_in(cache: WorkloadCache) -> None:

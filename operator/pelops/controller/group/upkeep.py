@@ -330,7 +330,7 @@ class _Upkeep:
             self.observed.facts.resource.metadata.creation_timestamp,
         )
         since = memory.expired_at
-        if since is None and not self.stream.dead_letter_exists:
+        if since is None and not self.stream.dead_letters:
             since = created  # of a new group nothing is old
         if since is not None and now - since < EXPIRE_EVERY:
             return None

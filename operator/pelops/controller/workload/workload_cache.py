@@ -103,6 +103,22 @@ class Deployment:
     manifest: Manifest | None
     replicas_owner: str | None
 
+    def is_as(self, other: Deployment) -> bool:
+        """Whether this is a newer version with nothing new, but in what nobody reads of its status.
+
+        The event of an own write is no newer version; whoever shares the Deployment hears of it so.
+        """
+        mine, theirs = _without_version(self.manifest), _without_version(other.manifest)
+        is_newer = self.manifest is None or self.manifest != other.manifest
+        return is_newer and replace(self, manifest=mine) == replace(other, manifest=theirs)
+
+
+def _without_version(manifest: Manifest | None) -> Manifest | None:
+    if manifest is None:
+        return None
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "resourceVersion"}
+    return {**manifest, "metadata": metadata}
+
 
 class WorkloadCache:
     """Groups and their workers, by kind and name."""
@@ -253,14 +269,15 @@ class WorkloadCache:
         if manifest is None:
             return self.resources_of(self.deployments.pop(change.name).observation.target)
         labels = manifest["metadata"].get("labels") or {}
-        observation = observe_deployment(manifest)
-        self.deployments[change.name] = Deployment(
+        before, observation = self.deployments.get(change.name), observe_deployment(manifest)
+        known = self.deployments[change.name] = Deployment(
             observation=observation,
             selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
             manifest=pack(manifest) if RESOURCE_LABEL in labels else None,
             replicas_owner=replicas_owner(manifest),
         )
-        return self.resources_of(observation.target)
+        is_news = before is None or not known.is_as(before)
+        return self.resources_of(observation.target) if is_news else set()
 
     def _change_pod(self, change: ObjectChange) -> set[Name]:
         if change.after is None:
