@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from local_cluster.processes import wait_until
 from pelops.kube.client import POD
 
 TIMEOUT_S = 120.0
+SETTLE_TIMEOUT_S = 300.0
 EVERY_S = 0.25
-QUEUE_DEPTH = "pelops_queue_depth{"
+QUEUE_DEPTH = "pelops_queue_depth"
+MOST_DUE = 10  # passes of one replica: among thousands of groups, some always are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Start:
     """Replicas that were started, and what was used until they had settled."""
 
     ready_s: float  # until each was ready
-    settled_s: float  # until nothing was due any more
+    settled_s: float | None  # until at most `MOST_DUE` passes of each were due; None: not in time
     use: Use
 
 
@@ -87,13 +90,15 @@ def _start(ground: Ground, count: int) -> Start:
             every_s=EVERY_S,
         )
     ready_s = time.monotonic() - began
-    wait_until(
-        lambda: not any(map(_count_due, ports)),
-        timeout_s=TIMEOUT_S,
-        what="the replicas to have nothing due",
-        every_s=EVERY_S,
-    )
-    settled_s = time.monotonic() - began
+    settled_s = None
+    with contextlib.suppress(TimeoutError):
+        wait_until(
+            lambda: max(map(_count_due, ports)) <= MOST_DUE,
+            timeout_s=SETTLE_TIMEOUT_S,
+            what="the replicas to have little due",
+            every_s=EVERY_S,
+        )
+        settled_s = time.monotonic() - began
     return Start(ready_s=ready_s, settled_s=settled_s, use=window.close())
 
 
@@ -107,5 +112,5 @@ def _is_settling_in(port: int, replicas: int) -> bool:
 
 def _count_due(port: int) -> int:
     """Resources that a replica has to pass now."""
-    lines = (line for line in metrics(port).splitlines() if line.startswith(QUEUE_DEPTH))
+    lines = (line for line in metrics(port, QUEUE_DEPTH).splitlines() if line[0] != "#")
     return int(sum(float(line.rpartition(" ")[2]) for line in lines))

@@ -45,7 +45,7 @@ class Ground:
 
 def knows_all(port: int, replicas: int) -> bool:
     """Whether a replica knows so many, itself among them."""
-    return f"pelops_members {replicas:.1f}" in metrics(port)
+    return f"pelops_members {replicas:.1f}" in metrics(port, "pelops_members")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -114,7 +115,9 @@ def is_ready(port: int, *, within_s: float = PROBE_S) -> bool:
         return False
 
 
-def metrics(port: int) -> str:
-    """The metrics of the operator on this port, as Prometheus would read them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=ANSWER_S) as answer:
+def metrics(port: int, *names: str) -> str:
+    """The metrics of the operator on this port, as Prometheus would read them, or some of them."""
+    query = urllib.parse.urlencode([("name[]", name) for name in names])
+    url = f"http://127.0.0.1:{port}/metrics?{query}"
+    with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
         return str(answer.read().decode())

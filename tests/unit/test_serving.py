@@ -47,6 +47,13 @@ async def test_metrics_are_served_for_prometheus(endpoint: tuple[str, Health]) -
     assert "# HELP pelops_reconciles_total" in text
 
 
+async def test_single_metrics_are_served_by_their_names(endpoint: tuple[str, Health]) -> None:
+    names = "name[]=pelops_members&name[]=pelops_resources"
+    _, text, _ = await get(f"{endpoint[0]}/metrics?{names}")
+    shown = {line.split()[0] for line in text.splitlines() if not line.startswith("#")}
+    assert shown == {"pelops_members", "pelops_resources"}
+
+
 async def test_guarded_metrics_are_for_those_who_may_read_them_and_probes_for_all() -> None:
     asked: list[str] = []
 

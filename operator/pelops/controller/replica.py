@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from pelops.build import revision, version
 from pelops.controller.audit.audit_kind import AuditKind
@@ -126,8 +126,11 @@ def _guarded(access: Access) -> Callable[[web.Request], Awaitable[web.Response]]
     return answer
 
 
-async def _metrics(_: web.Request) -> web.Response:
-    return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+async def _metrics(request: web.Request) -> web.Response:
+    """All metrics, or those that the parameter `name[]` names, as other exporters take it."""
+    names = request.query.getall("name[]", [])
+    asked = REGISTRY.restricted_registry(names) if names else REGISTRY
+    return web.Response(body=generate_latest(asked), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def until_stopped(work: Coroutine[Any, Any, Result], stop: asyncio.Event) -> Result | None:

@@ -118,8 +118,8 @@ class GroupActions:
         if first is not None:
             yield first
         elif facts.is_group_ready:
-            # Workers first: what keeps a group safe must not keep it waiting. No part reads what the
-            # actions of another part change.
+            # Workers first: what keeps a group safe must not keep it waiting.
+            # No part reads what the actions of another part change.
             for part in (self._workload, self._upkeep, self._budget):
                 action = part.next_action(observed, memory)
                 if action is not None:
