@@ -26,7 +26,6 @@ from pelops.controller.runtime.kind import (
 )
 from pelops.controller.runtime.leases import LOOK_S, MembershipView
 from pelops.controller.runtime.passes import ReconcileLoop
-from pelops.controller.runtime.standby import SELDOM
 from pelops.domain.condition import Finding
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, Manifest
 from pelops.policy.membership import LONG_STEP, STEP
@@ -36,7 +35,7 @@ from tests.virtual_time import run_virtually
 KIND = STREAM_CONSUMER_GROUP
 ORDERS = ("shop", "orders")
 OBSERVE_S = 5.0
-TOGETHER_S = 1.0
+SELDOM, TOGETHER_S = 10, 1.0
 STEP_S, LONG_S = STEP.total_seconds(), LONG_STEP.total_seconds()
 
 
@@ -121,7 +120,9 @@ class Groups(ManagedKind[StreamConsumerGroup, None, Memory]):
         return StatusDecision(status={"as": "it is"}, conditions=(), problem=self.problem)
 
     def intervals(self, known: int) -> PassIntervals:
-        return PassIntervals(observe_s=OBSERVE_S, status_s=10.0, together_s=TOGETHER_S)
+        return PassIntervals(
+            observe_s=OBSERVE_S, status_s=10.0, together_s=TOGETHER_S, seldom=SELDOM
+        )
 
     def measure(self, *_: object) -> None:
         self.measured.add(ORDERS)

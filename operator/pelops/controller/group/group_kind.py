@@ -428,6 +428,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             observe_s=max(self._settings.observe_s, known * 0.01),
             status_s=max(self._settings.status_s, known * 0.02),
             together_s=max(1.0, known * 0.001),
+            seldom=max(10, min(30, known // 50)),
         )
 
     def rest_s(

@@ -99,6 +99,7 @@ class PassIntervals:
     observe_s: float
     status_s: float
     together_s: float = 1.0  # after a change of its workers: one seldom comes alone
+    seldom: int = 10  # times as long between two passes that nothing calls for
 
 
 @dataclass(slots=True)

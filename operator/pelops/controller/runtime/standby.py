@@ -19,7 +19,6 @@ from pelops.metrics import CONDITIONS
 from pelops.policy.membership import LONG_STEP
 from pelops.policy.status.health import is_attended
 
-SELDOM: Final = 10  # times as long between two passes of a replica that stands by
 TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
 
 
@@ -90,7 +89,8 @@ class Standby:
 
     def rest_s(self) -> float:
         """Seconds between two passes of a replica that stands by, if nothing changes."""
-        return SELDOM * self._intervals().observe_s
+        intervals = self._intervals()
+        return intervals.seldom * intervals.observe_s
 
     def _intervals(self) -> PassIntervals:
         return self._kind.intervals(len(self._resources))
