@@ -58,7 +58,10 @@ def render_growth(before: Runs, after: Runs) -> Iterator[str]:
     yield f"|---|---|{'---|' * len(sizes)}"
     for target in next(iter(after.values()))["targets"]:
         name = target["name"]
-        cells = [f"{_cell(after, size, name)} ({_cell(before, size, name)})" for size in sizes]
+        cells = [_cell(after, size, name) for size in sizes]
+        if before:
+            former = (_cell(before, size, name) for size in sizes)
+            cells = [f"{cell} ({old})" for cell, old in zip(cells, former, strict=True)]
         yield f"| `{name}` | ≤ {target['target']:g} | {' | '.join(cells)} |"
 
 
