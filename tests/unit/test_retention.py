@@ -1,6 +1,6 @@
 """When a stream is to be trimmed, and which limits count."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +9,12 @@ from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState
 from pelops.domain.stream_observation import RetryObservation
-from pelops.policy.group.retention import merge_retention, needs_retry_trim, plan_retention
+from pelops.policy.group.retention import (
+    merge_retention,
+    needs_expiry,
+    needs_retry_trim,
+    plan_retention,
+)
 from tests.builders import NOW, group, later, stream
 
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -127,3 +132,24 @@ def test_what_could_not_go_is_not_tried_again_at_once(
     tried = GroupState(trim_tried_at=later(seconds=-seconds_ago))
     seen = stream(**{**LONG, "group": LAST, "groups": groups, "state": tried})
     assert (plan_retention(RetentionSpec(max_length=1), seen) is not None) == is_planned
+
+
+EARLIER = NOW - timedelta(hours=1)
+EXPIRIES: dict[str, tuple[int, datetime | None, datetime | None, bool]] = {
+    "never looked at": (0, None, EARLIER, True),
+    "looked at just now": (5, NOW - timedelta(minutes=9), EARLIER, False),
+    "looked at long ago": (0, NOW - timedelta(minutes=10), EARLIER, True),
+    "looked at before the clock went back": (5, later(minutes=1), EARLIER, True),
+    "of a new resource": (0, None, NOW - timedelta(minutes=9), False),
+    "of a new resource with dead letters": (1, None, NOW - timedelta(minutes=9), True),
+    "of a resource without a time": (0, None, None, True),
+}
+
+
+@pytest.mark.parametrize("case", EXPIRIES.values(), ids=EXPIRIES)
+def test_old_dead_letters_are_looked_for_now_and_then(
+    case: tuple[int, datetime | None, datetime | None, bool],
+) -> None:
+    letters, expired_at, created, needed = case
+    seen = stream(dead_letters=letters)
+    assert needs_expiry(seen, expired_at=expired_at, created=created) is needed

@@ -56,7 +56,7 @@ class Shown(GroupObserver):
         deep: Collection[str] = (),
         with_consumers: bool = False,
     ) -> list[RedisObservation]:
-        raise NotImplementedError
+        raise AssertionError("nothing here observes Redis alone")
 
     async def observe_workload(
         self, resource: StreamConsumerGroup

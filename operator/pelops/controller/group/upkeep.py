@@ -34,7 +34,12 @@ from pelops.policy.group.position import (
     needs_remembering,
     read_status,
 )
-from pelops.policy.group.retention import merge_retention, needs_retry_trim, plan_retention
+from pelops.policy.group.retention import (
+    merge_retention,
+    needs_expiry,
+    needs_retry_trim,
+    plan_retention,
+)
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.recovery.retry_stream import needs_return, plan_note
 from pelops.policy.status.alarms import ACKNOWLEDGE, report_dropped, report_possible_loss
@@ -56,7 +61,6 @@ from pelops.redis_streams.group.maintenance import (
 )
 
 MANAGER: Final = "pelops-acknowledge"
-EXPIRE_EVERY: Final = timedelta(minutes=10)
 MOST_TRIMS: Final = 20  # batches of one action: others want their pass too
 MOST_EXPIRIES: Final = 20  # the same, of dead letters
 MOST_RETURNS: Final = 20  # the same, of copies that go back to the stream
@@ -325,16 +329,11 @@ class _Upkeep:
 
     def expire(self, memory: GroupMemory) -> PlannedAction | None:
         """Now and then: dead letters and records of the ledger that are old enough go."""
-        now, created = (
-            self.stream.server_time,
-            self.observed.facts.resource.metadata.creation_timestamp,
-        )
-        since = memory.expired_at
-        if since is None and not self.stream.dead_letters:
-            since = created  # of a new group nothing is old
-        if since is not None and now - since < EXPIRE_EVERY:
+        now, resource = self.stream.server_time, self.observed.facts.resource
+        created = resource.metadata.creation_timestamp
+        if not needs_expiry(self.stream, expired_at=memory.expired_at, created=created):
             return None
-        seconds = self.observed.facts.resource.spec.dead_letter.retention_seconds
+        seconds = resource.spec.dead_letter.retention_seconds
         kept = timedelta(seconds=seconds)
 
         async def write() -> EventContent | None:

@@ -15,6 +15,7 @@ from pelops.domain.stream_observation import StreamObservation
 # Whole nodes of a stream are removed, of 100 entries unless the server is informed otherwise.
 _NODE: Final = 100
 _TRY_EVERY: Final = timedelta(seconds=10)
+_EXPIRE_EVERY: Final = timedelta(minutes=10)
 # A stream of more groups takes long to look at; see trim_stream.lua.
 _MANY_GROUPS: Final = 100
 _MOST_GROUPS: Final = 100_000
@@ -63,6 +64,19 @@ def merge_retention(specs: Iterable[RetentionSpec | None]) -> RetentionSpec | No
     if length is None and age is None:
         return None
     return RetentionSpec(max_length=length, max_age_seconds=age)
+
+
+def needs_expiry(
+    stream: StreamObservation, *, expired_at: datetime | None, created: datetime | None
+) -> bool:
+    """Whether to look for dead letters and records of the ledger that are old enough to go.
+
+    `expired_at` is when this replica looked last, `created` when the resource was created: without
+    dead letters a new one has nothing that is old.
+    """
+    since = created if expired_at is None and not stream.dead_letters else expired_at
+    # A time in the future was read before the clock went back, and counts as none.
+    return since is None or not timedelta() <= stream.server_time - since < _EXPIRE_EVERY
 
 
 def needs_retry_trim(stream: StreamObservation) -> bool:
