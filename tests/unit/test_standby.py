@@ -27,6 +27,7 @@ from pelops.controller.runtime.kind import (
 from pelops.controller.runtime.leases import LOOK_S, MembershipView
 from pelops.controller.runtime.passes import ReconcileLoop
 from pelops.domain.condition import Finding
+from pelops.errors import Conflict
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, Manifest
 from pelops.policy.membership import LONG_STEP, STEP
 from pelops.policy.status.reasons import Reason
@@ -75,8 +76,13 @@ class Server:
     cache: Cache
     hear: Callable[[], None] = field(default=lambda: None)
     writes: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    newer: str | None = None  # the version that it has, which the watch did not bring yet
 
     async def apply(self, address: Address, body: Manifest, **_: object) -> Manifest:
+        if self.newer not in (None, body["metadata"].get("resourceVersion", self.newer)):
+            self.refused.append(now())
+            raise Conflict("the object has been modified")
         self.writes.append(now())
         whole = self.cache.objects(KIND)[address.namespace or "", address.name]
         version = str(int(whole["metadata"]["resourceVersion"]) + 1)
@@ -328,6 +334,29 @@ def test_the_status_that_this_replica_has_written_is_no_reason_to_look_again() -
         assert len(scene.kind.looks) == 1
 
     run(scenario, rank=0, of=a_group(other="status"))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_only_the_first_in_rank_writes_over_a_status_that_it_has_not_seen(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
+
+    async def scenario(scene: Scene) -> None:
+        scene.server.newer = "2"
+        scene.loop.hear(KIND, {ORDERS})
+        await asyncio.sleep(10 * LONG_S)
+        if rank == 0:
+            assert len(scene.server.writes) == 1 and not scene.server.refused
+            return
+        assert not scene.server.writes
+        assert 2 <= len(scene.server.refused) <= 12
+        assert scene.kind.memories[ORDERS].failures == 0
+        scene.change(generation=1)
+        await asyncio.sleep(2 * LONG_S)
+        assert not scene.server.writes
+
+    run(scenario, rank=rank, of=a_group(other="status"))
 
 
 def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(

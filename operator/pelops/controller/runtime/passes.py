@@ -43,6 +43,7 @@ from pelops.controller.runtime.standby import Standby, version_of
 from pelops.domain.backoff import backoff_s
 from pelops.domain.condition import Condition
 from pelops.errors import (
+    Conflict,
     DeadlineExceeded,
     InternalError,
     InvalidSpec,
@@ -236,15 +237,20 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if not memory.budget.take(now) or (is_flip and not memory.flips.take(now)):
             STATUS_WRITES_LIMITED.add(*one.name)
             return LIMITED_S
-        await self._put_status(one.manifest, wished)
+        if not await self._put_status(one.manifest, wished, one.rank):
+            return LONG_STEP.total_seconds()
         memory.differing.pop(STATUS, None)
         memory.numbers_written = self._clock()
         for happening in self._kind.list_events(live, wished):
             await self._reporter.report(one.resource.metadata, happening)
         return None
 
-    async def _put_status(self, manifest: Manifest, wished: Status) -> None:
-        """Write the status, whoever else would. Nothing when the resource is gone meanwhile."""
+    async def _put_status(self, manifest: Manifest, wished: Status, rank: int) -> bool:
+        """Write the status. False when the resource is gone or another replica was faster.
+
+        The first in rank writes in any case. The others write only over the version that they have
+        seen: while their watch is late, they do not know that the first has written.
+        """
         metadata, api = manifest["metadata"], self._kind.api
         address = Address(
             kind=api,
@@ -258,12 +264,19 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
             "status": wished,
         }
+        if rank > 0:
+            body["metadata"]["resourceVersion"] = version_of(manifest)
         try:
             answer = await self._services.api.apply(address, body)
         except NotFound:
-            return  # the watch will say so
+            return False  # the watch will say so
+        except Conflict:
+            if rank > 0:
+                return False
+            raise
         self._services.cache.put_answer(api, answer, writer=api)
         self._kind.memories[name_of(answer)].written = version_of(answer)
+        return True
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
         """Report that the spec cannot be read; nothing else is done."""
@@ -303,8 +316,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             wait = memory.wait(STATUS, rank, datetime.now(UTC), step=LONG_STEP)
             if wait > timedelta(0):
                 return wait.total_seconds()
-            await self._put_status(manifest, wished)
-            return None
+            is_written = await self._put_status(manifest, wished, rank)
+            return None if is_written else LONG_STEP.total_seconds()
         if rank > 0:
             return random.uniform(*LARGE_TAKEN_S)  # by then this replica may rank first
         now = self._clock()
@@ -320,7 +333,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         memory.large_again_at = now + pause_s
         self._is_writing_large = True
         try:
-            await self._put_status(manifest, wished)
+            await self._put_status(manifest, wished, rank)
         finally:
             self._is_writing_large = False
         memory.large_writes, memory.large_again_at = 0, now + FIRST_LARGE_S
@@ -342,7 +355,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         is_first = self._services.members.rank(kind.rank_key(name)) == 0
         if not is_first or wished == before or not memory.budget.take(self._clock()):
             return
-        await self._put_status(manifest, wished)
+        await self._put_status(manifest, wished, 0)
         for happening in list_transitions(before, wished, ()):
             await self._reporter.report(metadata, happening)
 
