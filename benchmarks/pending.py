@@ -32,7 +32,7 @@ def server_ms(raw: RawRedis) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-def add_entries(  # noqa: PLR0913 - which entries, and how they look
+def add_entries(
     raw: RawRedis,
     stream: str,
     count: int,

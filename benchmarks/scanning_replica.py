@@ -16,7 +16,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pelops.controller.group.group_observer import GroupObserver
 from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
-from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
+from pelops.controller.recovery.scan_loop import ScanLoop
+from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Progress

@@ -183,7 +183,7 @@ def settle() -> None:
         _spawner.run(lambda: Process("nothing", 0, Path(os.devnull), started=None))
 
 
-def start_process(  # noqa: PLR0913 - what is started, and five ways in which it may differ
+def start_process(
     name: str,
     argv: Sequence[str],
     *,

@@ -21,11 +21,8 @@ from pelops.api.redis import RedisSpec
 from pelops.api.redrive.stream_redrive import StreamRedrive
 from pelops.controller.audit.audit_observer import backend_missing, name_taken, secret_missing
 from pelops.controller.audit.audit_status import render_audit_status, report_windows
-from pelops.controller.group.group_kind import (
-    build_creation_event,
-    describe_destroyed,
-    report_removed,
-)
+from pelops.controller.group.group_actions import build_creation_event
+from pelops.controller.group.group_deletion import describe_destroyed, report_removed
 from pelops.controller.group.group_observer import find_name_taken
 from pelops.controller.group.upkeep import report_expired, warn_of_possible_loss
 from pelops.controller.group.workload_actions import report_budget_conflict, report_budget_refused

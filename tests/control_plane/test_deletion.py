@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from local_cluster.plane import ControlPlane
 from local_cluster.redis_servers import RedisServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.group_kind import FINALIZER, GroupDeletion
+from pelops.controller.group.group_deletion import FINALIZER, GroupDeletion
 from pelops.controller.group.group_observer import GroupMemory, GroupObserver, OwnedGroup
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Finalizer

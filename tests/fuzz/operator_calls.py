@@ -24,7 +24,7 @@ from pelops.redis_streams.recovery import (
     suspects,
 )
 from tests.audits import a_summary
-from tests.integration.recovering import DEAD, REASONS, a_plan, an_act, an_order, settlement
+from tests.integration.recovering import DEAD, REASONS, a_context, a_plan, an_order, settlement
 from tests.integration.redis_adapter import an_owner
 
 Call: TypeAlias = Callable[[Server], Awaitable[Any]]
@@ -34,7 +34,7 @@ _S: Final = timedelta(seconds=1)
 _AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _FUTURE: Final = datetime(2100, 1, 1, tzinfo=UTC)
 _OWNER: Final = an_owner()
-_ACT: Final = an_act(KEYS)
+_ACT: Final = a_context(KEYS)
 _SOME: Final = EntryId(1, 1)
 _LOSS: Final = Loss(at_least=1, at_most=2, position=_SOME, seen=_AT)
 _GONE: Final = Loss(at_least=1, at_most=2, position=_SOME, seen=_AT, cause=LossCause.STREAM_GONE)

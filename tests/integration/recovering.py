@@ -43,7 +43,7 @@ class Held:
     deliveries: int
 
 
-def an_act(keys: GroupKeys = KEYS, **changes: Any) -> ScanContext:
+def a_context(keys: GroupKeys = KEYS, **changes: Any) -> ScanContext:
     """What a scan of the stream does with copies on the stream itself."""
     reported: dict[str, Any] = {
         "keys": keys,
@@ -98,12 +98,12 @@ async def server_time(server: Server, keys: GroupKeys = KEYS) -> datetime:
 
 async def recover_all(
     server: Server,
-    act: ScanContext | None = None,
+    context: ScanContext | None = None,
     order: RecoveryOrder | None = None,
     cutoff: datetime | None = None,
 ) -> list[Recovered]:
     """All batches of the dead consumer; the cut lies in the future unless said."""
-    used = act or an_act()
+    used = context or a_context()
     moment = cutoff or await server_time(server, used.keys) + timedelta(minutes=1)
     return [one async for one in recover_owner(server, used, order or an_order(), cutoff=moment)]
 

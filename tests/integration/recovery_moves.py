@@ -16,8 +16,8 @@ from tests.integration.recovering import (
     DEAD,
     KEYS,
     REASONS,
+    a_context,
     a_plan,
-    an_act,
     an_order,
     recover_all,
     server_time,
@@ -37,13 +37,13 @@ async def settle_one(server: Server, action: Action = Action.RETRY, written: str
     first = parse_entry_id(reply[0][0]) if reply else EntryId(1)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(settlement(first, action), cutoff=cutoff, written=written)
-    await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
 
 
 MOVES: Final[dict[str, Move]] = {
     "recover_owner": recover_all,
     "recover_entries": lambda server: recover_entries(
-        server, an_act(), an_order(), [(EntryId(1), timedelta())]
+        server, a_context(), an_order(), [(EntryId(1), timedelta())]
     ),
     "settle_suspects": settle_one,
 }

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pelops.api.group.recovery import LocksSpec, RecoverySpec
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
-from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
+from pelops.controller.recovery.scan import StreamRun, StreamScan, review, settle
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, OwnerMatch, Trigger
 from pelops.redis_core.server import Server
@@ -15,7 +15,7 @@ from pelops.redis_streams.recovery.scan_calls import read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    an_act,
+    a_context,
     look,
     read_new,
     recorded,
@@ -42,12 +42,14 @@ def died(at: datetime) -> dict[str, Judgement]:
     return {DEAD: Judgement(cutoff=cutoff, match=OwnerMatch())}
 
 
-async def a_ground(server: Server, *, act: dict[str, Any] | None = None, **recovery: Any) -> Ground:
+async def a_run(
+    server: Server, *, context: dict[str, Any] | None = None, **recovery: Any
+) -> StreamRun:
     """The group as a scan sees it that begins now."""
     observation = await look(server)
-    return Ground(
+    return StreamRun(
         server=server,
-        act=an_act(**(act or {})),
+        context=a_context(**(context or {})),
         recovery=RecoverySpec(**recovery),
         observation=observation,
         stream=observation.stream,
@@ -56,16 +58,16 @@ async def a_ground(server: Server, *, act: dict[str, Any] | None = None, **recov
 
 
 async def scan(
-    ground: Ground, judgements: dict[str, Judgement] | None = None, most_pages: int = MANY
+    run: StreamRun, judgements: dict[str, Judgement] | None = None, most_pages: int = MANY
 ) -> Findings:
     """A whole scan of the stream, as the operator does it."""
-    work = StreamScan(ground, judgements or {}, most_pages=most_pages)
-    await review(ground)
+    work = StreamScan(run, judgements or {}, most_pages=most_pages)
+    await review(run)
     await work.recover_dead()
     await work.recover_idle()
     await work.find_dangling()
-    await settle(ground, work.crashes)
-    return ground.findings
+    await settle(run, work.crashes)
+    return run.findings
 
 
 async def make_idle(

@@ -13,7 +13,7 @@ from tests.integration.recovering import DEAD, KEYS, bodies, server_time
 from tests.integration.stream_scanning import (
     COUNTED,
     HOUR,
-    a_ground,
+    a_run,
     add_old,
     died,
     make_idle,
@@ -71,7 +71,7 @@ async def test_idle_entries_are_requeued_whatever_count_one_of_them_has(
     server: Server, *, wraps: bool
 ) -> None:
     ids, huge = await strand_with_a_huge_count(server, wraps=wraps)
-    await scan(await a_ground(server))
+    await scan(await a_run(server))
     assert await moved(server) == ids
     assert (await deliveries(server, "requeued"))[huge] == MOST_DELIVERIES
 
@@ -81,7 +81,7 @@ async def test_entries_of_a_dead_pod_are_requeued_whatever_count_one_of_them_has
     server: Server, *, wraps: bool
 ) -> None:
     ids, huge = await strand_with_a_huge_count(server, wraps=wraps)
-    await scan(await a_ground(server), died(await server_time(server) + HOUR))
+    await scan(await a_run(server), died(await server_time(server) + HOUR))
     assert await moved(server) == ids
     assert (await deliveries(server, "requeued"))[huge] == MOST_DELIVERIES
 
@@ -95,7 +95,7 @@ async def test_a_suspect_becomes_a_dead_letter_whatever_its_count(
     await count(server, ids[0])
     if wraps:
         await read_history(server, ids[0])
-    await scan(await a_ground(server, max_retries=1), died(await server_time(server) + HOUR))
+    await scan(await a_run(server, max_retries=1), died(await server_time(server) + HOUR))
     assert await deliveries(server, "dead-lettered") == {ids[0]: MOST_DELIVERIES}
     (letter,) = (await bodies(server, KEYS.dead_letter)).values()
     assert letter[letter.index(b"_delivery_count") + 1] == b"%d" % MOST_DELIVERIES
@@ -106,8 +106,8 @@ async def test_what_is_offered_is_recorded_whatever_its_count(
     server: Server, *, wraps: bool
 ) -> None:
     ids, huge = await strand_with_a_huge_count(server, wraps=wraps)
-    ground = await a_ground(server, strategy="Release")
-    await scan(ground, died(await server_time(server) + HOUR))
+    run = await a_run(server, strategy="Release")
+    await scan(run, died(await server_time(server) + HOUR))
     assert set(await deliveries(server, "released")) == set(ids)
     assert (await deliveries(server, "released"))[huge] == MOST_DELIVERIES
 

@@ -15,17 +15,13 @@ from pelops.domain.recovery import LivenessReason, no_cutoff
 from pelops.domain.state import RETRY_BATCH
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import provision_group
-from pelops.redis_streams.inspection.entry_history import (
-    NoSuchEntry,
-    explain_entry,
-    explain_match,
-)
+from pelops.redis_streams.inspection.entry_history import NoSuchEntry, explain_entry, explain_match
 from tests.integration.inspecting import ALIVE, dead_soon, explain, inspected, judged
 from tests.integration.recovering import (
     DEAD,
     KEYS,
+    a_context,
     add_many,
-    an_act,
     bodies,
     pending,
     read_new,
@@ -39,7 +35,7 @@ from tests.integration.stream_scanning import (
     COUNTED,
     HOUR,
     LOCKS,
-    a_ground,
+    a_run,
     add_old,
     died,
     make_idle,
@@ -86,7 +82,7 @@ async def test_an_entry_of_a_dead_worker_moves_with_the_next_scan(server: Server
     report = await explain(server, held, judge=dead_soon())
     assert report.finding.state is EntryState.HELD_BY_DEAD_WORKER
     assert "the next scan" in report.finding.message.lower()
-    await scan(await a_ground(server), died(await server_time(server) + HOUR))
+    await scan(await a_run(server), died(await server_time(server) + HOUR))
     assert await pending(server) == {}
 
 
@@ -115,7 +111,7 @@ async def test_an_entry_of_a_crashed_worker_waits_for_its_backoff(server: Server
     assert report.location.pending is not None
     assert report.finding.again_at == report.location.pending.delivered + timedelta(seconds=60)
     # The scan leaves it for the same reason.
-    await scan(await a_ground(server, backoff=backoff), died(await server_time(server) + HOUR))
+    await scan(await a_run(server, backoff=backoff), died(await server_time(server) + HOUR))
     assert set(await pending(server)) == {held}
 
 
@@ -130,7 +126,7 @@ async def test_suspects_in_the_retry_batch_and_those_that_wait_for_their_turn(
         await server.execute(*add_one, key=KEYS.stream)
     ids = await read_new(server, KEYS, 4)
     await make_idle(server, ids)
-    await scan(await a_ground(server), died(await server_time(server) + HOUR))
+    await scan(await a_run(server), died(await server_time(server) + HOUR))
     waiting = sorted(await pending(server))
     (chunk,) = await server.execute("HMGET", KEYS.state, RETRY_BATCH, key=KEYS.state)
     released = [EntryId(*map(int, word.split(b"-"))) for word in chunk.split()]
@@ -163,7 +159,7 @@ async def test_a_copy_in_the_retry_stream_is_followed_by_the_ledger(server: Serv
     await provision_group(server, KEYS, start=EntryId.MIN, owner=owner, with_retry=True)
     await add_many(server, KEYS, 1)
     (held,) = await read_new(server, KEYS, 1)
-    await recover_all(server, an_act(target=KEYS.retry, allows_others=True))
+    await recover_all(server, a_context(target=KEYS.retry, allows_others=True))
     strategy = RecoveryStrategy.RETRY_STREAM
     report = await explain(server, held, strategy=strategy)
     assert report.finding.state is EntryState.IN_RETRY_STREAM
@@ -179,7 +175,7 @@ async def test_a_dead_letter_is_found_by_every_id_of_its_chain(server: Server) -
     await recover_all(server)
     (copy,) = await read_new(server, KEYS, 1)
     await make_idle(server, [copy])
-    await scan(await a_ground(server, max_retries=0), died(await server_time(server) + HOUR))
+    await scan(await a_run(server, max_retries=0), died(await server_time(server) + HOUR))
     (letter,) = await bodies(server, KEYS.dead_letter)
     for asked in (root, copy, letter):
         report = await explain(server, asked)

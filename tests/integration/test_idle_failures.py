@@ -16,10 +16,8 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import LivenessReason, OwnerMatch, no_cutoff
 from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
-from tests.integration.redis_adapter import (
-    provision,
-)
-from tests.integration.stream_scanning import a_ground, scan
+from tests.integration.redis_adapter import provision
+from tests.integration.stream_scanning import a_run, scan
 from tests.redis_fixtures import on_newest_unless_full
 
 ENTRIES: Final = 80
@@ -88,12 +86,12 @@ async def recover(server: Server, names: tuple[str, ...], **recovery: Any) -> No
     judgements = dict.fromkeys(names, ALIVE)
     end = monotonic() + LONGEST_S
     while True:
-        ground = await a_ground(server, **reported)
-        if not ground.stream.pending and (
-            ground.stream.last_delivered_id == ground.stream.last_generated_id
+        run = await a_run(server, **reported)
+        if not run.stream.pending and (
+            run.stream.last_delivered_id == run.stream.last_generated_id
         ):
             return
-        await scan(ground, judgements)
+        await scan(run, judgements)
         letters = len(await bodies(server, KEYS.dead_letter))
         assert monotonic() < end, f"{letters} given up, {len(await pending(server))} pending"
         await asyncio.sleep(0.05)

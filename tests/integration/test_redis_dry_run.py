@@ -22,7 +22,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
 from tests.integration.recovering import DEAD, KEYS, bodies, pending, read_new, server_time
 from tests.integration.redis_adapter import an_owner, provision
-from tests.integration.stream_scanning import LOCKS, a_ground, died, make_idle, moved, scan
+from tests.integration.stream_scanning import LOCKS, a_run, died, make_idle, moved, scan
 
 HANGING, LIVE, POISONED = "hanging", "live", "poisoned"
 MS: Final = timedelta(milliseconds=1)
@@ -83,7 +83,7 @@ async def written(server: Server) -> tuple[int, Sequence[bytes]]:
 async def scan_all(server: Server, **recovery: Any) -> DryRun:
     """What a scan of the group does, or would do through a server that writes nothing."""
     soon = await server_time(server) + timedelta(hours=1)
-    return (await scan(await a_ground(server, **recovery), died(soon))).dry_run()
+    return (await scan(await a_run(server, **recovery), died(soon))).dry_run()
 
 
 async def test_a_dry_run_counts_what_recovery_then_does(server: Server) -> None:

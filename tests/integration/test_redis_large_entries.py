@@ -11,8 +11,8 @@ from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     KEYS,
     REASONS,
+    a_context,
     a_plan,
-    an_act,
     an_order,
     bodies,
     look,
@@ -24,10 +24,10 @@ from tests.integration.recovering import (
 )
 from tests.integration.recovery_moves import SOON
 from tests.integration.redis_adapter import an_owner, provision
-from tests.integration.stream_scanning import a_ground, add_old, make_idle, scan
+from tests.integration.stream_scanning import a_run, add_old, make_idle, scan
 
 SMALL, LARGE, LIMIT = b"v" * 100, b"v" * 5_000, 4_096
-ACT = an_act(max_entry_bytes=LIMIT)
+ACT = a_context(max_entry_bytes=LIMIT)
 
 
 async def _strand(server: Server, *values: bytes) -> list[str]:
@@ -72,7 +72,7 @@ async def test_a_large_entry_is_read_once_and_moves_when_the_limit_is_raised(
     for _ in range(3):
         await recover_all(server, ACT)
     assert await _bodies_read(server) == before
-    await recover_all(server, an_act(max_entry_bytes=2 * LIMIT))
+    await recover_all(server, a_context(max_entry_bytes=2 * LIMIT))
     assert await pending(server) == {}
 
 
@@ -119,8 +119,8 @@ async def test_a_large_entry_that_is_acknowledged_is_forgotten(server: Server) -
 async def test_a_scan_reports_large_entries(server: Server) -> None:
     ids = await add_old(server, 1, "f", LARGE)
     await make_idle(server, ids)
-    ground = await a_ground(server, act={"max_entry_bytes": LIMIT})
-    report = (await scan(ground)).report()
+    run = await a_run(server, context={"max_entry_bytes": LIMIT})
+    report = (await scan(run)).report()
     assert (report.unmovable, report.unmovable_example) == (1, str(ids[0]))
 
 

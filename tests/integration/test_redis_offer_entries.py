@@ -13,8 +13,8 @@ from pelops.redis_streams.recovery.suspects import offer_entries
 from tests.integration.recovering import (
     DEAD,
     KEYS,
+    a_context,
     a_plan,
-    an_act,
     an_order,
     bodies,
     look,
@@ -25,10 +25,7 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_adapter import (
-    connected,
-    endpoint_of,
-)
+from tests.integration.redis_adapter import connected, endpoint_of
 
 
 async def claim_announced(server: Server, claimer: str) -> list[EntryId]:
@@ -56,7 +53,7 @@ async def test_b8_what_is_announced_twice_is_taken_once_in_its_place(
     ids = await strand(server, 100)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
-    await offer_entries(server, an_act(), plan, owner, reason="offered")
+    await offer_entries(server, a_context(), plan, owner, reason="offered")
     ((_, reported),) = (await bodies(server, KEYS.offer_stream)).items()
     await server.execute(
         "XADD", KEYS.offer_stream, "*", *reported, key=KEYS.offer_stream
@@ -68,7 +65,7 @@ async def test_b8_what_is_announced_twice_is_taken_once_in_its_place(
         )
     assert sorted(one for some in taken for one in some) == ids
     assert len(await bodies(server, KEYS.stream)) == 100
-    again = await offer_entries(server, an_act(), plan, owner, reason="offered")
+    again = await offer_entries(server, a_context(), plan, owner, reason="offered")
     assert again.copied == 0
     assert {verdict for _, verdict in again.stays} == {EntryVerdict.OTHER_OWNER}
 
@@ -81,7 +78,7 @@ async def test_a1_an_offer_takes_nothing_from_a_process_that_began_anew_under_th
     while (cutoff := await server_time(server)) <= delivered:
         pass
     plan, owner = a_plan(settlement(read_again), settlement(left), cutoff=cutoff)
-    await offer_entries(server, an_act(), plan, owner, reason="offered")
+    await offer_entries(server, a_context(), plan, owner, reason="offered")
     history = ("XREADGROUP", "GROUP", KEYS.group, DEAD, "COUNT", 1, "STREAMS", KEYS.stream, "0")
     await server.execute(*history, key=KEYS.stream)
     assert await claim_announced(server, "c1") == [left]
@@ -92,7 +89,7 @@ async def test_more_entries_than_a_script_takes_are_offered_in_pieces(server: Se
     ids = await strand(server, 4_500)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one) for one in ids), cutoff=cutoff)
-    done = await offer_entries(server, an_act(), plan, owner, reason="offered")
+    done = await offer_entries(server, a_context(), plan, owner, reason="offered")
     assert done.copied == 4_500
     assert (await look(server)).retry_batch.under_way == set(ids)
     assert len(await recorded(server, LedgerKind.RELEASED)) == 4_500
@@ -102,7 +99,7 @@ async def test_what_was_offered_is_known_until_it_is_delivered_again(server: Ser
     (entry_id,) = await strand(server, 1)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(settlement(entry_id), cutoff=cutoff)
-    await offer_entries(server, an_act(), plan, owner, reason="offered")
+    await offer_entries(server, a_context(), plan, owner, reason="offered")
     (batch,) = await recover_all(server, order=an_order(recovers=False))
     assert [one.was_offered for one in batch.suspects] == [True]
     claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "IDLE", 60_000)
@@ -115,8 +112,8 @@ async def test_a_delivery_is_offered_once_and_reported_once(server: Server) -> N
     ids = await strand(server, 3)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
-    first = await offer_entries(server, an_act(), plan, owner, reason="offered")
-    again = await offer_entries(server, an_act(), plan, owner, reason="offered")
+    first = await offer_entries(server, a_context(), plan, owner, reason="offered")
+    again = await offer_entries(server, a_context(), plan, owner, reason="offered")
     assert (first.copied, again.copied) == (3, 0)
     assert {verdict for _, verdict in again.stays} == {EntryVerdict.OFFERED}
     assert len(await recorded(server, LedgerKind.RELEASED)) == 3

@@ -25,11 +25,8 @@ from tests.integration.recovering import (
     totals,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_adapter import (
-    connected,
-    endpoint_of,
-)
-from tests.integration.stream_scanning import a_ground, died, scan
+from tests.integration.redis_adapter import connected, endpoint_of
+from tests.integration.stream_scanning import a_run, died, scan
 
 
 @pytest.fixture
@@ -49,8 +46,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def scan_once(server: Server, **recovery: Any) -> Findings:
     """A scan that finds the dead consumer's process ended."""
-    ground = await a_ground(server, **{"strategy": "Release", **recovery})
-    return await scan(ground, died(await server_time(server) + SOON))
+    run = await a_run(server, **{"strategy": "Release", **recovery})
+    return await scan(run, died(await server_time(server) + SOON))
 
 
 async def claim(server: Server, *ids: EntryId, worker: str = "other") -> None:
@@ -145,8 +142,8 @@ async def test_the_pause_before_a_repetition_doubles_up_to_a_bound(
 async def test_two_replicas_offer_an_entry_once(server: Server) -> None:
     await strand(server, 5)
     cutoff = await server_time(server) + SOON
-    grounds = [await a_ground(server, strategy="Release") for _ in range(2)]
-    found = [await scan(ground, died(cutoff)) for ground in grounds]
+    runs = [await a_run(server, strategy="Release") for _ in range(2)]
+    found = [await scan(run, died(cutoff)) for run in runs]
     assert [one.offered for one in found] == [5, 0]
     assert len(await recorded(server, LedgerKind.RELEASED)) == 5
 

@@ -12,8 +12,8 @@ from pelops.redis_streams.recovery.consumers import list_consumers, remove_consu
 from tests.integration.recovering import (
     DEAD,
     KEYS,
+    a_context,
     add_many,
-    an_act,
     an_order,
     bodies,
     ledger,
@@ -27,10 +27,7 @@ from tests.integration.recovering import (
     targets,
     totals,
 )
-from tests.integration.redis_adapter import (
-    connected,
-    endpoint_of,
-)
+from tests.integration.redis_adapter import connected, endpoint_of
 
 # -- moving
 
@@ -110,7 +107,7 @@ async def test_invariant_3_three_replicas_that_race_move_each_entry_once(
     async with connected(endpoint) as second, connected(endpoint) as third:
         racers = await asyncio.gather(
             *(
-                recover_all(one, an_act(actor=f"r{n}"))
+                recover_all(one, a_context(actor=f"r{n}"))
                 for n, one in enumerate((server, second, third))
             )
         )
@@ -132,7 +129,7 @@ async def test_many_suspects_in_front_are_looked_at_once(
     await read_new(server, KEYS, 1_000)
     await add_many(server, KEYS, 1_000)
     await read_new(server, KEYS, 1_000)
-    batches = await recover_all(server, an_act(batch=50))
+    batches = await recover_all(server, a_context(batch=50))
     assert sum(batch.moved for batch in batches) == 1_000
     assert len({one.entry_id for batch in batches for one in batch.suspects}) == 1_000
     assert len(batches) <= 45
@@ -143,11 +140,11 @@ async def test_many_suspects_in_front_are_looked_at_once(
 
 async def test_invariant_5_a_consumer_is_removed_only_when_it_owns_nothing(server: Server) -> None:
     await strand(server, 1)
-    assert not await remove_consumer(server, an_act(), DEAD)
+    assert not await remove_consumer(server, a_context(), DEAD)
     await recover_all(server)
-    assert await remove_consumer(server, an_act(), DEAD)
+    assert await remove_consumer(server, a_context(), DEAD)
     assert await list_consumers(server, KEYS.stream, KEYS.group) == []
-    assert not await remove_consumer(server, an_act(), DEAD)
+    assert not await remove_consumer(server, a_context(), DEAD)
     kinds = [event.kind for event in await ledger(server)]
     assert kinds.count(LedgerKind.CONSUMER_REMOVED) == 1
 

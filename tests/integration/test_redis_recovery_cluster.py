@@ -20,8 +20,8 @@ from tests.integration.recovering import (
     DEAD,
     KEYS,
     REASONS,
+    a_context,
     a_plan,
-    an_act,
     an_order,
     bodies,
     look,
@@ -51,21 +51,21 @@ async def server(empty_cluster: ClusterServers) -> AsyncIterator[Server]:
 async def test_b7_entries_of_any_stream_are_recovered(server: Server, stream: str) -> None:
     keys = derive_keys(stream, "g:1")
     ids = await strand(server, 4, keys)
-    act = an_act(keys)
+    context = a_context(keys)
     cutoff = await server_time(server, keys) + timedelta(minutes=1)
     locks = [lock_key(LOCK, keys, one) for one in ids[:2]]
     await server.execute("SET", locks[0], "held", key=locks[0])
     every = [(one, timedelta()) for one in ids[:2]]
-    batch = await recover_entries(server, act, an_order(), every, locks=locks)
+    batch = await recover_entries(server, context, an_order(), every, locks=locks)
     assert (batch.moved, batch.stays) == (1, ((ids[0], EntryVerdict.LOCKED),))
     plan, owner = a_plan(settlement(ids[2], Action.DEAD), cutoff=cutoff)
-    assert (await settle_suspects(server, act, plan, owner, reasons=REASONS)).dead == 1
+    assert (await settle_suspects(server, context, plan, owner, reasons=REASONS)).dead == 1
     plan, owner = a_plan(settlement(ids[3], Action.FREE), cutoff=cutoff)
-    assert (await offer_entries(server, act, plan, owner, reason="offered")).copied == 1
-    await recover_all(server, act)
+    assert (await offer_entries(server, context, plan, owner, reason="offered")).copied == 1
+    await recover_all(server, context)
     assert await pending(server, keys) == {}
     assert (await look(server, keys)).stream.pending == 0
-    assert await remove_consumer(server, act, DEAD)
+    assert await remove_consumer(server, context, DEAD)
     assert await finish_scan(server, keys, uid="uid-1", target=stream, report="") == "0"
     assert len(await recorded(server, "requeued", keys)) == 3
 
@@ -91,8 +91,8 @@ async def test_b7_a_slot_that_is_being_migrated_refuses_and_nothing_happens(
     every = [(one, timedelta()) for one in ids]
     with migrating(empty_cluster):
         for attempt in (
-            recover_entries(server, an_act(), an_order(), every, locks=locks),
-            offer_entries(server, an_act(), plan, owner, reason="offered"),
+            recover_entries(server, a_context(), an_order(), every, locks=locks),
+            offer_entries(server, a_context(), plan, owner, reason="offered"),
         ):
             with pytest.raises(SlotMigrating, match="being migrated"):
                 await attempt

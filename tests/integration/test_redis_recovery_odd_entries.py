@@ -12,7 +12,7 @@ from pelops.redis_streams.recovery.stuck_entries import recover_entries
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    an_act,
+    a_context,
     an_order,
     bodies,
     ledger,
@@ -24,9 +24,7 @@ from tests.integration.recovering import (
     totals,
 )
 from tests.integration.recovery_moves import settle_one
-from tests.integration.redis_adapter import (
-    provision,
-)
+from tests.integration.redis_adapter import provision
 
 
 async def test_b3_an_entry_that_cannot_be_copied_does_not_stop_the_others(server: Server) -> None:
@@ -115,7 +113,7 @@ async def test_a_dead_letter_of_the_wrong_kind_of_count_is_reported_whole(server
 async def test_ids_that_are_named_twice_are_moved_once(server: Server) -> None:
     (entry_id,) = await strand(server, 1)
     twice = [(entry_id, timedelta())] * 2
-    batch = await recover_entries(server, an_act(), an_order(), twice)
+    batch = await recover_entries(server, a_context(), an_order(), twice)
     assert batch.moved == 1
     assert len(await bodies(server, KEYS.stream)) == 2
 
@@ -124,7 +122,7 @@ async def test_ids_may_be_named_in_any_order(server: Server) -> None:
     """Nothing is lost for it: a body that lies elsewhere is not gone."""
     ids = await strand(server, 20)
     backwards = [(one, timedelta()) for one in reversed(ids)]
-    batch = await recover_entries(server, an_act(), an_order(), backwards)
+    batch = await recover_entries(server, a_context(), an_order(), backwards)
     assert (batch.moved, batch.gone) == (20, 0)
 
 
@@ -133,7 +131,7 @@ async def test_a_lock_keeps_its_entry(server: Server) -> None:
     locks = [f"lock:{{{KEYS.tag}}}:{one}" for one in ids]
     await server.execute("SET", locks[1], "held", key=locks[1])
     every = [(one, timedelta()) for one in ids]
-    batch = await recover_entries(server, an_act(), an_order(), every, locks=locks)
+    batch = await recover_entries(server, a_context(), an_order(), every, locks=locks)
     assert batch.moved == 2
     assert batch.stays == ((ids[1], EntryVerdict.LOCKED),)
 

@@ -5,7 +5,7 @@ from pelops.errors import PositionAhead, WouldDuplicate
 from pelops.redis_core.server import Server
 from tests.integration.recovering import (
     KEYS,
-    an_act,
+    a_context,
     an_order,
     bodies,
     look,
@@ -30,12 +30,12 @@ async def test_b5_copies_on_the_retry_stream_are_seen_by_no_other_group(server: 
     await server.execute("XGROUP", "CREATE", KEYS.stream, "other", "$", key=KEYS.stream)
     make = ("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", "MKSTREAM")
     await server.execute(*make, key=KEYS.retry)
-    act = an_act(target=KEYS.retry, allows_others=True)
-    await recover_all(server, act)
+    context = a_context(target=KEYS.retry, allows_others=True)
+    await recover_all(server, context)
     assert len(await bodies(server, KEYS.stream)) == 5
     copies = await read_new(server, KEYS, 10, stream=KEYS.retry)
     assert len(copies) == 5
-    back = an_act(source=KEYS.retry, target=KEYS.retry, allows_others=True)
+    back = a_context(source=KEYS.retry, target=KEYS.retry, allows_others=True)
     await recover_all(server, back, an_order(counts_attempt=False))
     again = await read_new(server, KEYS, 10, stream=KEYS.retry)
     reported = await recorded(server, LedgerKind.REQUEUED)

@@ -29,7 +29,7 @@ from pelops.redis_streams.recovery.scan_calls import finish_scan, read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    an_act,
+    a_context,
     an_order,
     look,
     read_new,
@@ -37,12 +37,7 @@ from tests.integration.recovering import (
     recover_all,
     targets,
 )
-from tests.integration.redis_adapter import (
-    an_owner,
-    connected,
-    endpoint_of,
-    writes_so_far,
-)
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of, writes_so_far
 
 OWNER: Final = an_owner()
 LIVE: Final = "live"
@@ -184,8 +179,8 @@ async def test_stuck_copies_of_a_former_retry_stream_move_to_the_stream(server: 
     await copy(server, 4)
     stuck = await read_new(server, KEYS, 3, DEAD, KEYS.retry)
     (kept,) = await read_new(server, KEYS, 1, LIVE, KEYS.retry)
-    act = an_act(source=KEYS.retry, former_retry=KEYS.retry)
-    batches = await recover_all(server, act, an_order(counts_attempt=False))
+    context = a_context(source=KEYS.retry, former_retry=KEYS.retry)
+    batches = await recover_all(server, context, an_order(counts_attempt=False))
     assert sum(batch.moved for batch in batches) == 3
     roots = [pairs[5] for pairs in (await entries(server, KEYS.stream)).values()]
     assert roots == [b"1-1", b"1-2", b"1-3"]
@@ -203,10 +198,10 @@ async def test_a_consumer_that_holds_copies_of_a_former_retry_stream_is_not_remo
     (entry,) = await read_new(server, KEYS, 1, LIVE)
     await server.execute("XACK", KEYS.stream, KEYS.group, str(entry), key=KEYS.stream)
     (held,) = await read_new(server, KEYS, 1, LIVE, KEYS.retry)
-    act = an_act(former_retry=KEYS.retry)
-    assert not await remove_consumer(server, act, LIVE)
+    context = a_context(former_retry=KEYS.retry)
+    assert not await remove_consumer(server, context, LIVE)
     await server.execute("XACK", KEYS.retry, KEYS.group, str(held), key=KEYS.retry)
-    assert await remove_consumer(server, act, LIVE)
+    assert await remove_consumer(server, context, LIVE)
 
 
 async def test_nothing_goes_back_to_a_stream_of_several_groups(

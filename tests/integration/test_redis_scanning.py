@@ -23,20 +23,16 @@ from tests.integration.recovering import (
     DEAD,
     KEYS,
     REASONS,
+    a_context,
     a_plan,
     add_many,
-    an_act,
     look,
     server_time,
     settlement,
     snapshot,
     strand,
 )
-from tests.integration.redis_adapter import (
-    connected,
-    endpoint_of,
-    provision,
-)
+from tests.integration.redis_adapter import connected, endpoint_of, provision
 from tests.redis_fixtures import RunRedis
 
 MINUTE = timedelta(minutes=1)
@@ -151,7 +147,7 @@ async def test_damaged_words_in_the_chunk_stop_no_scan(server: Server) -> None:
     assert retry_batch.under_way == retry_batch.members == {entry_id}
     cutoff = await server_time(server) + MINUTE
     plan, owner = a_plan(settlement(entry_id), cutoff=cutoff, written=retry_batch.written)
-    done = await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    done = await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
     assert done.copied == 1
 
 

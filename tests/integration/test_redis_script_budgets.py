@@ -35,9 +35,9 @@ from tests.integration.recovering import (
     DEAD,
     KEYS,
     REASONS,
+    a_context,
     a_plan,
     add_many,
-    an_act,
     look,
     read_new,
     recover_all,
@@ -46,10 +46,7 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_adapter import (
-    an_owner,
-    provision,
-)
+from tests.integration.redis_adapter import an_owner, provision
 from tests.integration.redriving import a_redrive, add_letter, move_all
 from tests.integration.retaining import letter_pairs
 from tests.redis_fixtures import on_newest_unless_full
@@ -107,14 +104,14 @@ async def _settle(server: Server) -> Callable[[], Awaitable[object]]:
     ids = await strand(server, MANY, value=LARGE)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
-    return lambda: settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    return lambda: settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
 
 
 async def _hand_over(server: Server) -> Callable[[], Awaitable[object]]:
     ids = await strand(server, MANY, value=LARGE)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
-    return lambda: offer_entries(server, an_act(), plan, owner, reason="offered")
+    return lambda: offer_entries(server, a_context(), plan, owner, reason="offered")
 
 
 async def _open_scan(server: Server) -> Callable[[], Awaitable[object]]:
@@ -213,7 +210,7 @@ async def _return(server: Server) -> Callable[[], Awaitable[object]]:
 async def _review(server: Server) -> Callable[[], Awaitable[object]]:
     offer_all = await _hand_over(server)
     await offer_all()
-    return lambda: review_offers(server, an_act(), withdraws=False)
+    return lambda: review_offers(server, a_context(), withdraws=False)
 
 
 async def _observe_progress(server: Server) -> Callable[[], Awaitable[object]]:
@@ -307,7 +304,7 @@ async def test_what_a_script_has_no_room_for_is_settled_by_the_next_one(server: 
     ids = await strand(server, 5, value=LARGE)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
-    done = await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    done = await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
     assert (done.dead, done.stays) == (5, ())
     assert await server.execute("XLEN", KEYS.dead_letter, key=KEYS.dead_letter) == 5
 
@@ -321,7 +318,7 @@ async def test_what_one_worker_has_no_room_for_is_offered_to_the_next_reader(
     await server.execute(
         "XGROUP", "CREATE", KEYS.offer_stream, KEYS.group, 0, "MKSTREAM", key=KEYS.offer_stream
     )
-    await offer_entries(server, an_act(), plan, owner, reason="offered")
+    await offer_entries(server, a_context(), plan, owner, reason="offered")
     taken: list[EntryId] = []
     for worker in ("a", "b", "c"):
         read = ("XREADGROUP", "GROUP", KEYS.group, worker, "STREAMS", KEYS.offer_stream, ">")

@@ -52,8 +52,8 @@ from tests.integration.recovering import (
     DEAD,
     KEYS,
     REASONS,
+    a_context,
     a_plan,
-    an_act,
     look,
     recover_all,
     server_time,
@@ -61,11 +61,7 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_adapter import (
-    an_owner,
-    connected,
-    endpoint_of,
-)
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.integration.redriving import a_redrive, add_letter, move_all
 from tests.integration.test_redis_access import ACTS
 from tests.integration.test_worker_server_rights import act
@@ -155,19 +151,19 @@ async def _use_everything(server: Server) -> None:
     )
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.DEAD), cutoff=cutoff)
-    await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
     observation = await look(server, with_retry=True)
     plan, owner = a_plan(
         settlement(ids[2], Action.FREE), cutoff=cutoff, written=observation.retry_batch.written
     )
-    await offer_entries(server, an_act(), plan, owner, reason="offered")
-    await review_offers(server, an_act(), withdraws=False)
+    await offer_entries(server, a_context(), plan, owner, reason="offered")
+    await review_offers(server, a_context(), withdraws=False)
     await observe_progress(server, KEYS.stream, KEYS.group, DEAD)
     assert [
         page async for page in find_idle(server, observation.stream, KEYS.group, idle=timedelta())
     ]
     await _delete_bodies(server, KEYS, str(ids[3]))
-    await recover_all(server, an_act(target=KEYS.retry))
+    await recover_all(server, a_context(target=KEYS.retry))
     await note_retry_wait(server, KEYS, an_owner(), forget=False)
     await finish_scan(
         server,
@@ -179,8 +175,8 @@ async def _use_everything(server: Server) -> None:
         report="r",
     )
     await return_copies(server, KEYS, an_owner(), field_prefix="_", actor="r-1", reason="asked")
-    await review_offers(server, an_act(), withdraws=True)
-    await remove_consumer(server, an_act(), DEAD)
+    await review_offers(server, a_context(), withdraws=True)
+    await remove_consumer(server, a_context(), DEAD)
     dropped = DroppedEntries(
         at_most=1, observed=await server_time(server), is_quiet=True, consumers={"c": 1}
     )

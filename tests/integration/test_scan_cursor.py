@@ -6,23 +6,15 @@ import pytest
 
 from pelops.api.group.recovery import RecoverySpec
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.scan import AFTER_A_PART, Ground
+from pelops.controller.recovery.scan import AFTER_A_PART, StreamRun
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Trigger
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import FIRST_PAGE, PAGE, SEEKABLE
-from tests.integration.recovering import (
-    KEYS,
-    an_act,
-    bodies,
-    look,
-    pending,
-    read_new,
-    strand,
-)
+from tests.integration.recovering import KEYS, a_context, bodies, look, pending, read_new, strand
 from tests.integration.stream_scanning import (
     HOUR,
-    a_ground,
+    a_run,
     add_old,
     cursor,
     died,
@@ -37,11 +29,11 @@ async def test_a_scan_stops_after_so_many_pages_and_the_next_goes_on(server: Ser
     number = FIRST_PAGE + 50
     ids = await add_old(server, number)
     await make_idle(server, ids)
-    findings = await scan(await a_ground(server), most_pages=1)
+    findings = await scan(await a_run(server), most_pages=1)
     assert await moved(server) == ids[:FIRST_PAGE]
     assert await cursor(server) == str(ids[FIRST_PAGE - 1])
     assert findings.earliest == AFTER_A_PART
-    findings = await scan(await a_ground(server), most_pages=1)
+    findings = await scan(await a_run(server), most_pages=1)
     assert await moved(server) == ids
     assert await cursor(server) == ""
     assert findings.earliest is None
@@ -56,7 +48,7 @@ async def test_nothing_is_skipped_when_entries_are_moved_meanwhile(server: Serve
     await make_idle(server, alive, owner="alive", idle=timedelta())
     gone: set[EntryId] = set()
     for _ in range(10):
-        await scan(await a_ground(server), most_pages=1)
+        await scan(await a_run(server), most_pages=1)
         left = sorted(set(await pending(server)) - set(alive))
         taken = left[:3] + left[-3:]
         gone |= set(taken)
@@ -77,7 +69,7 @@ async def test_every_page_of_very_many_entries_is_looked_at_once_per_round(serve
     reached = []
     for _ in range(1 + (SEEKABLE + PAGE) // (10 * PAGE)):
         assert await moved(server) == []
-        await scan(await a_ground(server), most_pages=10)
+        await scan(await a_run(server), most_pages=10)
         reached.append(await cursor(server))
     assert await moved(server) == ids[-1:]
     assert reached.pop() == ""
@@ -93,7 +85,7 @@ async def test_a_damaged_cursor_counts_as_none(server: Server, damaged: str) -> 
     ids = await add_old(server, 3)
     await make_idle(server, ids)
     await write_cursor(server, damaged)
-    await scan(await a_ground(server), most_pages=1)
+    await scan(await a_run(server), most_pages=1)
     assert await moved(server) == ids
     assert await cursor(server) == ""
 
@@ -104,17 +96,17 @@ async def test_a_cursor_beyond_the_end_is_cleared_and_the_next_scan_sees_all(
     ids = await add_old(server, 3)
     await make_idle(server, ids)
     await write_cursor(server, "9999999999999-1")
-    await scan(await a_ground(server), most_pages=1)
+    await scan(await a_run(server), most_pages=1)
     assert await cursor(server) == ""
-    await scan(await a_ground(server), most_pages=1)
+    await scan(await a_run(server), most_pages=1)
     assert await moved(server) == ids
 
 
 async def test_dead_owners_do_not_wait_for_the_cursor(server: Server) -> None:
     ids = await add_old(server, 3)
     await write_cursor(server, str(ids[-1]))
-    ground = await a_ground(server)
-    await scan(ground, died(ground.observation.now + HOUR), most_pages=1)
+    run = await a_run(server)
+    await scan(run, died(run.observation.now + HOUR), most_pages=1)
     assert await moved(server) == ids
 
 
@@ -125,7 +117,7 @@ async def test_a_part_of_the_pages_does_not_show_that_an_entry_failed_alone(
     ids = await add_old(server, FIRST_PAGE + 1)
     await make_idle(server, [ids[0], ids[-1]])
     for _ in range(2):
-        await scan(await a_ground(server, max_retries=0), most_pages=1)
+        await scan(await a_run(server, max_retries=0), most_pages=1)
     assert await bodies(server, KEYS.dead_letter) == {}
     assert await moved(server) == [ids[0]]
 
@@ -144,14 +136,14 @@ async def test_the_retry_stream_is_scanned_whole_and_leaves_the_cursor_alone(
     await make_idle(server, ids, stream=KEYS.retry)
     observation = await look(server, with_retry=True)
     assert observation.retry is not None
-    ground = Ground(
+    run = StreamRun(
         server=server,
-        act=an_act(source=KEYS.retry, target=KEYS.retry, allows_others=True),
+        context=a_context(source=KEYS.retry, target=KEYS.retry, allows_others=True),
         recovery=RecoverySpec(),
         observation=observation,
         stream=observation.retry,
         findings=Findings(trigger=Trigger.SCAN),
     )
-    await scan(ground, most_pages=1)
+    await scan(run, most_pages=1)
     assert await moved(server) == ids
     assert await cursor(server) == "7-0"

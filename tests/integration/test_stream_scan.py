@@ -10,8 +10,8 @@ from kubernetes.aio.client import Configuration
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import BackoffSpec
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.scan import AFTER_A_PART, StreamScan
-from pelops.controller.recovery.scanner import GroupScan, ScanCloser
+from pelops.controller.recovery.scan import AFTER_A_PART, GroupScan, StreamScan
+from pelops.controller.recovery.scan_report import ScanCloser
 from pelops.controller.runtime.events import Reporter
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
@@ -22,20 +22,12 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import FIRST_PAGE, finish_scan, read_fields
 from pelops.redis_streams.recovery.stuck_entries import Recovered
 from tests.builders import resource
-from tests.integration.recovering import (
-    KEYS,
-    bodies,
-    ledger,
-    look,
-    pending,
-    server_time,
-    strand,
-)
+from tests.integration.recovering import KEYS, bodies, ledger, look, pending, server_time, strand
 from tests.integration.stream_scanning import (
     COUNTED,
     HOUR,
     LOCKS,
-    a_ground,
+    a_run,
     add_old,
     died,
     make_idle,
@@ -51,12 +43,12 @@ async def test_an_entry_of_a_dead_owner_stays_while_its_lock_exists(server: Serv
     lock = lock_key(LOCKS.key_template, KEYS, ids[2])
     await server.execute("SET", lock, "held", key=lock)
     soon = await server_time(server) + HOUR
-    findings = await scan(await a_ground(server, locks=LOCKS), died(soon))
+    findings = await scan(await a_run(server, locks=LOCKS), died(soon))
     assert set(await pending(server)) == {ids[2]}
     assert await moved(server) == [one for one in ids if one != ids[2]]
     assert findings.locked == [lock]
     await server.execute("DEL", lock, key=lock)
-    await scan(await a_ground(server, locks=LOCKS), died(soon))
+    await scan(await a_run(server, locks=LOCKS), died(soon))
     assert await pending(server) == {}
 
 
@@ -68,22 +60,22 @@ async def test_what_was_answered_of_a_dead_owner_is_not_asked_again_as_idle(
     await make_idle(server, ids)
     lock = lock_key(LOCKS.key_template, KEYS, locked)
     await server.execute("SET", lock, "held", key=lock)
-    ground = await a_ground(server, locks=LOCKS)
-    work = StreamScan(ground, died(ground.observation.now))
+    run = await a_run(server, locks=LOCKS)
+    work = StreamScan(run, died(run.observation.now))
     await work.recover_dead()
     await work.recover_idle()
     (crash,) = work.crashes
     assert [one.entry_id for one in crash.suspects] == suspects
-    assert ground.findings.verdicts[EntryVerdict.LOCKED] == 1
-    assert ground.findings.locked == [lock]
+    assert run.findings.verdicts[EntryVerdict.LOCKED] == 1
+    assert run.findings.locked == [lock]
 
 
 async def test_what_was_delivered_after_the_cut_moves_when_it_is_idle(server: Server) -> None:
     ids = await add_old(server, 3)
-    ground = await a_ground(server)
-    long_ago = ground.observation.now - 2 * HOUR
+    run = await a_run(server)
+    long_ago = run.observation.now - 2 * HOUR
     await make_idle(server, ids[:1])
-    findings = await scan(ground, died(long_ago))
+    findings = await scan(run, died(long_ago))
     assert await moved(server) == ids[:1]
     assert set(await pending(server)) == set(ids[1:])
     assert findings.young == 3
@@ -100,24 +92,24 @@ async def test_what_was_done_before_a_scan_failed_is_known(
             empty_redis.master().cli("XGROUP", "CREATE", KEYS.stream, "other", "0")
 
     ids = await strand(server, 10)
-    ground = replace(
-        await a_ground(server, act={"batch": 2}), findings=Disturbed(trigger=Trigger.SCAN)
+    run = replace(
+        await a_run(server, context={"batch": 2}), findings=Disturbed(trigger=Trigger.SCAN)
     )
     with pytest.raises(WouldDuplicate):
-        await scan(ground, died(ground.observation.now + HOUR))
+        await scan(run, died(run.observation.now + HOUR))
     assert await moved(server) == ids[:2]
-    assert ground.findings.moved == 2
+    assert run.findings.moved == 2
 
 
 async def test_the_next_scan_comes_when_the_first_of_several_waits_is_over(
     server: Server,
 ) -> None:
     await strand(server, 1)
-    ground = await a_ground(server, backoff=BackoffSpec(initial_seconds=20))
-    findings = await scan(ground, died(ground.observation.now + HOUR))
+    run = await a_run(server, backoff=BackoffSpec(initial_seconds=20))
+    findings = await scan(run, died(run.observation.now + HOUR))
     assert findings.earliest == timedelta(seconds=20)
     findings.earliest = AFTER_A_PART
-    await scan(ground, died(ground.observation.now + HOUR))
+    await scan(run, died(run.observation.now + HOUR))
     assert findings.earliest == AFTER_A_PART
 
 
@@ -130,7 +122,7 @@ async def test_suspects_of_one_owner_failed_together_on_whichever_pages_they_are
     """Invariant 11: the only one on its page did not fail alone."""
     ids = await add_old(server, FIRST_PAGE + 1)
     await make_idle(server, [ids[0], ids[-1]])
-    findings = await scan(await a_ground(server, max_retries=0))
+    findings = await scan(await a_run(server, max_retries=0))
     assert await bodies(server, KEYS.dead_letter) == {}
     assert (len(await moved(server)), findings.waiting) == (1, 1)
 
@@ -139,14 +131,14 @@ async def test_large_bodies_that_are_idle_move_in_one_scan(server: Server) -> No
     """A script reads 256 KiB; the scan goes on with what that left."""
     ids = await add_old(server, 50, "f", b"v" * 40_000)
     await make_idle(server, ids)
-    await scan(await a_ground(server))
+    await scan(await a_run(server))
     assert await moved(server) == ids
 
 
 async def test_missing_bodies_of_entries_that_a_worker_holds_are_noted(server: Server) -> None:
     ids = await strand(server, 4)
     await server.execute("XDEL", KEYS.stream, *map(str, ids[:2]), key=KEYS.stream)
-    findings = await scan(await a_ground(server))
+    findings = await scan(await a_run(server))
     assert (findings.dangling, findings.lowest_dangling) == (2, ids[0])
     assert set(await pending(server)) == set(ids)
 
@@ -156,7 +148,7 @@ async def test_what_no_consumer_holds_is_reported_as_that(server: Server) -> Non
     (entry_id,) = await add_old(server, 1)
     claim = ("XCLAIM", KEYS.stream, KEYS.group, "", 0, str(entry_id), "TIME", 0, "JUSTID")
     await server.execute(*claim, key=KEYS.stream)
-    findings = await scan(await a_ground(server))
+    findings = await scan(await a_run(server))
     (requeued,) = [event for event in await ledger(server) if event.kind == "requeued"]
     assert requeued.details["reason"] == "held by no consumer"
     (happening,) = findings.happenings()

@@ -14,7 +14,7 @@ from pelops.redis_streams.recovery.consumers import list_consumers
 from tests.builders import pod
 from tests.integration.recovering import DEAD, KEYS, server_time
 from tests.integration.redis_adapter import provision
-from tests.integration.stream_scanning import LOCKS, a_ground, add_old, died, make_idle
+from tests.integration.stream_scanning import LOCKS, a_run, add_old, died, make_idle
 
 ALIVE = "alive"
 LIVES = {
@@ -26,10 +26,8 @@ LIVES = {
 
 
 async def counted(server: Server, judgements: dict[str, Judgement], **recovery: Any) -> int:
-    ground = await a_ground(server, **recovery)
-    return await count_stuck(
-        ground, judgements, await list_consumers(server, KEYS.stream, KEYS.group)
-    )
+    run = await a_run(server, **recovery)
+    return await count_stuck(run, judgements, await list_consumers(server, KEYS.stream, KEYS.group))
 
 
 async def test_a_group_without_pending_entries_has_no_stuck_ones(server: Server) -> None:
@@ -66,11 +64,11 @@ async def test_of_a_consumer_that_began_anew_what_it_was_delivered_before_is_stu
 async def test_what_is_locked_is_not_stuck(server: Server) -> None:
     ids = await add_old(server, 3)
     await make_idle(server, ids)
-    ground = await a_ground(server, locks=LOCKS)
+    run = await a_run(server, locks=LOCKS)
     lock = lock_key(LOCKS.key_template, KEYS, ids[0])
     await server.execute("SET", lock, "1", key=lock)
     consumers = await list_consumers(server, KEYS.stream, KEYS.group)
-    assert await count_stuck(ground, died(await server_time(server)), consumers) == 2
+    assert await count_stuck(run, died(await server_time(server)), consumers) == 2
 
 
 async def test_the_count_is_bounded(server: Server) -> None:

@@ -83,7 +83,7 @@ worker = Worker.from_env()
 # Loaded by Python at its start: see above.
 NO_SCANS: Final = """
 import asyncio
-from pelops.controller.recovery.scanner import ScanLoop
+from pelops.controller.recovery.scan_loop import ScanLoop
 async def run(self):
     await asyncio.Event().wait()
 ScanLoop.run = run

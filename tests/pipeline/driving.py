@@ -15,7 +15,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, ScanContext, recover_owner
 from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
-from tests.integration.recovering import an_act, server_time
+from tests.integration.recovering import a_context, server_time
 from tests.integration.redis_adapter import an_owner
 from tests.pipeline.truth import End, Truth
 from tests.pipeline.wire import Wire, Word
@@ -161,7 +161,7 @@ class Driver:
 
     def _act(self, target: Truth) -> ScanContext:
         is_own = target is self.retry
-        return an_act(self.keys, target=target.stream, allows_others=is_own)
+        return a_context(self.keys, target=target.stream, allows_others=is_own)
 
     def _read(
         self, consumer: str, number: int, truth: Truth, options: tuple[str, ...]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pelops.clock import EPOCH
 from pelops.domain.audit import AuditVerdict, EntryStatus, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind
@@ -23,7 +24,6 @@ from pelops.pipeline.audit.group_share import (
 from pelops.pipeline.context import open_run
 from pelops.pipeline.ledger import GroupHistory
 from pelops.pipeline.run import find_targets, run_archive
-from pelops.pipeline.windows import EPOCH
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.histories import history_of
 

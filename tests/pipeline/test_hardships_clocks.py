@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from pelops.clock import to_ms
 from pelops.domain.audit import EvidenceKind
 from pelops.pipeline.records import Phase
 from pelops.pipeline.tables import WINDOWS
-from pelops.pipeline.windows import milliseconds, parse_record, render_record
+from pelops.pipeline.windows import parse_record, render_record
 from tests.faults.skewing import NoFaketime, skewed_start
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient
@@ -87,7 +88,7 @@ def set_ahead(audited: Audited) -> None:
     table = DeltaTable(audited.archive_tables.place.path(WINDOWS))
     changes: dict[str, Any] = {"state": render_record(record)}
     table.update(new_values=changes, predicate=f"phase = '{Phase.AUDITED}' AND \"group\" IS NULL")
-    at_ms = milliseconds(window.at)
+    at_ms = to_ms(window.at)
     audited.client.hset(audited.keys.audit, f"totals:{NAME}", f"{at_ms} 0 0")
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from pelops.clock import EPOCH
 from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerEvent, LedgerKind
@@ -13,7 +14,6 @@ from pelops.pipeline.audit.gone_entries import Gone, account_for_gone
 from pelops.pipeline.context import open_run
 from pelops.pipeline.ledger import GroupHistory
 from pelops.pipeline.run import find_targets, run_archive
-from pelops.pipeline.windows import EPOCH
 from tests.pipeline.audited import FIRST_MS, Audited
 from tests.pipeline.histories import history_of
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pelops.clock import EPOCH
 from pelops.domain.audit import (
     AuditSummary,
     AuditVerdict,
@@ -17,7 +18,6 @@ from pelops.domain.audit import (
 )
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.summary import GroupFacts, Identity, build_group_summary, list_broken
-from pelops.pipeline.windows import EPOCH
 from pelops.policy.audit.classification import Why
 
 WINDOW = Window(

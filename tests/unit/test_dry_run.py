@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from pelops.api.group.group_status_model import DryRunAction, RecoveryStatus
-from pelops.controller.group.group_kind import GroupActions, GroupDeletion
+from pelops.controller.group.group_actions import GroupActions
+from pelops.controller.group.group_deletion import GroupDeletion
 from pelops.controller.group.group_observer import GroupMemory, ObservedGroup
 from pelops.controller.group.group_status import compare, render_status
 from pelops.controller.recovery.findings import Findings
@@ -21,13 +22,7 @@ from pelops.controller.runtime.leases import Members
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import (
-    Action,
-    Cutoff,
-    EntryVerdict,
-    LivenessReason,
-    Trigger,
-)
+from pelops.domain.recovery import Action, Cutoff, EntryVerdict, LivenessReason, Trigger
 from pelops.domain.state import GroupState, ScanReport
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.kube.container_environment import WorkerAccess

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pelops.controller.recovery.scanner import ScanSchedule
+from pelops.controller.recovery.scan_schedule import ScanSchedule
 from pelops.controller.runtime.cache import Name
 from pelops.domain.recovery import Trigger
 from pelops.policy.recovery.scan_interval import (

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
-from pelops.controller.recovery.scanner import RECHECK, ScanLoop
+from pelops.controller.recovery.scan_loop import ScanLoop
+from pelops.controller.recovery.scanner import RECHECK
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.leases import Members, MembershipView

@@ -80,7 +80,7 @@ class MetricsAccess:
         return await self._tokens.check(token.strip(), right, what=METRICS)
 
 
-async def start_serving(  # noqa: PLR0913 - what each path answers
+async def start_serving(
     *,
     host: str,
     port: int,

@@ -17,10 +17,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from pelops.clock import MILLISECOND, from_ms, to_ms
 from pelops.domain.condition import shorten
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.json_fields import JsonFields, load_json_object
@@ -30,9 +31,6 @@ VERSION: Final = 1
 SUMMARY_LIMIT: Final = 16 * 1024  # bytes of a rendered summary; the script refuses more
 MOST_FINDINGS: Final = 16
 SENTENCE_LIMIT: Final = 400  # characters
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class EntryStatus(StrEnum):
@@ -211,7 +209,7 @@ def render_summary(summary: AuditSummary) -> dict[str, Any]:
             "to_id": str(window.to_id),
             "from_added": window.from_added,
             "to_added": window.to_added,
-            "at_ms": (window.at - _EPOCH) // _MILLISECOND,
+            "at_ms": to_ms(window.at),
         },
         "produced": summary.produced,
         "archived": summary.archived,
@@ -229,7 +227,7 @@ def render_summary(summary: AuditSummary) -> dict[str, Any]:
         "oldest_stuck_s": None if summary.oldest_stuck is None else _seconds(summary.oldest_stuck),
         "time_to_recovery_ms": None
         if recovery is None
-        else {"p50": recovery.p50 // _MILLISECOND, "p99": recovery.p99 // _MILLISECOND},
+        else {"p50": recovery.p50 // MILLISECOND, "p99": recovery.p99 // MILLISECOND},
         "retention_margin": summary.retention_margin,
         "evidence": summary.evidence.value,
     }
@@ -356,7 +354,7 @@ def _parse_window(fields: JsonFields) -> Window:
         to_id=parse_entry_id(fields.text("to_id", 41)),
         from_added=fields.number("from_added"),
         to_added=fields.number("to_added"),
-        at=_EPOCH + min(fields.number("at_ms"), _LAST_MS) * _MILLISECOND,
+        at=from_ms(fields.number("at_ms")),
     )
 
 
@@ -395,7 +393,7 @@ def _parse_recovery(fields: JsonFields) -> RecoveryTimes | None:
     if fields.content.get("time_to_recovery_ms") is None:
         return None
     inner = fields.inner("time_to_recovery_ms")
-    p50, p99 = (_parse_span(inner.number(name), _MILLISECOND) for name in ("p50", "p99"))
+    p50, p99 = (_parse_span(inner.number(name), MILLISECOND) for name in ("p50", "p99"))
     return RecoveryTimes(p50=p50 or timedelta(), p99=p99 or timedelta())
 
 

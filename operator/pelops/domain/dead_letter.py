@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LETTER_FIELDS, LedgerKind
 from pelops.domain.naming import GroupKeys
@@ -23,8 +24,6 @@ REDRIVE_MARKS: Final = ("redrive", "returned")  # "<name>/<uid>", and how often 
 MOST_RETURNED: Final = 999_999
 _REDRIVE: Final = re.compile(rb"(?=.{3,318}\Z)[a-z0-9.-]+/[0-9a-zA-Z-]+", re.DOTALL)
 _RETURNED: Final = re.compile(rb"[0-9]{1,6}")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999
 
 Pairs = tuple[tuple[bytes, bytes], ...]
 
@@ -103,7 +102,7 @@ def parse_letter(entry_id: EntryId, flat: Sequence[bytes], keys: GroupKeys) -> D
         root_id=_read_id(known["original_id"]),
         reason=known["reason"].decode("utf-8", "replace"),
         error=known["error"].decode("utf-8", "replace"),
-        dead_lettered=_read_time(known["dead_lettered_ms"]) or _moment(entry_id.ms),
+        dead_lettered=_read_time(known["dead_lettered_ms"]) or from_ms(entry_id.ms),
         redrive=redrive,
         returned=returned,
         pairs=tuple(zip(own[::2], own[1::2], strict=True)),
@@ -132,8 +131,4 @@ def _read_id(text: bytes) -> EntryId | None:
 
 
 def _read_time(text: bytes) -> datetime | None:
-    return _moment(int(text)) if text.isdigit() and len(text) <= 15 else None
-
-
-def _moment(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
+    return from_ms(int(text)) if text.isdigit() and len(text) <= 15 else None

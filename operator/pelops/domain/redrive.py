@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
+from pelops.clock import from_ms, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.json_fields import JsonFields, load_json_object
 from pelops.errors import InvalidSpec
@@ -24,9 +25,6 @@ KIND: Final = "pelops.redrive-plan"
 VERSION: Final = 1
 ACTIONS: Final = ("redrive", "inspect", "discard")
 _LINE_LIMIT: Final = 1024 * 1024  # bytes; a header names every cluster
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +93,7 @@ def _render_header(header: PlanHeader) -> dict[str, Any]:
         "stream": header.stream,
         "group": header.group,
         "dead_letter": header.dead_letter,
-        "at_ms": (header.at - _EPOCH) // _MILLISECOND,
+        "at_ms": to_ms(header.at),
         "letters": header.letters,
         "actions": {action: header.actions.get(action, 0) for action in ACTIONS},
         "clusters": [
@@ -126,7 +124,7 @@ def _parse_header(fields: JsonFields) -> PlanHeader:
         stream=fields.text("stream"),
         group=fields.text("group"),
         dead_letter=fields.text("dead_letter"),
-        at=_EPOCH + min(fields.number("at_ms"), _LAST_MS) * _MILLISECOND,
+        at=from_ms(fields.number("at_ms")),
         letters=fields.number("letters"),
         actions={action: actions.number(action) for action in ACTIONS},
         clusters=tuple(_parse_cluster(one) for one in clusters),

@@ -14,15 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999; a damaged time must stop nobody
 
 # The format of the fields below, as a number; absent in a state of version 1. Only a change that an
 # older operator would misread raises it. The field keeps its name and meaning in every version.
@@ -425,7 +423,7 @@ def _number(text: str | None) -> int | None:
 def parse_moment(text: str | None) -> datetime | None:
     """A time that the state holds in milliseconds; None when it is absent or damaged."""
     ms = _number(text)
-    return None if ms is None else _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
+    return None if ms is None else from_ms(ms)
 
 
 def _id(text: str | None) -> EntryId | None:

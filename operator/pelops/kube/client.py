@@ -434,7 +434,7 @@ class KubeApi:
             raise KubernetesUnavailable("the answer of the API server is not JSON") from error
         return answer
 
-    async def _send(  # noqa: PLR0913 - the one place that all requests go through
+    async def _send(
         self,
         method: str,
         path: str,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from pelops.clock import EPOCH, from_ms, is_time
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 
 Row: TypeAlias = Mapping[str, Any]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +179,7 @@ def render_history(history: EntryHistory) -> dict[str, Any]:
 
 
 def when(event: Event) -> tuple[datetime, int, EntryId]:
-    at = event.at or _EPOCH
+    at = event.at or EPOCH
     return (at, -1 if event.window is None else event.window, parse_entry_id(event.entry))
 
 
@@ -209,7 +208,7 @@ def root_of(row: Row) -> EntryId | None:
 
 
 def time_of(ms: int) -> datetime | None:
-    return _EPOCH + timedelta(milliseconds=ms) if 0 < ms < _LAST_MS else None
+    return from_ms(ms) if is_time(ms) else None
 
 
 def _thousandths(at: datetime) -> str:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Final
 
+from pelops.clock import from_ms, to_ms
 from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import parse_ledger_event
@@ -25,8 +26,6 @@ from pelops.pipeline.windows import (
     close_windows,
     find_break,
     find_replacement,
-    milliseconds,
-    moment,
     read_checkpoint,
 )
 
@@ -57,7 +56,7 @@ def _plan_new(
     # Positions first: what they had passed then was there to be delivered.
     positions = {group: look.position for group, look in watch.groups(stream).items()}
     look = watch.stream(stream)
-    now = Checkpoint(at_id=look.last_generated, added=look.added, at=moment(watch.now_ms(stream)))
+    now = Checkpoint(at_id=look.last_generated, added=look.added, at=from_ms(watch.now_ms(stream)))
     server = watch.server(stream)
     found = _find_break(watch, known, look, server)
     broken = found.broken
@@ -163,7 +162,7 @@ def _reported_checkpoints(
     watch: RedisReader, ledger: str, stream: str, begin: Checkpoint
 ) -> Iterator[Checkpoint]:
     """The operator's checkpoints since `begin`."""
-    after = EntryId(milliseconds(begin.at), 0)
+    after = EntryId(to_ms(begin.at), 0)
     for entry_id, flat in watch.entries(ledger, after, EntryId.MAX):
         pairs = dict(zip(flat[::2], flat[1::2], strict=True))
         checkpoint = read_checkpoint(parse_ledger_event(entry_id, pairs), stream)
@@ -184,7 +183,7 @@ def _ledger_since(
 def _ledger_from(targets: Sequence[AuditTarget], begin: Checkpoint | None) -> dict[str, EntryId]:
     if begin is None:
         return {}
-    at = EntryId(max(0, milliseconds(begin.at - _OVERLAP)), 0)
+    at = EntryId(max(0, to_ms(begin.at - _OVERLAP)), 0)
     return {target.group: at for target in targets}
 
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
 from pydantic import TypeAdapter
 
+from pelops.clock import from_ms
 from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.errors import InvalidSpec
 from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +30,6 @@ class Checkpoint:
     at_id: EntryId
     added: int
     at: datetime  # on the server's clock
-
-
-def moment(at_ms: int) -> datetime:
-    """The time that a number of milliseconds names, as far as a calendar reaches."""
-    return EPOCH + min(at_ms, 253_370_764_800_000) * MILLISECOND
-
-
-def milliseconds(at: datetime) -> int:
-    """Milliseconds since 1970."""
-    return (at - EPOCH) // MILLISECOND
 
 
 def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
@@ -56,7 +44,7 @@ def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
         return None
     if not (added.isascii() and added.isdigit()):
         return None
-    return Checkpoint(at_id=at_id, added=int(added), at=moment(event.entry_id.ms))
+    return Checkpoint(at_id=at_id, added=int(added), at=from_ms(event.entry_id.ms))
 
 
 # A schedule is late by a little now and then, and early the next time.

@@ -30,7 +30,7 @@ from pelops.redis_streams.group.maintenance import trim_retry_stream, trim_strea
 from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, recover_owner
 from pelops.redis_streams.recovery.stuck_entries import ScanContext as Acting
 from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
-from tests.integration.recovering import an_act, server_time
+from tests.integration.recovering import a_context, server_time
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.pipeline.oracle.books import GroupBook, State, StreamBook
 from tests.pipeline.oracle.histories import (
@@ -468,7 +468,7 @@ class World:
 
     def _acting(self, group: str, source: StreamBook, target: StreamBook) -> Acting:
         is_own = target is not self.main
-        return an_act(
+        return a_context(
             self.keys(group), source=source.name, target=target.name, allows_others=is_own
         )
 

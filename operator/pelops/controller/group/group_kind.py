@@ -1,9 +1,4 @@
-"""StreamConsumerGroups in one replica: their actions, deletion, passes, and the loops beside these.
-
-`GroupActions` chooses the next action for a group, one at a time. `GroupDeletion` destroys or keeps
-the group when its resource goes; deletion never hangs. `GroupKind` is what the runtime calls; it
-starts the loops that recover and scale.
-"""
+"""StreamConsumerGroups in one replica: their passes, and the loops that recover and scale them."""
 
 from __future__ import annotations
 
@@ -15,7 +10,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from pelops.api.group.stream_consumer_group import StreamConsumerGroup, StreamConsumerGroupSpec
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.group_actions import GroupActions
+from pelops.controller.group.group_deletion import FINALIZER, GroupDeletion, report_abandoned
 from pelops.controller.group.group_observer import (
     GroupMemories,
     GroupMemory,
@@ -27,12 +24,13 @@ from pelops.controller.group.group_observer import (
 )
 from pelops.controller.group.group_status import compare, measure_resource, render_status
 from pelops.controller.group.settled_groups import SettledGroups
-from pelops.controller.group.upkeep import UpkeepActions, find_before
+from pelops.controller.group.upkeep import UpkeepActions
 from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
 from pelops.controller.inspection.inspector import InspectionParts, Inspector
 from pelops.controller.recovery.lock_expiry import ExpiryListener
 from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
-from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
+from pelops.controller.recovery.scan_loop import ScanLoop
+from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import (
@@ -53,239 +51,19 @@ from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
-from pelops.domain.ledger import CreationReason, GroupCreation
-from pelops.domain.naming import GroupKeys
-from pelops.domain.quantities import render_count
 from pelops.domain.recovery import Trigger
-from pelops.errors import InvalidSpec, NotFound, PelopsError
+from pelops.errors import InvalidSpec, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import GROUP_FACTS, RESOURCES, forget_group, forget_group_facts
 from pelops.policy.audit.notices import AuditNotice
-from pelops.policy.group.losses import find_vanished
-from pelops.policy.group.position import report_creation
-from pelops.policy.group.provisioning import (
-    CleanupAction,
-    CleanupDecision,
-    Lack,
-    decide_cleanup,
-    decide_finalizer,
-    needs_offer_stream,
-    needs_retry_stream,
-    plan_provisioning,
-)
 from pelops.policy.recovery.dry_run import read_dry_run
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.health import shows_nothing_pending, stays_as_it_is
 from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
-from pelops.redis_streams.group.lifecycle import (
-    DestroyVerdict,
-    destroy_group,
-    provision_group,
-    release_group,
-)
+from pelops.redis_streams.group.lifecycle import release_group
 
 log = logging.getLogger(__name__)
-
-
-FINALIZER = "pelops.dev/group"
-
-
-class GroupActions:
-    """Finds what is missing of an observed group."""
-
-    def __init__(
-        self,
-        finalizer: Finalizer,
-        workload: WorkloadActions,
-        upkeep: UpkeepActions,
-        budget: BudgetActions,
-    ) -> None:
-        self._finalizer = finalizer
-        self._workload = workload
-        self._upkeep = upkeep
-        self._budget = budget
-
-    def missing(self, observed: ObservedGroup, memory: GroupMemory) -> Iterator[PlannedAction]:
-        """What is not as it should be, in the order in which it is done. Raises InvalidSpec.
-
-        Nothing in a dry run: here decisions become writes.
-        """
-        facts = observed.facts
-        if facts.resource.spec.suspend or facts.is_dry or facts.redis_problem is not None:
-            return
-        first = self._settle_finalizer(observed) or self._provision(observed, memory)
-        if first is not None:
-            yield first
-        elif facts.is_group_ready:
-            # Workers first: what keeps a group safe must not keep it waiting.
-            # No part reads what the actions of another part change.
-            for part in (self._workload, self._upkeep, self._budget):
-                action = part.next_action(observed, memory)
-                if action is not None:
-                    yield action
-
-    def _settle_finalizer(self, observed: ObservedGroup) -> PlannedAction | None:
-        resource = observed.facts.resource
-        wanted = decide_finalizer(
-            deletes_group=resource.spec.deletion_policy == "Delete",
-            has_finalizer=self._finalizer.is_on(resource.metadata),
-        )
-        if wanted is None:
-            return None
-
-        async def write() -> None:
-            change = self._finalizer.add if wanted else self._finalizer.remove
-            await change(resource.metadata)
-
-        what = "add the finalizer" if wanted else "remove the finalizer"
-        return PlannedAction(part=GroupPart.RESOURCE, what=what, do=write)
-
-    def _provision(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
-        facts, server = observed.facts, observed.server
-        if facts.stream is None or facts.keys is None or server is None:
-            return None
-        existed = was_created(observed)
-        plan = plan_provisioning(
-            facts.resource.spec, facts.stream, observed.owner, was_created=existed
-        )
-        if not plan.lacks:
-            return None
-        keys, spec = facts.keys, facts.resource.spec
-        ownership = facts.stream.ownership
-        is_ours = existed or (ownership is not None and ownership.owner.is_same_as(observed.owner))
-        before = find_before(observed, memory) if is_ours else None
-        loss = find_vanished(before, facts.stream)
-
-        async def write() -> EventContent | None:
-            provisioned = await provision_group(
-                server,
-                keys,
-                start=plan.start,
-                owner=observed.owner,
-                with_retry=needs_retry_stream(spec),
-                with_offers=needs_offer_stream(spec),
-                existed=existed,
-                newest=before.last_delivered_id if before else None,
-                loss=loss,
-            )
-            if provisioned.creation is not None:
-                memory.holders = None
-                memory.last_seen = None  # a group that was made anew has not gone back
-            return build_creation_event(provisioned.creation)
-
-        return PlannedAction(
-            part=GroupPart.GROUP,
-            what=plan.message,
-            do=write,
-            is_routine=plan.lacks == (Lack.OWNERSHIP,),
-        )
-
-
-def build_creation_event(creation: GroupCreation | None) -> EventContent | None:
-    """A group that was there is made by one replica alone, and that one tells."""
-    if creation is None:
-        return None
-    is_first = creation.why is CreationReason.FIRST
-    return EventContent(
-        type="Normal" if is_first else "Warning",
-        reason=Reason.GROUP_CREATED if is_first else Reason.GROUP_RECREATED,
-        action="Provision",
-        note=report_creation(creation),
-        occurrence=str(creation.position),
-    )
-
-
-def was_created(observed: ObservedGroup) -> bool:
-    """Whether the group existed before, as the resource's status remembers."""
-    status = observed.facts.resource.status
-    return bool(status and status.group and status.group.last_delivered_id)
-
-
-class GroupDeletion:
-    """Cleans up after resources that are being deleted and have the finalizer."""
-
-    def __init__(self, observer: GroupObserver) -> None:
-        self._observer = observer
-
-    async def clean_up(
-        self, resource: StreamConsumerGroup, memory: GroupMemory, now: datetime
-    ) -> EventContent | None:
-        """Destroy the group if that is asked for: what is reported, None when it was gone.
-
-        Raises PelopsError when it did not work.
-        """
-        decision = decide_cleanup(
-            deletes_group=_deletes_group(resource.spec),
-            deleted_at=resource.metadata.deletion_timestamp or now,
-            failure=memory.cleanup_failure,
-            now=now,
-        )
-        note, is_loss = decision.message, False
-        if decision.action is CleanupAction.DESTROY:
-            note, is_loss = await self._destroy(resource, memory.owned)
-        return report_removed(decision, note, is_loss=is_loss) if note else None
-
-    async def _destroy(
-        self, resource: StreamConsumerGroup, owned: OwnedGroup | None
-    ) -> tuple[str, bool]:
-        """Destroy the group unless it is another's: what became of it, empty when it was gone, and
-        whether entries went with it that nobody acknowledged.
-        """
-        try:
-            server, keys = await self._observer.connect(resource)
-        except NotFound:
-            # With a whole namespace, the Secret often goes first; the connection is still there.
-            if owned is None or owned.redis != resource.spec.redis:
-                raise
-            server, keys = owned.server, owned.keys
-        destroyed = await destroy_group(server, keys, self._observer.owner_of(resource))
-        if destroyed.verdict is DestroyVerdict.DESTROYED:
-            return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
-        if destroyed.verdict is DestroyVerdict.ABSENT:
-            return "", False  # most often another replica was faster, and reports it
-        return f"Did not destroy group {keys.group}: another StreamConsumerGroup manages it", False
-
-
-def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
-    is_asked_for = spec.deletion_policy == "Delete"
-    return is_asked_for and not spec.suspend and not spec.recovery.dry_run
-
-
-def report_abandoned(problem: str) -> EventContent:
-    """A resource goes whose spec cannot be read: nobody can say what to destroy."""
-    note = (
-        "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
-        f"parsed: {problem}"
-    )
-    return EventContent(
-        type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note
-    )
-
-
-def describe_destroyed(keys: GroupKeys, copies: int) -> str:
-    """What went with the group, and what stays."""
-    note = f"Destroyed group {keys.group}; its stream and its dead letters stay in Redis"
-    if not copies:
-        return note
-    return (
-        f"{note}. Its retry stream {keys.retry} was deleted with at least "
-        f"{render_count(copies, 'copy', 'copies')} of stuck entries that were not acknowledged. "
-        "While the stream contains the originals, a new group with startFrom: Beginning "
-        "delivers them again"
-    )
-
-
-def report_removed(decision: CleanupDecision, note: str, *, is_loss: bool) -> EventContent:
-    """The Event for a resource that was deleted."""
-    is_left = decision.reason is Reason.GROUP_NOT_DESTROYED
-    return EventContent(
-        type="Warning" if is_left or is_loss else "Normal",
-        reason=decision.reason,
-        action="Delete",
-        note=note,
-    )
-
 
 RELEASE_AFTER_S: Final = 1.0
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.scaling import ScalingMode
 from pelops.api.schema.base import MAX_EXACT_INTEGER
+from pelops.clock import from_ms
 from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.domain.entry_id import EntryId
@@ -187,10 +188,7 @@ def _added_at(entry_id: EntryId, now: datetime) -> str | None:
 
     None also for a time to come, where Redis' clock is ahead: kubectl shows its age as <invalid>.
     """
-    try:
-        added = datetime.fromtimestamp(entry_id.ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+    added = from_ms(entry_id.ms)
     return render_time(added) if added <= now else None
 
 

@@ -16,9 +16,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from pelops.clock import LATEST_MS, from_ms
 from pelops.controller.runtime.cache import Recent
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -181,10 +182,6 @@ class Sightings:
         for one in after.containers:
             if one.started is not None and (one.name, one.started) not in known:
                 self._starts[after.uid, one.name, one.started] = self._cache.clock()
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_MS: Final = 253_370_764_800_000  # what a datetime holds
 
 
 class Clocks(Protocol):
@@ -437,9 +434,9 @@ class LivenessEvidence:
 
 def _moment(ms: str | None) -> datetime | None:
     """A time as the state holds it; None for whatever is none."""
-    if ms is None or not ms.isdecimal() or len(ms) > 15 or int(ms) > _LATEST_MS:
+    if ms is None or not ms.isdecimal() or len(ms) > 15 or int(ms) > LATEST_MS:
         return None
-    return _EPOCH + timedelta(milliseconds=int(ms))
+    return from_ms(int(ms))
 
 
 NODE_LEASES: Final = "kube-node-lease"  # the namespace in which every kubelet renews its Lease

@@ -1,14 +1,13 @@
-"""One scan of one group: who died, what is stuck with them, and what becomes of it.
+"""The steps of a scan in one stream of a group.
 
-    offers      what was taken of them is counted
-    owners      consumers with pending entries; the pods behind them are asked about
-    dead        everything they were delivered before the cutoff moves now
-    idle        what has been idle past the limit moves, whoever owns it, a part at a time
-    suspects    what failed before is separated, one retry batch at a time
-    consumers   of dead pods go once they own nothing
+    offers      entries that workers have taken from the offers are counted
+    owners      the consumers with pending entries, and the pods behind them
+    dead        entries that were delivered to dead workers before their cutoff are moved
+    idle        entries that are idle longer than the processing timeout are moved, page by page
+    suspects    entries that failed before are tried in isolation, one retry batch at a time
+    consumers   of dead pods are removed once they own no entries
 
-Nothing here is needed twice and nothing is lost when the process dies between two lines: the next
-scan, of any replica, finds what is left.
+If the process ends between two steps, nothing is lost: the next scan of any replica continues.
 """
 
 from __future__ import annotations
@@ -23,10 +22,14 @@ from time import monotonic
 from typing import Final
 
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.clock import MILLISECOND
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.runtime.cache import Name
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
+from pelops.domain.naming import GroupKeys
 from pelops.domain.quantities import render_count, render_seconds
 from pelops.domain.recovery import (
     Action,
@@ -66,8 +69,6 @@ from pelops.redis_streams.recovery.suspects import (
     review_offers,
     settle_suspects,
 )
-
-_TICK: Final = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class Failure:
         """
         if not self.suspects:
             return
-        end = cutoff or max(one.delivered for one in self.suspects.values()) + _TICK
+        end = cutoff or max(one.delivered for one in self.suspects.values()) + MILLISECOND
         yield Crash(
             owner=self.owner,
             cutoff=end,
@@ -131,11 +132,28 @@ ENDLESS: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What a scan stands on: the group, what the resource asks for, and what was seen of it."""
+class GroupScan:
+    """One scan of a group while it goes on."""
+
+    resource: StreamConsumerGroup
+    server: Server
+    keys: GroupKeys
+    observation: ScanObservation
+    findings: Findings
+    learnt: dict[str, str] = field(default_factory=dict)  # fields of the state to be written
+
+    @property
+    def name(self) -> Name:
+        """The resource's."""
+        return self.resource.metadata.namespace, self.resource.metadata.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRun:
+    """The scan of one stream: the group, the spec of the resource, and what was observed."""
 
     server: Server
-    act: ScanContext
+    context: ScanContext
     recovery: RecoverySpec
     observation: ScanObservation
     stream: StreamInScan  # the one that is scanned
@@ -154,14 +172,14 @@ class StreamScan:
     """The scan of one stream of a group: the stream itself, or its retry stream."""
 
     def __init__(
-        self, ground: Ground, judgements: dict[str, Judgement], *, most_pages: int = MOST_PAGES
+        self, run: StreamRun, judgements: dict[str, Judgement], *, most_pages: int = MOST_PAGES
     ) -> None:
-        self._ground = ground
+        self._run = run
         self._most_pages = most_pages
-        self._is_main = ground.act.source == ground.act.keys.stream
+        self._is_main = run.context.source == run.context.keys.stream
         self._judgements = judgements
-        self._rules = decide_rules(ground.recovery)
-        self._limits: ProcessingTimeouts = decide_processing_timeouts(ground.recovery)
+        self._rules = decide_rules(run.recovery)
+        self._limits: ProcessingTimeouts = decide_processing_timeouts(run.recovery)
         self._crashes: list[Crash] = []
         self._idle: dict[str, Failure] = {}
 
@@ -182,8 +200,8 @@ class StreamScan:
         After so many pages of the stream itself it stops, and the next scan, of any replica, goes
         on from there; where a scan comes to the end, the next one begins anew.
         """
-        server, act = self._ground.server, self._ground.act
-        began = self._ground.observation.cursor if self._is_main else ""
+        server, context = self._run.server, self._run.context
+        began = self._run.observation.cursor if self._is_main else ""
         cursor = await self._visit(began)
         # What failed with an entry may lie in another part.
         is_whole = self._rules.runs_alone_first or not (began or cursor)
@@ -192,12 +210,14 @@ class StreamScan:
         if cursor:
             self._come_back(AFTER_A_PART)
         if cursor != began:
-            await finish_scan(server, act.keys, uid=act.uid, target=act.target, cursor=cursor)
+            await finish_scan(
+                server, context.keys, uid=context.uid, target=context.target, cursor=cursor
+            )
 
     async def _judge_idle(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
         """What idled in the process that runs now, apart from what an earlier one may have held."""
         cutoff = self._cutoff_of(failure.owner)
-        since = decide_process_since(cutoff, self._ground.observation.master_since)
+        since = decide_process_since(cutoff, self._run.observation.master_since)
         earlier, present = failure.split(since)
         present.death = Death.CRASHED
         unproven_since, is_outdone = await self._observe_progress(
@@ -220,14 +240,14 @@ class StreamScan:
 
         Asked only when an entry may be given up for it.
         """
-        ground = self._ground
+        run = self._run
         if not self._rules.may_give_up(failure.suspects.values()):
             return None, False
         # A process that is no pod's may have begun anew under its name.
-        if not is_pod or ground.stream.consumers > LISTABLE:
+        if not is_pod or run.stream.consumers > LISTABLE:
             return ENDLESS, True
-        group = ground.act.keys.group
-        progress = await observe_progress(ground.server, ground.stream.name, group, failure.owner)
+        group = run.context.keys.group
+        progress = await observe_progress(run.server, run.stream.name, group, failure.owner)
         is_proven = progress.has_finished(self._limits.alive)
         is_outdone = progress.have_others_finished(self._limits.alive)
         return None if is_proven else progress.asked, is_outdone
@@ -238,19 +258,19 @@ class StreamScan:
         They are that worker's still, and it may finish them. But a worker that claims would drop
         them without a word, so they are informed of before.
         """
-        ground = self._ground
-        group = ground.act.keys.group
-        dangling = await count_dangling(ground.server, ground.stream, group)
+        run = self._run
+        group = run.context.keys.group
+        dangling = await count_dangling(run.server, run.stream, group)
         if dangling:
-            ground.findings.dangling += dangling
-            ground.findings.lowest_dangling = ground.stream.lowest_pending
+            run.findings.dangling += dangling
+            run.findings.lowest_dangling = run.stream.lowest_pending
 
     async def _recover_owner(self, owner: str, judgement: Judgement, cutoff: datetime) -> None:
         order = self._order(owner, judgement.cutoff.message, judgement.cutoff.death)
         failure = Failure(owner=owner, death=judgement.cutoff.death)
         async for batch in self._recover_all(order, cutoff):
             self._take(owner, judgement.cutoff, batch)
-            self._ground.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
+            self._run.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
             failure.add(batch)
         self._crashes += failure.crashes(cutoff)
 
@@ -258,14 +278,14 @@ class StreamScan:
         self, order: RecoveryOrder, cutoff: datetime
     ) -> AsyncIterator[Recovered]:
         """Everything that the owner was delivered before the cutoff, but for what a lock keeps."""
-        ground = self._ground
-        if ground.recovery.locks is None:
-            async for batch in recover_owner(ground.server, ground.act, order, cutoff=cutoff):
+        run = self._run
+        if run.recovery.locks is None:
+            async for batch in recover_owner(run.server, run.context, order, cutoff=cutoff):
                 yield batch
             return
         # The locks must be named with the script that moves: first see what there is.
         look = replace(order, recovers=False)
-        async for seen in recover_owner(ground.server, ground.act, look, cutoff=cutoff):
+        async for seen in recover_owner(run.server, run.context, look, cutoff=cutoff):
             ids = [(one.entry_id, timedelta()) for one in seen.suspects]
             yield replace(seen, suspects=())
             if ids:
@@ -273,9 +293,9 @@ class StreamScan:
 
     async def _visit(self, began: str) -> str:
         """Look through the pages from a cursor on; where it stopped, empty for the end."""
-        ground, cursor, count = self._ground, "", 0
-        group, idle = ground.act.keys.group, self._limits.smallest
-        pages = find_idle(ground.server, ground.stream, group, idle=idle, cursor=began)
+        run, cursor, count = self._run, "", 0
+        group, idle = run.context.keys.group, self._limits.smallest
+        pages = find_idle(run.server, run.stream, group, idle=idle, cursor=began)
         async with aclosing(pages):
             async for found, following in pages:
                 await self._recover_page(found)
@@ -289,14 +309,14 @@ class StreamScan:
         for entry in found:
             by_owner[entry.owner].append(entry)
         for owner, entries in by_owner.items():
-            if owner or self._ground.recovery.copies_entries:
+            if owner or self._run.recovery.copies_entries:
                 await self._recover_idle_of(owner, entries)
 
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
         cutoff = self._cutoff_of(owner)
         limit = self._limits.limit(is_unknown=cutoff is None, is_unowned=not owner)
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
-        self._ground.findings.skipped += len(entries) - len(stuck)
+        self._run.findings.skipped += len(entries) - len(stuck)
         death = decide_idle_death(cutoff)
         order = self._order(owner, explain_idle(limit) if owner else "held by no consumer", death)
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
@@ -305,7 +325,7 @@ class StreamScan:
         judgement = self._judgements.get(owner)
         before = None if judgement is None else judgement.cutoff.at
         ids = [(one.entry_id, limit) for one in stuck if before is None or one.delivered >= before]
-        size = self._ground.act.batch
+        size = self._run.context.batch
         while ids:
             batch = await self._recover_ids(order, ids[:size])
             self._take(owner, None, batch)
@@ -326,74 +346,74 @@ class StreamScan:
         *,
         cutoff: datetime | None = None,
     ) -> Recovered:
-        ground, act = self._ground, self._ground.act
-        locks = _locks(ground, [entry_id for entry_id, _ in ids])
+        run, context = self._run, self._run.context
+        locks = _locks(run, [entry_id for entry_id, _ in ids])
         names = tuple(locks.values())
-        batch = await recover_entries(ground.server, act, order, ids, cutoff=cutoff, locks=names)
+        batch = await recover_entries(run.server, context, order, ids, cutoff=cutoff, locks=names)
         locked = [locks[one] for one, verdict in batch.stays if verdict is EntryVerdict.LOCKED]
-        ground.findings.locked += locked
+        run.findings.locked += locked
         return batch
 
     def _order(self, owner: str, reason: str, death: Death) -> RecoveryOrder:
-        ground = self._ground
+        run = self._run
         return RecoveryOrder(
             owner=owner,
             reason=reason,
             counts_attempt=counts_attempt(death),
-            count_from=ground.observation.master_since,
-            delay_before=ground.delay_before,
+            count_from=run.observation.master_since,
+            delay_before=run.delay_before,
             stages_first=self._rules.retries_nothing,
             wait=self._rules.backoff.after(1),
-            recovers=ground.recovery.copies_entries,
+            recovers=run.recovery.copies_entries,
         )
 
     def _take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
-        self._ground.findings.take(owner, cutoff, batch)
+        self._run.findings.take(owner, cutoff, batch)
         if batch.count(EntryVerdict.WAITING):
             self._come_back(self._rules.backoff.after(1))
 
     def _come_back(self, wait: timedelta) -> None:
-        findings = self._ground.findings
+        findings = self._run.findings
         findings.earliest = min(findings.earliest or wait, wait)
 
 
-async def review(ground: Ground) -> None:
+async def review(run: StreamRun) -> None:
     """Count what was taken of what is on offer; what nobody took stays so under Release alone."""
-    is_main = ground.act.source == ground.act.keys.stream
-    if is_main and ground.observation.offers:
-        releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
-        offers = await review_offers(ground.server, ground.act, withdraws=not releases)
-        ground.findings.review(offers)
+    is_main = run.context.source == run.context.keys.stream
+    if is_main and run.observation.offers:
+        releases = run.recovery.strategy is RecoveryStrategy.RELEASE
+        offers = await review_offers(run.server, run.context, withdraws=not releases)
+        run.findings.review(offers)
 
 
-async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
+async def settle(run: StreamRun, crashes: Sequence[Crash]) -> None:
     """Decide about all suspects of a group together, and do what is to be done now."""
-    rules = decide_rules(ground.recovery)
+    rules = decide_rules(run.recovery)
     # What is on offer stays so until it is taken: `review_offers` repeats it.
     crashes = [_without_offers(crash) for crash in crashes]
-    plan = plan_attempts(crashes, ground.observation.retry_batch, rules, now=ground.observation.now)
+    plan = plan_attempts(crashes, run.observation.retry_batch, rules, now=run.observation.now)
     following, until = plan.following, monotonic() + FOLLOWED_FOR.total_seconds()
-    ground.findings.waiting += plan.waiting
-    ground.findings.under_way += len(plan.kept)
+    run.findings.waiting += plan.waiting
+    run.findings.under_way += len(plan.kept)
     try:
         for owner in plan.owners:
-            plan = await _settle_owner(ground, plan, owner)
+            plan = await _settle_owner(run, plan, owner)
         for owner in following:
-            if not await _is_delivered(ground, plan, until=until):
+            if not await _is_delivered(run, plan, until=until):
                 break
-            plan = await _settle_owner(ground, plan, owner)
-            ground.findings.waiting -= len(owner.settlements)
+            plan = await _settle_owner(run, plan, owner)
+            run.findings.waiting -= len(owner.settlements)
     except RetryBatchChanged:
-        ground.findings.waiting += 1  # another replica was faster; the next look sees what is left
+        run.findings.waiting += 1  # another replica was faster; the next look sees what is left
 
 
-async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
+async def _is_delivered(run: StreamRun, plan: AttemptPlan, *, until: float) -> bool:
     """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
     once."""
-    if not ground.recovery.copies_entries:
+    if not run.recovery.copies_entries:
         return False  # the IDs stay; when a worker has claimed them, the next look sees it
     while monotonic() < until:
-        if await are_delivered(ground.server, ground.act, plan.kept):
+        if await are_delivered(run.server, run.context, plan.kept):
             await asyncio.sleep(BETWEEN_READS.total_seconds())
             return True
         await asyncio.sleep(BETWEEN_READS.total_seconds())
@@ -404,19 +424,19 @@ def _without_offers(crash: Crash) -> Crash:
     return replace(crash, suspects=tuple(one for one in crash.suspects if not one.is_on_offer))
 
 
-async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
-    releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
+async def _settle_owner(run: StreamRun, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
+    releases = run.recovery.strategy is RecoveryStrategy.RELEASE
     dead, rest = _split(owner) if releases else (owner, None)
     if dead is not None and (dead.settlements or dead.co_failed):
-        reasons = _reasons(ground, dead)
-        done = await settle_suspects(ground.server, ground.act, plan, dead, reasons=reasons)
-        ground.findings.settle(dead, done)
+        reasons = _reasons(run, dead)
+        done = await settle_suspects(run.server, run.context, plan, dead, reasons=reasons)
+        run.findings.settle(dead, done)
         plan = plan.after(done.retry_batch)
     if rest is not None and rest.settlements:
         done = await offer_entries(
-            ground.server, ground.act, plan, rest, reason="offered to claiming workers"
+            run.server, run.context, plan, rest, reason="offered to claiming workers"
         )
-        ground.findings.offer(rest, done)
+        run.findings.offer(rest, done)
         plan = plan.after(done.retry_batch)
     return plan
 
@@ -433,8 +453,8 @@ def explain_idle(limit: timedelta) -> str:
     return f"idle for more than {render_seconds(limit.total_seconds())} (processing timeout)"
 
 
-def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
-    locks = _locks(ground, [one.entry_id for one in owner.settlements])
+def _reasons(run: StreamRun, owner: OwnerPlan) -> Reasons:
+    locks = _locks(run, [one.entry_id for one in owner.settlements])
     attempts = max((one.attempts for one in owner.settlements), default=0)
     error = (
         f"the worker failed {render_count(attempts, 'time')} while it processed the entry, the "
@@ -452,8 +472,8 @@ def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     )
 
 
-def _locks(ground: Ground, ids: Sequence[EntryId]) -> dict[EntryId, str]:
-    locks = ground.recovery.locks
+def _locks(run: StreamRun, ids: Sequence[EntryId]) -> dict[EntryId, str]:
+    locks = run.recovery.locks
     if locks is None:
         return {}
-    return {one: lock_key(locks.key_template, ground.act.keys, one) for one in ids}
+    return {one: lock_key(locks.key_template, run.context.keys, one) for one in ids}

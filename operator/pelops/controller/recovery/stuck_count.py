@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from pelops.controller.recovery.pod_evidence import Judgement
-from pelops.controller.recovery.scan import Ground
+from pelops.controller.recovery.scan import StreamRun
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import LivenessReason, PendingEntry
@@ -28,10 +28,10 @@ _ENDED: Final = frozenset({LivenessReason.GONE, LivenessReason.FINISHED, Livenes
 
 
 async def count_stuck(
-    ground: Ground, judgements: Mapping[str, Judgement], consumers: Sequence[ObservedConsumer]
+    run: StreamRun, judgements: Mapping[str, Judgement], consumers: Sequence[ObservedConsumer]
 ) -> int:
     """Stuck entries of the stream, `MOST_COUNTED` at most. Raises as reads of Redis do."""
-    if not ground.stream.pending:
+    if not run.stream.pending:
         return 0
     pending = {consumer.name: consumer.pending for consumer in consumers}
     cutoffs = {
@@ -42,46 +42,46 @@ async def count_stuck(
     count = 0
     for owner, cutoff in cutoffs.items():
         has_ended = judgements[owner].cutoff.reason in _ENDED
-        if has_ended and owner in pending and ground.recovery.locks is None:
+        if has_ended and owner in pending and run.recovery.locks is None:
             count += pending[owner]
         elif count < MOST_COUNTED:
-            count += await _count(ground, _dead(ground, owner, cutoff), MOST_COUNTED - count)
+            count += await _count(run, _dead(run, owner, cutoff), MOST_COUNTED - count)
     if count < MOST_COUNTED:
-        count += await _count(ground, _idle(ground, judgements, cutoffs), MOST_COUNTED - count)
+        count += await _count(run, _idle(run, judgements, cutoffs), MOST_COUNTED - count)
     return min(count, MOST_COUNTED)
 
 
-async def _count(ground: Ground, pages: AsyncIterator[list[EntryId]], most: int) -> int:
+async def _count(run: StreamRun, pages: AsyncIterator[list[EntryId]], most: int) -> int:
     count, looked_at = 0, 0
     async for page in pages:
-        count, looked_at = count + await _count_unlocked(ground, page), looked_at + 1
+        count, looked_at = count + await _count_unlocked(run, page), looked_at + 1
         if count >= most or looked_at >= MOST_PAGES:
             break
     return count
 
 
-async def _count_unlocked(ground: Ground, ids: Sequence[EntryId]) -> int:
-    locks = ground.recovery.locks
+async def _count_unlocked(run: StreamRun, ids: Sequence[EntryId]) -> int:
+    locks = run.recovery.locks
     if locks is None or not ids:
         return len(ids)
-    keys = [lock_key(locks.key_template, ground.act.keys, one) for one in ids]
-    return len(ids) - len(await find_existing(ground.server, keys))
+    keys = [lock_key(locks.key_template, run.context.keys, one) for one in ids]
+    return len(ids) - len(await find_existing(run.server, keys))
 
 
-async def _dead(ground: Ground, owner: str, cutoff: datetime) -> AsyncIterator[list[EntryId]]:
+async def _dead(run: StreamRun, owner: str, cutoff: datetime) -> AsyncIterator[list[EntryId]]:
     """What the owner was delivered before its cutoff."""
-    now, group = ground.observation.now, ground.act.keys.group
-    pages = list_pending_of(ground.server, ground.stream.name, group, owner)
+    now, group = run.observation.now, run.context.keys.group
+    pages = list_pending_of(run.server, run.stream.name, group, owner)
     async with aclosing(pages):
         async for page in pages:
             yield [entry_id for entry_id, idle in page if now - idle < cutoff]
 
 
 async def _idle(
-    ground: Ground, judgements: Mapping[str, Judgement], counted: Collection[str]
+    run: StreamRun, judgements: Mapping[str, Judgement], counted: Collection[str]
 ) -> AsyncIterator[list[EntryId]]:
     """What is idle beyond the limit of its owner, but for owners that were counted."""
-    limits, group = decide_processing_timeouts(ground.recovery), ground.act.keys.group
+    limits, group = decide_processing_timeouts(run.recovery), run.context.keys.group
 
     def is_stuck(entry: PendingEntry) -> bool:
         judgement = judgements.get(entry.owner)
@@ -89,7 +89,7 @@ async def _idle(
         limit = limits.limit(is_unknown=is_unknown, is_unowned=not entry.owner)
         return entry.owner not in counted and (entry.idle >= limit or not entry.owner)
 
-    pages = find_idle(ground.server, ground.stream, group, idle=limits.smallest)
+    pages = find_idle(run.server, run.stream, group, idle=limits.smallest)
     async with aclosing(pages):
         async for page, _ in pages:
             yield [one.entry_id for one in page if is_stuck(one)]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from pelops.clock import with_jitter
 from pelops.errors import KubernetesError
 from pelops.kube.client import Kind, KubeApi, Manifest
 from pelops.kube.trimmed import trim
@@ -272,7 +272,7 @@ class Resync:
     async def run(self, kinds: Callable[[], Collection[Kind]], *, every_s: float) -> None:
         """Resync each kind now and then, until cancelled; an outage keeps the last cache."""
         while True:
-            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
+            await asyncio.sleep(with_jitter(every_s))
             for kind in kinds():
                 try:
                     await self.resync(kind)

@@ -33,7 +33,7 @@ class ReplicaEventLoop(asyncio.SelectorEventLoop):
         self.lookup: Lookup = socket.getaddrinfo
         self._lookups: Counter[str] = Counter()  # threads by namespace
 
-    async def getaddrinfo(  # noqa: PLR0913 - as asyncio declares it
+    async def getaddrinfo(
         self,
         host: bytes | str | None,
         port: bytes | str | int | None,

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final, Generic
 
 from pelops.api.schema.base import ObjectMeta
+from pelops.clock import with_jitter
 from pelops.controller.runtime.cache import Name, name_of
 from pelops.controller.runtime.events import Reporter, list_transitions
 from pelops.controller.runtime.gate import Gate, Place
@@ -130,31 +131,40 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         return await self._proceed(one)
 
     async def _proceed(self, one: Pass[ResourceT, MemoryT]) -> float:
-        kind, memory = self._kind, one.memory
-        observation = await kind.observe(one)
-        actions, has_acted = kind.actions(observation, one), False
-        while True:
-            try:
-                action = next(actions, None)
-            except InvalidSpec as error:
-                observation = kind.blame(observation, None, error)
-                action = None
-            memory.sees_only(STATUS, *([action.what] if action is not None else []))
-            turn_s = None if action is None else one.wait_s(action.what)
-            if action is None or turn_s != 0:
-                break
-            connections, namespace = self._services.connections, one.name[0]
-            if connections.forget_stale_secrets(action.secrets, namespace):
-                # A replica that still holds the old Secret would undo what the others wrote.
-                return 0.0
-            error_of_action = await self._apply(action, one)
-            if error_of_action is not None:
-                observation = kind.blame(observation, action.part, error_of_action)
-                break
-            has_acted = True
-        if has_acted and turn_s != 0:
+        observation = await self._kind.observe(one)
+        missing = await self._do_missing(observation, one)
+        if missing is None:
             return 0.0
+        observation, turn_s = missing
         return await self._report(observation, one, turn_s=turn_s)
+
+    async def _do_missing(
+        self, observation: ObservationT, one: Pass[ResourceT, MemoryT]
+    ) -> tuple[ObservationT, float | None] | None:
+        """Do the actions that are missing, as far as it is the turn of this replica.
+
+        None when one was done: the next pass observes the result. Otherwise the observation, with
+        the problem that ended this, and the seconds for which an action is still left to other
+        replicas: 0 when it failed here, None when none is missing.
+        """
+        kind, connections, has_acted = self._kind, self._services.connections, False
+        try:
+            for action in kind.actions(observation, one):
+                one.memory.sees_only(STATUS, action.what)
+                turn_s = one.wait_s(action.what)
+                if turn_s > 0:
+                    return None if has_acted else (observation, turn_s)
+                if connections.forget_stale_secrets(action.secrets, one.name[0]):
+                    # A replica that still has the old Secret would undo what the others wrote.
+                    return None
+                error = await self._apply(action, one)
+                if error is not None:
+                    return kind.blame(observation, action.part, error), 0.0
+                has_acted = True
+        except InvalidSpec as error:
+            observation = kind.blame(observation, None, error)
+        one.memory.sees_only(STATUS)
+        return None if has_acted else (observation, None)
 
     async def _apply(
         self, action: PlannedAction, one: Pass[ResourceT, MemoryT]
@@ -212,7 +222,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if wait_s is None and not stands_by and turn_s is None and problem is None:
             rest_s = kind.rest_s(observation, one, decision)
             again_s = again_s if rest_s is None else min(rest_s, self._standby.rest_s())
-        again_s *= random.uniform(0.8, 1.2)
+        again_s = with_jitter(again_s)
         return again_s if wait_s is None else min(again_s, wait_s)
 
     async def _write_status(
@@ -327,10 +337,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return random.uniform(*LARGE_TAKEN_S)
         # Until it has succeeded it counts as a failure: a write that is cut off says nothing.
         memory.large_writes += 1
-        pause_s = backoff_s(
-            memory.large_writes, first_s=FIRST_LARGE_S, longest_s=LONGEST_LARGE_S
-        ) * random.uniform(0.8, 1.2)
-        memory.large_again_at = now + pause_s
+        pause_s = backoff_s(memory.large_writes, first_s=FIRST_LARGE_S, longest_s=LONGEST_LARGE_S)
+        memory.large_again_at = now + with_jitter(pause_s)
         self._is_writing_large = True
         try:
             await self._put_status(manifest, wished, rank)
@@ -458,7 +466,7 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
             # A mistake of ours, or a server that is too slow, must not end the passes of others.
             RECONCILES.labels("timeout" if isinstance(error, DeadlineExceeded) else "error").inc()
             await self._report_failure(name, error)
-            return self._kind.memories[name].break_s() * random.uniform(0.6, 1.4)
+            return with_jitter(self._kind.memories[name].break_s(), 0.4)
         except PelopsError as error:
             log.warning("Could not reconcile: %s", error, extra={"resource": key})
             RECONCILES.labels("failed").inc()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from pelops.clock import with_jitter
 from pelops.controller.runtime.cache import Concern, Name, Resync
 from pelops.controller.runtime.kind import Loop, ManagedKind, Services
 from pelops.controller.runtime.passes import ReconcileLoop
@@ -172,7 +172,7 @@ class Source:
     async def run(self, changed: Callable[[], None], *, every_s: float) -> None:
         """Look now and then; an outage changes nothing. `changed` is called after each look."""
         while True:
-            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
+            await asyncio.sleep(with_jitter(every_s))
             try:
                 await self.look()
             except KubernetesError as error:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
+from pelops.clock import with_jitter
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import ManagedKind, PassIntervals, Services
 from pelops.controller.runtime.leases import follow_standing
@@ -48,7 +49,7 @@ class Standby:
                 if is_attended(
                     manifest.get("status") or {}, manifest["metadata"].get("generation", 0)
                 ):
-                    rest_s = self.rest_s() * random.uniform(0.8, 1.2)
+                    rest_s = with_jitter(self.rest_s())
                     self._kind.queue.postpone(name, delay_s=rest_s)
                 return
             delay_s = self._members.rank(self._kind.rank_key(name)) * LONG_STEP.total_seconds()

@@ -110,7 +110,7 @@ class Feed:
 class Watch:
     """Follows kinds until cancelled, and says of each when the API server last answered."""
 
-    def __init__(  # noqa: PLR0913 - what it connects, and how it is timed
+    def __init__(
         self,
         api: KubeApi,
         resync: Resync,

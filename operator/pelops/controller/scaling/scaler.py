@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.clock import with_jitter
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.group.group_status import measure_group
 from pelops.controller.runtime.cache import Name
@@ -38,13 +38,7 @@ from pelops.policy.scaling.decision import (
 )
 from pelops.policy.scaling.demand import judge_backlog
 from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.sharing import (
-    Contribution,
-    Role,
-    contribute,
-    merge_known,
-    watch_group,
-)
+from pelops.policy.scaling.sharing import Contribution, Role, contribute, merge_known, watch_group
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.maintenance import repair_lag
@@ -252,7 +246,7 @@ class Scaler:
         scaled.counts_until = now + wait + LATE_S
         if leader is not None and (before is None or _is_news(before, found)):
             self._parts.wake(leader.name)
-        return wait * random.uniform(0.85, 1.15)
+        return with_jitter(wait, 0.15)
 
     def _keep_hands_off(self, scaled: Scaled) -> float:
         scaled.memory, scaled.backlog, scaled.decision = ScalingMemory(), None, None
@@ -274,7 +268,7 @@ class Scaler:
         if decision is None or decision.replicas is None:
             self._parts.idle_groups.rouse(scaled.name)
             self._observed_groups.forget(scaled.name)
-            return OTHERS_S * random.uniform(0.8, 1.2)
+            return with_jitter(OTHERS_S)
         scaling = scaled.resource.spec.scaling
         least = scaling.min_replicas if scaling is not None else 0
         overall = merge_known(backlog, sharing.others)
@@ -283,7 +277,7 @@ class Scaler:
             wait = min(wait, FREED_S)
         if scaled.problem is not None:
             wait = min(wait, max(0.0, scaled.write_after - self._clock()))
-        return wait * random.uniform(0.85, 1.15)
+        return with_jitter(wait, 0.15)
 
     def _pace(
         self,

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pelops.clock import from_ms
 from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, EvidenceKind
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
@@ -17,14 +18,7 @@ from pelops.pipeline.audit.cases import Case
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.audit.group_share import Balance, close_balance
 from pelops.pipeline.audit.known_entries import is_at_or_before
-from pelops.pipeline.audit.measures import (
-    AGES_MS,
-    Count,
-    Measures,
-    StreamMeasures,
-    Ways,
-    are_times,
-)
+from pelops.pipeline.audit.measures import AGES_MS, Count, Measures, StreamMeasures, Ways, are_times
 from pelops.pipeline.audit.rules import Origin
 from pelops.pipeline.audit.summary import (
     Grounds,
@@ -53,7 +47,6 @@ from pelops.pipeline.report.model import (
     Unproven,
 )
 from pelops.pipeline.settings import ArchivedPayload
-from pelops.pipeline.windows import moment
 from pelops.policy.audit.classification import Why
 
 _COPIED: Final = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)  # it goes on as a copy
@@ -484,7 +477,7 @@ class GroupAudit:
             for found in (self.stream.arrivals, recoveries, letters)
         )
         return Timeline(
-            start=moment(first * step),
+            start=from_ms(first * step),
             step=timedelta(milliseconds=step),
             arrivals=arrivals,
             recoveries=recovered,

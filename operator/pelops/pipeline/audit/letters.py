@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from pelops.clock import from_ms
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.ledger import LETTER_MOVES
 from pelops.pipeline.tables import STATUSES, Archive
-from pelops.pipeline.windows import moment
 from pelops.policy.audit.classification import LETTER_ACTS
 
 _AT_ONCE: Final = 10_000  # letters that are looked for by one read of the table
@@ -164,7 +164,7 @@ def _rows_of_letters(
     for start in range(0, len(letters), _AT_ONCE):
         some = letters[start : start + _AT_ONCE]
         # A letter is not older than the row of its entry, but for a clock that went back.
-        since = moment(min(one.ms for one in some)) - timedelta(days=1)
+        since = from_ms(min(one.ms for one in some)) - timedelta(days=1)
         condition = (ds.field("date") >= since.date()) & ds.field("new_id").isin(
             [f"{one.ms}-{one.seq}" for one in some]
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pelops.clock import LATEST_MS, is_time
 from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.cases import StreamCounts
@@ -211,7 +212,7 @@ def measure_streams(
         for row in spark.sql(f"""
         SELECT stream, step, count(*) AS rows FROM (
             SELECT stream, floor(ms / CASE stream {length} END) AS step FROM pelops_entries
-            WHERE stream IN ({", ".join(map(_literal, steps))}) AND ms > 0 AND ms < {LAST_MS}
+            WHERE stream IN ({", ".join(map(_literal, steps))}) AND ms > 0 AND ms < {LATEST_MS}
         ) GROUP BY stream, step""").collect():
             arrivals.setdefault(row["stream"], {})[row["step"]] = row["rows"]
     found = _find_duplicates(spark, plans)
@@ -277,9 +278,6 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
     }
 
 
-LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
-
-
 def choose_step(first_ms: int, last_ms: int) -> int:
     """The shortest step that gives no more than about STEPS of them, in milliseconds."""
     span_ms = last_ms - first_ms + 1
@@ -289,7 +287,7 @@ def choose_step(first_ms: int, last_ms: int) -> int:
 
 def are_times(values: Iterable[int]) -> list[int]:
     """Those that are times."""
-    return [one for one in values if 0 < one < LAST_MS]
+    return [one for one in values if is_time(one)]
 
 
 def _literal(text: str) -> str:

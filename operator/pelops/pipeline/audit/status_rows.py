@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from pelops.clock import LATEST_MS
 from pelops.domain.audit import EntryStatus
-from pelops.pipeline.audit.measures import LAST_MS
 from pelops.pipeline.audit.rules import IS_OPEN, words
 from pelops.pipeline.tables import SCHEMAS, STATUSES
 from pelops.policy.audit.classification import Why
@@ -58,7 +58,7 @@ def _id(name: str) -> str:
 
 
 def _time(ms: str) -> str:
-    return f"IF({ms} > 0 AND {ms} < {LAST_MS}, timestamp_millis({ms}), NULL)"
+    return f"IF({ms} > 0 AND {ms} < {LATEST_MS}, timestamp_millis({ms}), NULL)"
 
 
 def _basis() -> str:

@@ -16,7 +16,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -34,6 +34,7 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
+from pelops.clock import MILLISECOND, from_ms, to_ms
 from pelops.domain.audit import (
     AuditSummary,
     AuditVerdict,
@@ -54,9 +55,6 @@ from pelops.policy.redrive.triage import RedriveAction
 
 SCHEMA: Final = "operator/pelops/pipeline/report/audit.schema.json"
 _PROGRAM: Final = "python -m pelops.pipeline.report.model"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999
 
 
 def _read_with(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -71,10 +69,6 @@ def _read_with(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise ValueError(str(error)) from error
 
     return validate
-
-
-def _read_moment(ms: int) -> datetime:
-    return _EPOCH + min(max(ms, 0), _LAST_MS) * _MILLISECOND
 
 
 def _read_head(value: Any) -> Any:
@@ -106,13 +100,13 @@ Id = Annotated[
 ]
 Moment = Annotated[
     datetime,
-    BeforeValidator(_read_with(datetime, _read_moment)),
-    PlainSerializer(lambda at: (at - _EPOCH) // _MILLISECOND, return_type=Milliseconds),
+    BeforeValidator(_read_with(datetime, from_ms)),
+    PlainSerializer(to_ms, return_type=Milliseconds),
 ]
 Step = Annotated[
     timedelta,
-    BeforeValidator(_read_with(timedelta, lambda ms: ms * _MILLISECOND)),
-    PlainSerializer(lambda span: span // _MILLISECOND, return_type=Milliseconds),
+    BeforeValidator(_read_with(timedelta, lambda ms: ms * MILLISECOND)),
+    PlainSerializer(lambda span: span // MILLISECOND, return_type=Milliseconds),
 ]
 Span = Annotated[
     timedelta,

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from pelops.clock import from_ms, is_time
 from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus, EvidenceKind
 from pelops.pipeline.triage.clusters import MOST_RETRIES
 
@@ -106,8 +107,6 @@ EVIDENCE: Final = {
 
 
 THIN: Final = "\u202f"  # a narrow space at which no line breaks
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_370_764_800_000  # the year 9999
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
 
@@ -182,9 +181,7 @@ def show_rate(count: int, span: timedelta) -> str:
 
 def show_ms(ms: int) -> str:
     """The moment of a count of milliseconds; the count itself when it is no time of a calendar."""
-    if not 0 < ms < _LAST_MS:
-        return show_count(ms)
-    return show_moment(_EPOCH + timedelta(milliseconds=ms))
+    return show_moment(from_ms(ms)) if is_time(ms) else show_count(ms)
 
 
 def show_size(size: int) -> str:

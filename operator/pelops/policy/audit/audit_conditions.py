@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pelops.api.audit.audit_status_model import AuditRunStatus
 from pelops.api.audit.stream_audit import StreamAudit
 from pelops.api.group.group_status_model import ConditionStatus
+from pelops.clock import LATEST_MS, from_ms
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
@@ -37,7 +38,6 @@ from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
 GRACE: Final = timedelta(seconds=60)
 # An entry's ID that lies before is no time: it was given by hand.
 _FIRST_TIME_MS: Final = 1_000_000_000_000
-_LAST_TIME_MS: Final = 253_370_764_800_000
 
 
 def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Finding | None:
@@ -110,9 +110,9 @@ def _name(group: GroupAudit) -> str:
 
 
 def _time_of(entry_id: EntryId | None) -> datetime | None:
-    if entry_id is None or not _FIRST_TIME_MS <= entry_id.ms <= _LAST_TIME_MS:
+    if entry_id is None or not _FIRST_TIME_MS <= entry_id.ms <= LATEST_MS:
         return None
-    return datetime.fromtimestamp(entry_id.ms / 1000, UTC)
+    return from_ms(entry_id.ms)
 
 
 LEAST_MARGIN: Final = 0.25  # of what the stream retains

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import OwnerMatch
 from pelops.domain.state import Loss, LossCause, Totals
@@ -231,7 +232,7 @@ def find_dropped(
 def _is_another(before: Holders, stream: StreamObservation) -> bool:
     """Whether the group was made anew or went back: its consumers are those of another time."""
     group, made = stream.group, stream.state.created_at
-    if group is None or (made is not None and made >= before.at - timedelta(milliseconds=1)):
+    if group is None or (made is not None and made >= before.at - MILLISECOND):
         return True
     has_less = (stream.entries_added or 0) < before.entries_added
     return has_less or group.last_delivered_id < before.group.last_delivered_id

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.state import RememberedPosition
@@ -211,5 +212,5 @@ def happened_since(before: LastSeen, moment: datetime | None, now: datetime) -> 
     if moment is None:
         return False
     if before.at is not None:
-        return moment > before.at - timedelta(milliseconds=1)  # scripts write whole milliseconds
+        return moment > before.at - MILLISECOND  # scripts write whole milliseconds
     return now - moment < _STATUS_AGE

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pelops.api.group.recovery import RetentionSpec
+from pelops.clock import to_ms
 from pelops.domain.entry_id import EntryId
 from pelops.domain.quantities import render_seconds
 from pelops.domain.stream_observation import StreamObservation
@@ -20,7 +21,6 @@ _EXPIRE_EVERY: Final = timedelta(minutes=10)
 _MANY_GROUPS: Final = 100
 _MOST_GROUPS: Final = 100_000
 _PER_GROUP_SQUARED: Final = timedelta(microseconds=150)
-_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +107,7 @@ def _too_many(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
 def _too_old(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
     if spec.max_age_seconds is None or stream.first_id is None:
         return []
-    now_ms = (stream.server_time - _EPOCH) // timedelta(milliseconds=1)
-    if stream.first_id.ms >= now_ms - spec.max_age_seconds * 1000:
+    if stream.first_id.ms >= to_ms(stream.server_time) - spec.max_age_seconds * 1000:
         return []
     return [f"the entry {stream.first_id} is older than {render_seconds(spec.max_age_seconds)}"]
 

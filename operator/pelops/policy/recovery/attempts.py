@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.clock import MILLISECOND
 from pelops.domain.backoff import backoff_s
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action, Death, RetryBatch, Suspect, read_ids
@@ -426,5 +427,5 @@ def _co_failed(crash: Crash, counted: Sequence[Suspect]) -> datetime | None:
     """The time before which entries of this owner failed together, if that is news."""
     if len(counted) < 2:
         return None
-    co_failed = max(suspect.delivered for suspect in counted) + timedelta(milliseconds=1)
+    co_failed = max(suspect.delivered for suspect in counted) + MILLISECOND
     return co_failed if crash.co_failed is None or co_failed > crash.co_failed else None

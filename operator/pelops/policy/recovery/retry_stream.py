@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from pelops.api.group.recovery import RecoverySpec
+from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 
@@ -32,7 +33,7 @@ def plan_note(stream: StreamObservation, *, may_read: bool) -> bool | None:
     waited = stream.server_time.timestamp() * 1000 - first.ms
     if noted is not None and noted.first_undelivered == first:
         return None
-    return True if waited >= NOTED_AFTER / timedelta(milliseconds=1) else None
+    return True if waited >= NOTED_AFTER / MILLISECOND else None
 
 
 def is_unread(stream: StreamObservation, *, may_read: bool, has_ready_worker: bool) -> bool:

@@ -73,7 +73,7 @@ def is_untouched(former: Look, now: StreamAtLook, first: EntryId) -> bool:
     return not is_trimmed and now.deleted <= floor
 
 
-def compare_looks(  # noqa: PLR0913 - what two looks saw
+def compare_looks(
     former: Look,
     *,
     begin: StreamAtLook | None,

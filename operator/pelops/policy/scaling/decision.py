@@ -379,7 +379,7 @@ class OtherGroups:
 UNSHARED: Final = OtherGroups()
 
 
-def decide_replicas(  # noqa: PLR0913 -- what is seen, what is remembered, and who else is counted
+def decide_replicas(
     spec: StreamConsumerGroupSpec,
     workload: WorkloadObservation,
     backlog: Backlog | None,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pelops.clock import to_ms
 from pelops.domain.audit import (
     ACKNOWLEDGED_PREFIX,
     MOST_AUDITS,
@@ -36,7 +36,6 @@ from pelops.redis_streams.recovery.scan_calls import raise_refusal
 _RECORD: Final = load_script("record_audit")
 _FORGET: Final = load_script("forget_audit")
 _READ: Final = load_script("read_audit")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def record_audit(
@@ -56,7 +55,7 @@ async def record_audit(
     Raises InvalidSpec for a name or a summary that cannot be recorded, WrongType, PermissionDenied.
     """
     text = render_summary_text(summary)
-    at_ms = (summary.window.at - _EPOCH) // timedelta(milliseconds=1)
+    at_ms = to_ms(summary.window.at)
     call = _RECORD.call(
         keys,
         name=check_audit_name(name),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
+from pelops.clock import from_time
 from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.domain.naming import GroupKeys
 from pelops.domain.stream_observation import ConsumerObservation
@@ -244,7 +245,7 @@ async def _sample_clock(server: Server) -> ServerClock:
     ended = time.time()
     with reading("TIME"):
         seconds, microseconds = (int(part) for part in reply)
-        redis = datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=microseconds)
+        redis = from_time(seconds, microseconds)
     middle = datetime.fromtimestamp((began + ended) / 2, UTC)
     return ServerClock(
         redis=redis,

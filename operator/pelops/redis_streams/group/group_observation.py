@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar
 
+from pelops.clock import from_ms, from_time
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.state import (
@@ -46,7 +47,6 @@ _STEADY: Final = (
     *("first_letter",),
 )
 _LONGEST_IDLE_MS: Final = 10**14  # more than any clock has seen
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Stream(NamedTuple):
@@ -213,7 +213,7 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
     stream, group, names = found["stream"], found["group"], found["consumers"]
     seen = _Stream(*stream) if stream else _NO_STREAM
     return StreamObservation(
-        server_time=EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds)),
+        server_time=from_time(seconds, microseconds),
         exists=stream is not None,
         length=seen.length,
         last_generated_id=parse_entry_id(seen.last_generated),
@@ -361,10 +361,5 @@ def parse_ownership(record: Mapping[str, bytes | None]) -> OwnershipRecord | Non
     created, until = texts.pop("created_ms"), texts.pop("held_until_ms")
     if not (created.isdigit() and until.isdigit()):
         return None
-    owner = OwnerRecord(**texts, created=_instant(int(created)))
-    return OwnershipRecord(owner=owner, owned_until=_instant(int(until)))
-
-
-def _instant(ms: int) -> datetime:
-    # Ten thousand years are enough; a damaged record must not stop the observation.
-    return EPOCH + timedelta(milliseconds=min(ms, 253_370_764_800_000))
+    owner = OwnerRecord(**texts, created=from_ms(int(created)))
+    return OwnershipRecord(owner=owner, owned_until=from_ms(int(until)))

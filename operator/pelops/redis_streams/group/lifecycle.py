@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from pelops.clock import MILLISECOND, from_ms, to_ms
 from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
@@ -17,12 +18,11 @@ from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.group_observation import EPOCH, parse_ownership, wrong_type
+from pelops.redis_streams.group.group_observation import parse_ownership, wrong_type
 
 _PROVISION: Final = load_script("provision_group")
 _DESTROY: Final = load_script("destroy_group")
 _RELEASE: Final = load_script("release_group")
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _LOST: Final = (
     *("lost_position", "lost_after", "lost_before", "lost_cause"),
     *("lost_undelivered", "lost_pending", "lost_observed_ms"),
@@ -64,7 +64,7 @@ class Destroyed:
     copies: int = 0  # not acknowledged, at least, that went with the retry stream
 
 
-async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
+async def provision_group(
     server: Server,
     keys: GroupKeys,
     *,
@@ -97,12 +97,12 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
         {"further": (keys.retry,) * with_retry + (keys.offer_stream,) * with_offers},
         group=keys.group,
         start=str(start),
-        hold_ms=hold // _MILLISECOND,
+        hold_ms=hold // MILLISECOND,
         uid=owner.uid,
         cluster=owner.cluster,
         namespace=owner.namespace,
         name=owner.name,
-        created_ms=(owner.created - EPOCH) // _MILLISECOND,
+        created_ms=to_ms(owner.created),
         existed=existed,
         newest=None if newest is None else str(newest),
         **_render_vanished(loss),
@@ -124,9 +124,7 @@ def _read_provisioned(keys: GroupKeys, owner: OwnerRecord, answer: ScriptAnswer)
         return Provisioned(verdict=verdict, hold=parse_ownership(answer.fields))
     return Provisioned(
         verdict=verdict,
-        hold=OwnershipRecord(
-            owner=owner, owned_until=EPOCH + int(answer["held_until_ms"]) * _MILLISECOND
-        ),
+        hold=OwnershipRecord(owner=owner, owned_until=from_ms(int(answer["held_until_ms"]))),
         creation=_read_creation(answer) if verdict is ProvisionVerdict.CREATED else None,
     )
 
@@ -178,7 +176,7 @@ def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
     """A loss of any cause but trimming, as the script takes it."""
     if loss is None:
         return dict.fromkeys(_LOST)
-    observed = None if loss.observed is None else (loss.observed - EPOCH) // _MILLISECOND
+    observed = None if loss.observed is None else to_ms(loss.observed)
     before = None if loss.before is None else str(loss.before)
     return {
         "lost_position": str(loss.position),

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
+from pelops.clock import MILLISECOND, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
@@ -31,12 +32,10 @@ from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import (
-    MILLISECOND,
     encode_name,
     instant,
     raise_obstacle,
     raise_refusal,
-    to_ms,
 )
 
 _REMEMBER: Final = load_script("remember_position")
@@ -292,7 +291,7 @@ async def expire_dead_letters(
     return _read_expired(answer)
 
 
-async def _expire(  # noqa: PLR0913 - what expires, and where to go on
+async def _expire(
     server: Server,
     keys: GroupKeys,
     owner: OwnerRecord,
@@ -364,7 +363,7 @@ async def note_retry_wait(
     raise_refusal(keys, _NOTE.read(await server.run(call)))
 
 
-async def return_copies(  # noqa: PLR0913 - what the ledger says of it
+async def return_copies(
     server: Server,
     keys: GroupKeys,
     owner: OwnerRecord,

@@ -110,7 +110,7 @@ async def _read_pages(
         start = f"({previous}"
 
 
-async def _read_range(  # noqa: PLR0913, PLR0917 - one word of the command each
+async def _read_range(
     server: Server,
     command: str,
     key: str,

@@ -14,9 +14,10 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId
 from pelops.domain.inspection import (
     Coverage,
@@ -45,7 +46,6 @@ from pelops.redis_streams.inspection.ledger_search import (
 SEARCH_BUDGET: Final = Budget(entries=1_000, bytes=32 * MIB)
 DEEP_SEARCH_BUDGET: Final = Budget(entries=5_000_000, bytes=4096 * MIB)
 MOST_MATCHES: Final = 20
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROUNDS: Final = 4  # an entry that moves faster than this is told as it was seen last
 _PLACES: Final = (Place.STREAM, Place.RETRY_STREAM, Place.DEAD_LETTERS, Place.DISCARDED)
 
@@ -312,4 +312,4 @@ def _events(found: _Found, findings: LedgerFindings, location: EntryLocation) ->
 
 
 def _time(entry_id: EntryId) -> datetime | None:
-    return _EPOCH + timedelta(milliseconds=entry_id.ms) if is_time(entry_id) else None
+    return from_ms(entry_id.ms) if is_time(entry_id) else None

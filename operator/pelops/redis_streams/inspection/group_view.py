@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
+from pelops.clock import MILLISECOND, from_time
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.inspection import EntryLocation, FoundEntry, Place, StreamPosition
 from pelops.domain.ledger import bound_deliveries
@@ -25,7 +26,7 @@ from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.maintenance import has_retry_stream
 from pelops.redis_streams.inspection.bodies import MIB, MOST_ENTRY, EntryReader, read_entry
 from pelops.redis_streams.recovery.keyspace_events import find_existing
-from pelops.redis_streams.recovery.scan_calls import MILLISECOND, decode_name, read_fields
+from pelops.redis_streams.recovery.scan_calls import decode_name, read_fields
 
 BATCH_ASKED: Final = 50  # members of a retry batch that are looked for
 _MOST_ATTEMPTS: Final = 999_999
@@ -232,8 +233,8 @@ class GroupView:
             tries = _read_try(tried[0] if isinstance(tried, list) else None)
             if isinstance(pending, PelopsError) or not pending:
                 return None, tries
-            now = _moment(time)
-            return read_pending(pending[0], now), tries
+            assert isinstance(time, list)
+            return read_pending(pending[0], from_time(*time)), tries
 
     async def _read_started(self, owner: str, entry_id: EntryId) -> bool | None:
         """Whether the worker recorded the entry as started; None when it records nothing."""
@@ -315,11 +316,6 @@ def read_pending(line: Reply, now: datetime) -> PendingEntry:
         delivered=now - max(idle_ms, 0) * MILLISECOND,
         deliveries=bound_deliveries(deliveries),
     )
-
-
-def _moment(time: Reply) -> datetime:
-    seconds, microseconds = time
-    return datetime.fromtimestamp(int(seconds), UTC).replace(microsecond=int(microseconds))
 
 
 def _read_try(text: bytes | None) -> tuple[int, int, int]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
+from pelops.clock import LATEST_MS, from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.inspection import Coverage, Evidence, EvidenceKind, HistoryEvent
 from pelops.domain.ledger import (
@@ -34,8 +35,6 @@ DEEP_LEDGER_BUDGET: Final = Budget(entries=2_000_000, bytes=1024 * MIB)
 _SLACK_MS: Final = 1_000
 _FIRST_TIME: Final = 1_000_000_000_000  # of an ID in 2001: a smaller one is no time
 _MOST_EVENTS: Final = 200  # of one entry
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST_MS: Final = 253_370_764_800_000  # the year 9999
 
 _WORDS: Final[Mapping[str, str]] = {
     LedgerKind.REQUEUED: "requeued as {new}",
@@ -116,7 +115,7 @@ async def read_first_time(server: Server, keys: GroupKeys) -> datetime | None:
     """When the first event was recorded that the ledger still has; None: it has none."""
     async with aclosing(_pages(server, keys.ledger, "-", Budget(entries=1, bytes=MIB))) as pages:
         async for page in pages:
-            return _moment(page[0].entry_id)
+            return from_ms(page[0].entry_id.ms)
     return None
 
 
@@ -169,7 +168,7 @@ def _take(findings: LedgerFindings, raw: RawEntry, root: EntryId, *, by_worker: 
     if not concerned and by_worker:
         return
     details = _details(raw)
-    kind, at = details.pop(KIND_FIELD, ""), _moment(raw.entry_id)
+    kind, at = details.pop(KIND_FIELD, ""), from_ms(raw.entry_id.ms)
     if by_worker and kind not in set(WORKER_KINDS):
         return
     for name, value in concerned:
@@ -277,11 +276,7 @@ def _details(raw: RawEntry) -> dict[str, str]:
 
 def is_time(entry_id: EntryId) -> bool:
     """Whether an ID can be a time of this century: a producer may have chosen another one."""
-    return _FIRST_TIME < entry_id.ms <= _LATEST_MS
-
-
-def _moment(entry_id: EntryId) -> datetime:
-    return _EPOCH + timedelta(milliseconds=min(entry_id.ms, _LATEST_MS))
+    return _FIRST_TIME < entry_id.ms <= LATEST_MS
 
 
 def _id(text: str | None) -> EntryId | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Progress
 from pelops.errors import NoSuchGroup, NoSuchStream
@@ -16,7 +17,6 @@ from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan_calls import (
-    MILLISECOND,
     decode_name,
     encode_name,
     instant,
@@ -105,21 +105,21 @@ async def observe_progress(server: Server, stream: str, group: str, consumer: st
         )
 
 
-async def remove_consumer(server: Server, act: ScanContext, consumer: str) -> bool:
+async def remove_consumer(server: Server, context: ScanContext, consumer: str) -> bool:
     """Remove a consumer that owns nothing; False when it owns entries or is gone already.
 
     Entries of the group's other stream count too: the retry stream, or the stream itself.
 
     Raises NotOurs, WrongType, PermissionDenied.
     """
-    keys = act.keys
-    others = {keys.stream, act.target, act.former_retry} - {act.source, ""}
+    keys = context.keys
+    others = {keys.stream, context.target, context.former_retry} - {context.source, ""}
     call = _REMOVE.call(
-        act,
-        {"stream": act.source, "others": tuple(others)},
+        context,
+        {"stream": context.source, "others": tuple(others)},
         group=keys.group,
-        uid=act.uid,
-        actor=act.actor,
+        uid=context.uid,
+        actor=context.actor,
         consumer=encode_name(consumer),
     )
     answer = _REMOVE.read(await server.run(call))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +18,7 @@ from typing import Final, TypeAlias
 
 from redis import exceptions
 
+from pelops.clock import with_jitter
 from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, PermissionDenied, RedisUnavailable
@@ -238,7 +238,7 @@ class _Listener:
                 self._look_again.set()  # it may be a master no longer
                 # All replicas of the operator lose a server at the same moment.
                 wait_s = backoff_s(failures, first_s=SHORTEST_WAIT_S, longest_s=LONGEST_WAIT_S)
-                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
+                await asyncio.sleep(with_jitter(wait_s, 0.5))
         finally:
             self._confirmed.discard(node)
             self._denials.pop(node, None)

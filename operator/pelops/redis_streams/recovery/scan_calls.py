@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
 
+from pelops.clock import MILLISECOND, from_ms, from_time, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
@@ -27,12 +28,11 @@ from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Command, Reply
-from pelops.redis_streams.group.group_observation import EPOCH, wrong_type
+from pelops.redis_streams.group.group_observation import wrong_type
 
 _OPEN: Final = load_script("open_scan")
 _FIND: Final = load_script("find_idle")
 _FINISH: Final = load_script("finish_scan")
-MILLISECOND: Final = timedelta(milliseconds=1)
 
 FIRST_PAGE: Final = 100  # enough to see that little is old
 PAGE: Final = 500  # entries looked at one by one in one call
@@ -47,7 +47,7 @@ class NotDue:
     now: datetime
 
 
-async def open_scan(  # noqa: PLR0913 - what is scanned, and whether it is due
+async def open_scan(
     server: Server,
     keys: GroupKeys,
     *,
@@ -100,7 +100,7 @@ async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta
     (owner, scanned_at), (seconds, microseconds) = replies
     if owner != uid.encode() or not (scanned_at or b"").isdigit():
         return None  # the script says what is the matter
-    now = EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+    now = from_time(seconds, microseconds)
     if len(scanned_at) > 15 or int(scanned_at) > LATEST_MS:
         return None
     age = now - instant(scanned_at)
@@ -143,7 +143,7 @@ async def count_dangling(server: Server, observation: StreamInScan, group: str) 
     return len(found)
 
 
-async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its own
+async def finish_scan(
     server: Server,
     keys: GroupKeys,
     *,
@@ -235,15 +235,10 @@ def instant(ms: bytes | int) -> datetime:
     """A moment of the server's clock; raises BadShape for what is none."""
     if not 0 <= int(ms) <= LATEST_MS:
         raise BadShape("a time is out of range")
-    return EPOCH + int(ms) * MILLISECOND
+    return from_ms(int(ms))
 
 
-def to_ms(moment: datetime) -> int:
-    """Milliseconds as Redis counts them."""
-    return (moment - EPOCH) // MILLISECOND
-
-
-async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
+async def _find_page(
     server: Server,
     stream: str,
     group: str,

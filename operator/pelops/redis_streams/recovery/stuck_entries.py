@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
+from pelops.clock import MILLISECOND, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import EntryVerdict, Suspect
@@ -18,12 +19,10 @@ from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan_calls import (
-    MILLISECOND,
     encode_name,
     instant,
     raise_obstacle,
     raise_refusal,
-    to_ms,
 )
 
 
@@ -44,7 +43,7 @@ class ScanContext:
     former_retry: str = ""  # a retry stream to which copies went before; empty: there is none
 
     def by_name(self) -> dict[str, str]:
-        """The group's keys by the names that scripts have for them, and the two that act."""
+        """The group's keys by the names that scripts have for them, and the two that context."""
         return {**self.keys.by_name(), "source": self.source, "target": self.target}
 
 
@@ -58,12 +57,12 @@ def read_stays(stays: Sequence[Reply]) -> tuple[tuple[EntryId, EntryVerdict], ..
     return tuple((parse_entry_id(one.id), EntryVerdict(text_of(one.verdict))) for one in stays)
 
 
-def raise_act_refusal(act: ScanContext, answer: ScriptAnswer) -> None:
+def raise_move_refusal(context: ScanContext, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why nothing was moved."""
-    raise_obstacle(act.keys.group, act.target, answer)
+    raise_obstacle(context.keys.group, context.target, answer)
     if answer.verdict == "chunk-changed":
         raise RetryBatchChanged("another operator replica changed the retry batch at the same time")
-    raise_refusal(act.keys, answer)
+    raise_refusal(context.keys, answer)
 
 
 _RECOVER: Final = load_script("recover_entries")
@@ -104,7 +103,7 @@ class Recovered:
 
 
 async def recover_owner(
-    server: Server, act: ScanContext, order: RecoveryOrder, *, cutoff: datetime
+    server: Server, context: ScanContext, order: RecoveryOrder, *, cutoff: datetime
 ) -> AsyncIterator[Recovered]:
     """Move what this owner was delivered before the cutoff, batch by batch.
 
@@ -113,11 +112,13 @@ async def recover_owner(
     """
     start, depth = "-", 1
     while True:
-        answers = await server.run_many([_recover_call(act, order, cutoff, start=start)] * depth)
+        answers = await server.run_many(
+            [_recover_call(context, order, cutoff, start=start)] * depth
+        )
         batch = Recovered(now=cutoff)
         # One may be refused and a later one done: what was done is reported before the refusal.
         for answer in sorted(answers, key=lambda one: isinstance(one, PelopsError)):
-            batch = _read_recovered(act, order, answer)
+            batch = _read_recovered(context, order, answer)
             yield batch
         if not batch.next:
             return
@@ -125,7 +126,7 @@ async def recover_owner(
             _check_progress(start, batch.next)
         # Batches that move everything are asked for together: each takes the next entries.
         # A dry run takes none, and goes on from batch to batch.
-        is_all_moved = batch.moved + batch.gone == act.batch
+        is_all_moved = batch.moved + batch.gone == context.batch
         depth = DEPTH if is_all_moved and not server.is_dry else 1
         start = batch.next
 
@@ -137,9 +138,9 @@ def _check_progress(start: str, following: str) -> None:
         raise BadShape("a page does not continue where the page before it ended")
 
 
-async def recover_entries(  # noqa: PLR0913 - what is moved, and what may keep it
+async def recover_entries(
     server: Server,
-    act: ScanContext,
+    context: ScanContext,
     order: RecoveryOrder,
     entries: Sequence[tuple[EntryId, timedelta]],
     *,
@@ -151,13 +152,13 @@ async def recover_entries(  # noqa: PLR0913 - what is moved, and what may keep i
     With `cut`, only what was delivered before; with `locks`, one key for each entry, an entry whose
     lock exists stays. Raises as `recover_owner`.
     """
-    call = _recover_call(act, order, cutoff, entries=entries, locks=locks)
+    call = _recover_call(context, order, cutoff, entries=entries, locks=locks)
     answer = (await server.run_many([call]))[0]
-    return _read_recovered(act, order, answer)
+    return _read_recovered(context, order, answer)
 
 
-def _recover_call(  # noqa: PLR0913 - a page of the owner's entries, or entries one by one
-    act: ScanContext,
+def _recover_call(
+    context: ScanContext,
     order: RecoveryOrder,
     cutoff: datetime | None,
     *,
@@ -166,16 +167,16 @@ def _recover_call(  # noqa: PLR0913 - a page of the owner's entries, or entries 
     locks: Sequence[str] = (),
 ) -> ScriptCall:
     return _RECOVER.call(
-        act,
+        context,
         {"locks": locks},
-        group=act.keys.group,
-        uid=act.uid,
-        prefix=act.field_prefix,
-        batch=act.batch,
+        group=context.keys.group,
+        uid=context.uid,
+        prefix=context.field_prefix,
+        batch=context.batch,
         max_bytes=MAX_BYTES,
-        max_entry_bytes=act.max_entry_bytes,
-        actor=act.actor,
-        trigger=act.trigger,
+        max_entry_bytes=context.max_entry_bytes,
+        actor=context.actor,
+        trigger=context.trigger,
         reason=order.reason,
         action="requeue" if order.recovers else "examine",
         counts_attempt=order.counts_attempt,
@@ -183,7 +184,7 @@ def _recover_call(  # noqa: PLR0913 - a page of the owner's entries, or entries 
         stages_first=order.stages_first,
         delay_before_ms=ms_or_zero(order.delay_before),
         wait_ms=order.wait // MILLISECOND,
-        allows_others=act.allows_others,
+        allows_others=context.allows_others,
         owner=encode_name(order.owner),
         cutoff_ms=None if cutoff is None else to_ms(cutoff),
         start=start,
@@ -208,12 +209,12 @@ class _Done(NamedTuple):
 
 @reading("recover_entries.lua")
 def _read_recovered(
-    act: ScanContext, order: RecoveryOrder, answer: Reply | PelopsError
+    context: ScanContext, order: RecoveryOrder, answer: Reply | PelopsError
 ) -> Recovered:
     if isinstance(answer, PelopsError):
         raise answer
     read = _RECOVER.read(answer)
-    raise_act_refusal(act, read)
+    raise_move_refusal(context, read)
     done = read.into(_Done)
     moment = instant(done.now_ms)
     return Recovered(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pelops.clock import MILLISECOND, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import FINISHED, PARALLEL, EntryVerdict, Offers, write_ids
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
@@ -15,17 +16,15 @@ from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import (
-    MILLISECOND,
     decode_name,
     encode_name,
     instant,
     raise_refusal,
-    to_ms,
 )
 from pelops.redis_streams.recovery.stuck_entries import (
     ScanContext,
     ms_or_zero,
-    raise_act_refusal,
+    raise_move_refusal,
     read_stays,
 )
 
@@ -63,18 +62,18 @@ class Reasons:
 
 
 async def settle_suspects(
-    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
 ) -> Settled:
     """Carry out what was decided about one owner's suspects, a batch at a time.
 
     Raises ChunkChanged when another replica has decided meanwhile, else as `recover_owner`.
     """
     done = Settled(retry_batch=plan.retry_batch.written)
-    size, left, locks = min(act.batch, MOST_SETTLED), owner.settlements, reasons.locks
+    size, left, locks = min(context.batch, MOST_SETTLED), owner.settlements, reasons.locks
     while True:
         piece = replace(owner, settlements=left[:size])
         some = replace(reasons, locks=locks[:size])
-        one, unread = _part(await _settle_piece(server, act, plan, piece, reasons=some))
+        one, unread = _part(await _settle_piece(server, context, plan, piece, reasons=some))
         done, plan = done.plus(one), plan.after(one.retry_batch)
         # Large bodies: as many as one script reads were settled, one at least.
         with reading("settle_suspects.lua"):
@@ -98,24 +97,24 @@ def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
 
 
 async def _settle_piece(
-    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
 ) -> Settled:
     why = {"reason": reasons.reason, "error": reasons.error}
     call = _SETTLE.call(
-        act,
+        context,
         {"locks": reasons.locks},
-        group=act.keys.group,
-        uid=act.uid,
-        prefix=act.field_prefix,
-        max_entry_bytes=act.max_entry_bytes,
-        actor=act.actor,
-        trigger=act.trigger,
-        allows_others=act.allows_others,
+        group=context.keys.group,
+        uid=context.uid,
+        prefix=context.field_prefix,
+        max_entry_bytes=context.max_entry_bytes,
+        actor=context.actor,
+        trigger=context.trigger,
+        allows_others=context.allows_others,
         items=[_settlement(one) | why for one in owner.settlements],
         **_decided(plan, owner),
     )
     answer = _SETTLE.read(await server.run(call))
-    raise_act_refusal(act, answer)
+    raise_move_refusal(context, answer)
     with reading("settle_suspects.lua"):
         return Settled(
             copied=answer["copied"],
@@ -126,37 +125,37 @@ async def _settle_piece(
 
 
 async def offer_entries(
-    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
+    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
 ) -> Settled:
     """Offer one owner's entries to workers that claim; `copied` counts what was offered.
 
     Raises as `settle_suspects`.
     """
     done = Settled(retry_batch=plan.retry_batch.written)
-    for start in range(0, max(len(owner.settlements), 1), act.batch):
-        some = owner.settlements[start : start + act.batch]
+    for start in range(0, max(len(owner.settlements), 1), context.batch):
+        some = owner.settlements[start : start + context.batch]
         piece = replace(owner, settlements=some)
-        one = await _offer_piece(server, act, plan, piece, reason=reason)
+        one = await _offer_piece(server, context, plan, piece, reason=reason)
         done, plan = done.plus(one), plan.after(one.retry_batch)
     return done
 
 
 async def _offer_piece(
-    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
+    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
 ) -> Settled:
     call = _OFFER.call(
-        act,
-        group=act.keys.group,
-        uid=act.uid,
-        actor=act.actor,
-        trigger=act.trigger,
+        context,
+        group=context.keys.group,
+        uid=context.uid,
+        actor=context.actor,
+        trigger=context.trigger,
         reason=reason,
         pause_ms=FIRST_PAUSE // MILLISECOND,
         items=list(map(_settlement, owner.settlements)),
         **_decided(plan, owner),
     )
     answer = _OFFER.read(await server.run(call))
-    raise_act_refusal(act, answer)
+    raise_move_refusal(context, answer)
     with reading("offer_entries.lua"):
         return Settled(
             copied=answer["offered"],
@@ -165,11 +164,11 @@ async def _offer_piece(
         )
 
 
-async def are_delivered(server: Server, act: ScanContext, ids: Iterable[EntryId]) -> bool:
+async def are_delivered(server: Server, context: ScanContext, ids: Iterable[EntryId]) -> bool:
     """Whether the group has been given these copies: its position has passed them."""
-    groups = await server.execute("XINFO", "GROUPS", act.target, key=act.target)
+    groups = await server.execute("XINFO", "GROUPS", context.target, key=context.target)
     found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
-    ours = next((one for one in found if one[b"name"] == act.keys.group.encode()), None)
+    ours = next((one for one in found if one[b"name"] == context.keys.group.encode()), None)
     return ours is not None and all(
         one <= parse_entry_id(ours[b"last-delivered-id"]) for one in ids
     )
@@ -201,7 +200,7 @@ _REVIEW: Final = load_script("review_offers")
 MOST: Final = 300  # entries that one call looks at: about a millisecond
 
 
-async def review_offers(server: Server, act: ScanContext, *, withdraws: bool) -> Offers:
+async def review_offers(server: Server, context: ScanContext, *, withdraws: bool) -> Offers:
     """Count what was taken since the last look, and repeat what is due; or forget all offers.
 
     Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied. Repeating is safe always.
@@ -210,9 +209,9 @@ async def review_offers(server: Server, act: ScanContext, *, withdraws: bool) ->
     start, end = "", ""
     while True:
         call = _REVIEW.call(
-            act,
-            group=act.keys.group,
-            uid=act.uid,
+            context,
+            group=context.keys.group,
+            uid=context.uid,
             first=start,
             last=end,
             most=MOST,
@@ -221,7 +220,7 @@ async def review_offers(server: Server, act: ScanContext, *, withdraws: bool) ->
             withdraws=withdraws,
         )
         answer = _REVIEW.read(await server.run(call))
-        raise_refusal(act.keys, answer)
+        raise_refusal(context.keys, answer)
         some = _read(answer)
         found = some if found is None else found.plus(some)
         with reading("review_offers.lua"):

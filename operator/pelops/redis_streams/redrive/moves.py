@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from pelops.clock import MILLISECOND
 from pelops.domain.dead_letter import DeadLetter, LetterAction, SkipReason, parse_letter
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
@@ -31,12 +32,7 @@ from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.maintenance import has_retry_stream
-from pelops.redis_streams.recovery.scan_calls import (
-    MILLISECOND,
-    instant,
-    raise_obstacle,
-    raise_refusal,
-)
+from pelops.redis_streams.recovery.scan_calls import instant, raise_obstacle, raise_refusal
 
 _START: Final = load_script("start_redrive")
 _MOVE: Final = load_script("move_dead_letters")
@@ -200,7 +196,7 @@ def _check_order(last: EntryId, following: EntryId, until: EntryId) -> None:
         raise BadShape("the entries are not in the order of their IDs")
 
 
-async def move_letters(  # noqa: PLR0913 - what is moved, and what bounds it
+async def move_letters(
     server: Server,
     context: RedriveContext,
     ids: Sequence[EntryId],

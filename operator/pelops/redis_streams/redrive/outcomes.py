@@ -7,13 +7,7 @@ from typing import Final
 
 from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.policy.redrive.copies import (
-    Look,
-    StreamAtLook,
-    compare_looks,
-    find_floor,
-    is_untouched,
-)
+from pelops.policy.redrive.copies import Look, StreamAtLook, compare_looks, find_floor, is_untouched
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
@@ -160,7 +154,7 @@ def _read_failed(answer: ScriptAnswer) -> _FailedAgain:
     )
 
 
-async def _count_part(  # noqa: PLR0913 - what is counted, and where
+async def _count_part(
     server: Server,
     context: RedriveContext,
     key: str,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
@@ -22,16 +21,12 @@ from typing import Final, TypeAlias
 
 from redis import exceptions
 
+from pelops.clock import with_jitter
 from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import key_slot
-from pelops.errors import (
-    AuthenticationFailed,
-    PelopsError,
-    PermissionDenied,
-    RedisUnavailable,
-)
+from pelops.errors import AuthenticationFailed, PelopsError, PermissionDenied, RedisUnavailable
 from pelops.redis_core.errors import translate_failure, translate_reply
 from pelops.redis_core.masters import Masters, end_tasks
 from pelops.redis_core.replies.shapes import check_reply
@@ -129,7 +124,7 @@ class Wait:
             failures = 1 if was_listening else failures + 1
             # All replicas of the operator lose a server at the same moment.
             pause_s = backoff_s(failures, first_s=SHORTEST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+            await asyncio.sleep(with_jitter(pause_s, 0.5))
 
     async def _serve(self) -> None:
         """Wait on one connection until nobody asks for anything. Raises PelopsError."""

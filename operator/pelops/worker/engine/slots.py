@@ -110,7 +110,7 @@ class Slots:
     def _begin_turn(self) -> None:
         self._turn_ends_s = None
 
-    async def _run_each(self, task: Task[None], handle: HandleOne) -> None:  # noqa: C901
+    async def _run_each(self, task: Task[None], handle: HandleOne) -> None:
         # The hot path, written out: what is done here is done for every entry.
         in_flight, clock, copy_context = self._in_flight, self._clock, contextvars.copy_context
         granted, looks = in_flight.granted, (1, self._enough)

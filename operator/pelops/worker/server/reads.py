@@ -5,12 +5,12 @@ Where XREADGROUP has no CLAIM, idle entries are claimed in bounded turns.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pelops.clock import with_jitter
 from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import NoSuchGroup, PelopsError, RedisError
 from pelops.redis_core.errors import words_of
@@ -79,7 +79,7 @@ class ClaimTurns:
 
     def finish(self) -> None:
         """The turn is over: the next is due soon, or after a rest when this was the pass."""
-        rest = self._processing_timeout_ms / 1000 / _PASSES_PER_LIMIT * random.uniform(0.8, 1.2)
+        rest = with_jitter(self._processing_timeout_ms / 1000 / _PASSES_PER_LIMIT)
         self._due = self._now() + (_BETWEEN_TURNS_S if self._at else rest)
 
 
