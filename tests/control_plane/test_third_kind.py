@@ -243,7 +243,7 @@ async def test_a_watched_object_of_another_kind_makes_its_greeting_due(scene: Sc
     for name in ("first", "second"):
         await scene.await_reason(name, "Greeted")
     due: list[tuple[Kind, set[tuple[str, str]]]] = []
-    one.kind.heed = lambda kind, names: due.append((kind, names))  # type: ignore[method-assign]
+    one.kind.notice = lambda kind, names: due.append((kind, names))  # type: ignore[method-assign]
     await scene.kubectl("delete", "configmap", "first")
 
     async def is_back() -> bool:

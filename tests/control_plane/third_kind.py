@@ -209,7 +209,7 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
         if what is not None:
             yield PlannedAction(part="all", what=what, do=writes[what])
 
-    def blame(
+    def add_problem(
         self, observation: GreetingFacts, part: str | None, error: PelopsError
     ) -> GreetingFacts:
         return replace(observation, problem=Finding(reason="Failed", message=str(error)))

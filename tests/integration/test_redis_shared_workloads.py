@@ -138,7 +138,7 @@ class Replica:
             clock=time.monotonic,
         )
         self.kind = GroupKind(services, cluster="c", notices=lambda _: ())
-        self.cache.listen(STREAM_CONSUMER_GROUP, self.kind.heed)
+        self.cache.listen(STREAM_CONSUMER_GROUP, self.kind.notice)
         self.cluster.run(0)
         self.version = 0
 

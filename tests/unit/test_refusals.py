@@ -107,7 +107,7 @@ class Groups(ManagedKind[StreamConsumerGroup, Any, Memory]):
     def intervals(self, known: int) -> PassIntervals:
         return PassIntervals(observe_s=5.0, status_s=10.0)
 
-    def blame(self, *_: object) -> Any:
+    def add_problem(self, *_: object) -> Any:
         raise AssertionError("no look of these fails")
 
 

@@ -119,7 +119,7 @@ class Groups(ManagedKind[StreamConsumerGroup, None, Memory]):
         while self.missing:
             yield PlannedAction(part="any", what=f"mend {self.missing}", do=do)
 
-    def blame(self, *_: object) -> None:
+    def add_problem(self, *_: object) -> None:
         return None
 
     def decide_status(self, *_: object) -> StatusDecision:

@@ -450,7 +450,7 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         if action is not None:
             yield action
 
-    def blame(
+    def add_problem(
         self, observation: ObservedAudit, part: str | None, error: PelopsError
     ) -> ObservedAudit:
         return observation.with_problem(AuditPart(part or AuditPart.JOB), error)

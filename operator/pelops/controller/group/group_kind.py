@@ -181,7 +181,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def actions(self, observation: ObservedGroup, one: GroupPass) -> Iterator[PlannedAction]:
         return self._actions.missing(observation, one.memory)
 
-    def blame(
+    def add_problem(
         self, observation: ObservedGroup, part: str | None, error: PelopsError
     ) -> ObservedGroup:
         return observation.with_problem(GroupPart(part or GroupPart.WORKLOAD), error)
@@ -280,7 +280,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         """The workers, as for scaling: who decides about them knows what each group asks for."""
         return self._shared.key(name)
 
-    def heed(self, kind: Kind, names: set[Name]) -> None:
+    def notice(self, kind: Kind, names: set[Name]) -> None:
         if kind == STREAM_AUDIT:
             return  # what audits say is shown, and changes nothing else
         for name in names:

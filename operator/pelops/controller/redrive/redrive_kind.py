@@ -282,7 +282,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             return None
         return self._work(redrive, group, memory)
 
-    def blame(
+    def add_problem(
         self, observation: ObservedRedrive, part: str | None, error: PelopsError
     ) -> ObservedRedrive:
         if part != WORK:

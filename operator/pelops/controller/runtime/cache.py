@@ -1,8 +1,8 @@
-"""The objects that one replica knows, of every kind that it watches.
+"""The cache of the objects that a replica watches.
 
-The watch fills the cache, a periodic LIST repairs it. Each kind of ours (see `kind.py`) declares by
-`Concern`s which objects it follows, what the cache keeps of them, and which of its resources become
-due when one changes. One object may concern several kinds.
+The watch fills the cache, and a periodic LIST corrects it. Each managed kind (see `kind.py`)
+declares with `Concern`s which objects it follows, which parts of them the cache keeps, and which of
+its resources become due when an object changes. One object may concern several kinds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Concerned: TypeAlias = dict[Kind, set[Name]]
 # Called with the kind of the changed objects, and the resources that are due.
 DueListener: TypeAlias = Callable[[Kind, set[Name]], None]
 
-BURST: Final = 20  # objects of a LIST that are taken in at once, within
-BURST_S: Final = 0.01  # seconds: one of 1 MiB takes longer than that by itself
-REMEMBERED: Final = 10_000  # removed objects; what is under way comes within seconds
+BURST: Final = 20  # objects of a LIST that are stored before other tasks run, or
+BURST_S: Final = 0.01  # seconds, since one object of 1 MiB takes longer
+REMEMBERED: Final = 10_000  # uids of removed objects; late answers about them come within seconds
 
 
 class Recent(OrderedDict[K, V]):
-    """A dict of bounded size: what was put in first goes first."""
+    """A dict of bounded size: the oldest item is dropped first."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -57,40 +57,40 @@ class ObjectChange:
 
     kind: Kind
     name: Name
-    before: Manifest | None = None  # what was kept of it; None: nothing
+    before: Manifest | None = None  # the part that was kept; None: none
     after: Manifest | None = None  # None: it was removed
-    last: Manifest | None = None  # the last state of one that was removed, when an event brings it
+    last: Manifest | None = None  # the last state of a removed object, if an event contains it
 
 
 def keep_nothing(_: Manifest) -> None:
-    """Keep only versions: whoever declares the concern keeps what it needs."""
+    """Keep only versions: the owner of the concern keeps the parts that it needs."""
 
 
 def ignore_late_end(_: Name, __: Manifest) -> None:
-    """Nothing follows from the last state of an object that was not known."""
+    """Do nothing with the last state of an object that was not in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concern:
-    """A kind of objects that a kind of ours follows."""
+    """A kind of objects that a managed kind follows."""
 
     kind: Kind
     find: Callable[[ObjectChange], set[Name]]  # the resources that a change makes due
-    # What the cache keeps of an object: `trim` keeps all that is used of it, large templates
-    # compressed. If another kind of ours keeps so much, so it is here.
+    # The part of an object that the cache keeps: `trim` keeps all that is used, with compressed
+    # templates. If several kinds follow the object, and one of them uses `trim`, so does the cache.
     keep: Callable[[Manifest], Manifest | None] = trim
-    is_optional: bool = False  # True: all else goes on when it may not be listed (403)
-    # Called with the last state of an object that was known to be gone, or not known at all.
+    is_optional: bool = False  # True: the others are followed if it may not be listed (403)
+    # Called with the last state of an object that was already removed, or never in the cache.
     end_late: Callable[[Name, Manifest], None] = ignore_late_end
 
 
 def concern_itself(kind: Kind) -> Concern:
-    """A resource becomes due when it changes itself."""
+    """The concern that makes a resource due when it changes itself."""
     return Concern(kind=kind, find=lambda change: {change.name})
 
 
 class Cache:
-    """Objects by kind and name. Older news is no news, and what was removed stays away."""
+    """Objects by kind and name. Older states, and states of removed objects, are ignored."""
 
     def __init__(self) -> None:
         self._versions: dict[Kind, dict[Name, tuple[str, int]]] = {}  # uid and resourceVersion
@@ -107,24 +107,24 @@ class Cache:
             self._kept.setdefault(concern.kind, {})
 
     def concerns_of(self, owner: Kind) -> tuple[Concern, ...]:
-        """What was declared for a kind, in that order."""
+        """The concerns that were declared for a kind, in that order."""
         declared = (one for concerns in self._concerns.values() for one in concerns)
         return tuple(concern for kind, concern in declared if kind == owner)
 
     def listen(self, owner: Kind, listener: DueListener) -> None:
-        """Have the listener called with the resources of a kind that are due."""
+        """Call the listener with the resources of a kind that become due."""
         self._listeners[owner].append(listener)
 
     def objects(self, kind: Kind) -> Mapping[Name, Manifest]:
-        """What is kept of the objects of a kind, by name. Follows later changes."""
+        """The kept parts of the objects of a kind, by name: a view that follows changes."""
         return self._kept.setdefault(kind, {})
 
     def put(self, kind: Kind, manifest: Manifest) -> Concerned:
-        """Take in an object unless a newer state is known: the resources that it makes due.
+        """Store an object unless a newer state is known. Returns the resources that become due.
 
-        An object that was removed stays away: a LIST or an answer under way may still bring it.
+        A removed object is not stored again: a late LIST or answer may still contain it.
         """
-        if not self._take(kind, manifest):
+        if not self._is_new(kind, manifest):
             return {}
         name, kept = name_of(manifest), self._kept[kind]
         before = kept.get(name)
@@ -139,11 +139,11 @@ class Cache:
     def remove(
         self, kind: Kind, name: Name, uid: str | None = None, *, last: Manifest | None = None
     ) -> Concerned:
-        """Forget an object for good, if it still is the one with this uid: what that makes due.
+        """Remove the object if it has this uid. Returns the resources that become due.
 
-        `last` is its last state, which the event of its deletion brings.
+        `last` is its last state, from the event of its deletion.
         """
-        if not self._bury(kind, name, uid):
+        if not self._record_removal(kind, name, uid):
             if last is not None:
                 for _, concern in self._concerns[kind]:
                     concern.end_late(name, last)
@@ -152,13 +152,13 @@ class Cache:
         return self._find(ObjectChange(kind=kind, name=name, before=before, last=last))
 
     def announce(self, kind: Kind, concerned: Concerned) -> None:
-        """Tell the listeners which resources a change of objects of this kind makes due."""
+        """Call the listeners with the resources that a change of objects of this kind makes due."""
         for owner, names in concerned.items():
             for listener in self._listeners[owner] if names else ():
                 listener(kind, names)
 
     def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
-        """Take in an event of the watch, and make due what it concerns."""
+        """Store an event of the watch, and announce the resources that become due."""
         if is_gone:
             uid = manifest["metadata"]["uid"]
             concerned = self.remove(kind, name_of(manifest), uid, last=manifest)
@@ -167,10 +167,10 @@ class Cache:
         self.announce(kind, concerned)
 
     def put_answer(self, kind: Kind, manifest: Manifest, *, writer: Kind) -> set[Name]:
-        """Take in what a write answered, before the watch brings it; others concerned are due.
+        """Store the object that a write returned, before the watch receives it.
 
-        Returns the resources of the writer's own kind that are concerned. They are not made due:
-        the pass that wrote continues with what it wrote.
+        Resources of other kinds become due. Those of the writer's own kind are returned instead:
+        the pass that wrote the object continues with it.
         """
         return self._announce_others(kind, self.put(kind, manifest), writer)
 
@@ -183,7 +183,7 @@ class Cache:
         last: Manifest | None = None,
         writer: Kind,
     ) -> set[Name]:
-        """Forget what a write deleted. Returns and announces as `put_answer`."""
+        """Remove the object that a write deleted. Returns and announces as `put_answer`."""
         return self._announce_others(kind, self.remove(kind, name, uid, last=last), writer)
 
     def knows(self, kind: Kind, manifest: Manifest) -> bool:
@@ -206,7 +206,7 @@ class Cache:
         return own
 
     def _keep(self, kind: Kind, manifest: Manifest) -> Manifest | None:
-        """What those that follow the object need of it: the whole if one of them does."""
+        """The part of the object that its followers need, by `trim` if one of them uses that."""
         keeps = [concern.keep for _, concern in self._concerns[kind]]
         if trim in keeps:
             return trim(manifest)
@@ -219,13 +219,13 @@ class Cache:
             try:
                 concerned[owner] |= concern.find(change)
             except Exception:
-                # A mistake in one kind of ours must not hide the object from the others.
+                # A bug in one managed kind must not hide the object from the other kinds.
                 where = f"the {change.kind.kind} {'/'.join(change.name)}"
                 log.exception("Could not find the %s that depend on %s", owner.plural, where)
         return concerned
 
-    def _take(self, kind: Kind, manifest: Manifest) -> bool:
-        """Whether this state is news, and remember it if so."""
+    def _is_new(self, kind: Kind, manifest: Manifest) -> bool:
+        """Whether this state is new; if so, its version is stored."""
         metadata = manifest["metadata"]
         if metadata["uid"] in self._removed:
             return False
@@ -236,10 +236,10 @@ class Cache:
         self._versions[kind][name] = (metadata["uid"], version)
         return True
 
-    def _bury(self, kind: Kind, name: Name, uid: str | None) -> bool:
-        """Remember that an object is gone for good; False when it was not the one that is known.
+    def _record_removal(self, kind: Kind, name: Name, uid: str | None) -> bool:
+        """Record that an object was removed. False if another object of this name is stored.
 
-        Without a uid the one that is known.
+        Without a uid, the stored object is meant.
         """
         known = self._versions[kind].get(name)
         gone = uid if uid is not None or known is None else known[0]
@@ -252,17 +252,17 @@ class Cache:
 
 
 class Resync:
-    """Compares the cache with a full LIST, and announces what differs, deletions included."""
+    """Compares the cache with a full LIST, and announces differences, deletions included."""
 
     def __init__(self, api: KubeApi, cache: Cache, namespaces: Collection[str]) -> None:
-        """`namespaces` are those that are listed; none: all."""
+        """`namespaces` are the ones that are listed; empty: all."""
         self._api = api
         self._cache = cache
         self._namespaces = tuple(namespaces) or (None,)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Those that are listed; empty: all."""
+        """The namespaces that are listed; empty: all."""
         return tuple(filter(None, self._namespaces))
 
     def feeds(self, kind: Kind) -> list[str | None]:
@@ -270,7 +270,7 @@ class Resync:
         return list(self._namespaces) if kind.namespaced else [None]
 
     async def run(self, kinds: Callable[[], Collection[Kind]], *, every_s: float) -> None:
-        """Resync each kind now and then, until cancelled; an outage keeps the last cache."""
+        """Resync each kind periodically, until cancelled. An outage leaves the cache as it is."""
         while True:
             await asyncio.sleep(with_jitter(every_s))
             for kind in kinds():
@@ -280,7 +280,7 @@ class Resync:
                     log.warning("Could not list %s: %s", kind.plural, error)
 
     async def resync(self, kind: Kind) -> None:
-        """LIST one kind: take in what is new, drop what is gone. Raises KubernetesError."""
+        """LIST one kind: store new objects, remove deleted ones. Raises KubernetesError."""
         for namespace in self.feeds(kind):
             await self.list_feed(kind, namespace)
         WATCH_LISTS.labels(kind.plural, "resync").inc()
@@ -320,13 +320,13 @@ class Resync:
                     if not self._cache.knows(kind, item):
                         _merge(concerned, self._put(kind, item))
                     if count % BURST == 0 or time.monotonic() - began_at > BURST_S:
-                        await asyncio.sleep(0)  # others of this process have a turn
+                        await asyncio.sleep(0)  # lets other tasks run
                         began_at = time.monotonic()
-            for name, uid in ghosts(before, alive):
+            for name, uid in find_deleted(before, alive):
                 log.info("%s %s was deleted without a watch event", kind.kind, "/".join(name))
                 _merge(concerned, self._cache.remove(kind, name, uid))
         finally:
-            # What was found before a page failed is known from now on, and no later LIST tells it.
+            # If a page failed: the changes so far are in the cache, so no later LIST finds them.
             self._cache.announce(kind, concerned)
         RESYNC_AGE.labels(kind.plural).set(time.time())
 
@@ -345,11 +345,11 @@ def _merge(concerned: Concerned, more: Concerned) -> None:
 
 
 def name_of(manifest: Manifest) -> Name:
-    """Where an object is found."""
+    """The namespace and the name of an object."""
     metadata = manifest["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
-def ghosts(before: Mapping[Name, str], alive: Collection[str]) -> list[tuple[Name, str]]:
-    """What was known before a LIST began and whose uid is not in it: gone, and nobody said so."""
+def find_deleted(before: Mapping[Name, str], alive: Collection[str]) -> list[tuple[Name, str]]:
+    """The objects known before a LIST whose uids it does not have: deleted without an event."""
     return [(name, uid) for name, uid in before.items() if uid not in alive]

@@ -39,7 +39,7 @@ from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 
 MAX_AGE_S: Final = 60.0
-OUTAGE_FRESH_S: Final = 10.0  # how long a Secret is believed while its Redis cannot be reached
+OUTAGE_FRESH_S: Final = 10.0  # maximum age of a Secret while its Redis cannot be reached
 FRESH_S: Final = 2.0  # a Secret that was read so recently may decide what is written
 _NOWHERE: Final = "0.0.0.0/32"  # a list that no host is on
 UNUSED: Final = timedelta(minutes=5)  # then a connection is closed
@@ -55,7 +55,7 @@ class _Read:
 
 
 class Secrets:
-    """Secrets as read within the last minute; `forget` makes the next look a fresh one."""
+    """Secrets, cached for a minute. `forget` drops one from the cache."""
 
     def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
         self._api = api
@@ -89,27 +89,27 @@ class Secrets:
         return fields
 
     def age(self, namespace: str, name: str) -> float:
-        """Seconds since the last read; 0 when the next look will be fresh."""
+        """Seconds since the last read; 0 if it is not cached."""
         known = self._reads.get((namespace, name))
         return 0.0 if known is None else self._clock() - known.at
 
     def forget(self, namespace: str, name: str) -> None:
-        """Read the Secret anew at the next look: its content did not work."""
+        """Read the Secret again at the next use: its content did not work."""
         self._reads.pop((namespace, name), None)
 
     def prune(self) -> None:
-        """Drop what has not been looked at for long, so that secrets do not stay in memory."""
+        """Drop Secrets that were not used for long, so that they do not stay in memory."""
         oldest = self._clock() - 2 * MAX_AGE_S
         self._reads = {key: read for key, read in self._reads.items() if read.at >= oldest}
 
 
 class Connections:
-    """Servers by what resources say of them."""
+    """The servers that resources refer to."""
 
     def __init__(
         self, pool: ServerPool, secrets: Secrets, rules: AddressRules | None = None
     ) -> None:
-        """`rules` say which addresses this installation allows; None: every one."""
+        """`rules` are the addresses that this installation allows; None: all."""
         self._pool = pool
         self._secrets = secrets
         self._rules = rules
@@ -119,7 +119,7 @@ class Connections:
         return await self._pool.server(await self._endpoint(redis, namespace))
 
     async def reach(self, redis: RedisSpec, namespace: str) -> Server:
-        """The server; a Secret that may be the cause of a failure is read anew by the next call.
+        """The server. If a Secret may be the cause of a failure, the next call reads it again.
 
         Raises PelopsError with the cause.
         """
@@ -130,10 +130,10 @@ class Connections:
             raise
 
     def forget_mendable_secret(self, redis: RedisSpec, namespace: str, error: PelopsError) -> None:
-        """Read the Secret anew when another content of it might mend this failure."""
+        """Read the Secrets again at the next use if they may have caused this failure."""
         if not isinstance(error, _MENDABLE):
             return
-        # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
+        # An outage is seldom caused by a Secret: reading it once in a while is enough.
         is_refusal = isinstance(error, CredentialsNotAllowed)
         is_outage = isinstance(error, _OUTAGES) and not is_refusal
         for reference in redis.secret_refs:
@@ -141,7 +141,7 @@ class Connections:
                 self._secrets.forget(namespace, reference.name)
 
     def forget_stale_secrets(self, references: Iterable[SecretRef | None], namespace: str) -> bool:
-        """Read these Secrets anew the next time; False when all of them are fresh."""
+        """Read stale ones of these Secrets again at the next use; False if none is stale."""
         named = [reference for reference in references if reference is not None]
         stale = [one for one in named if self._secrets.age(namespace, one.name) > FRESH_S]
         for reference in stale:
@@ -151,7 +151,7 @@ class Connections:
     async def access_of(
         self, redis: RedisSpec, own_secret: SecretRef | None, namespace: str
     ) -> WorkerAccess:
-        """Which Secrets workers or jobs use, `own_secret` first. One that is missing is empty."""
+        """The Secrets that workers or jobs use, `own_secret` first. A missing one is empty."""
         own = redis.login_ref.name if redis.login_ref else None
         name = own_secret.name if own_secret else own
         keys = await self._secret_keys(namespace, name)

@@ -46,10 +46,10 @@ class Reporter:
 def list_transitions(
     before: Mapping[str, Any], after: Mapping[str, Any], alarms: Iterable[str]
 ) -> Iterator[EventContent]:
-    """What became of a resource from one status to the next. Depends on these alone.
+    """The Events for the change from one status to another, derived from the two alone.
 
-    A happening when Ready finds another reason, and one for each of these conditions that begins.
-    That the workers of a new resource are not ready yet is no news.
+    One if the reason of Ready has changed, and one for each of these conditions that has begun. None
+    because the workers of a new resource are not ready yet.
     """
     ready, former = _find(after, ConditionType.READY), _find(before, ConditionType.READY)
     is_beginning = not former and ready.get("reason") in BEGINNING

@@ -1,14 +1,15 @@
-"""The gate that all work on resources passes through, so that no resource can hurt another.
+"""Limits on the work of a loop, so that the work on one resource cannot delay or end the others.
 
-A loop (reconcile, scan, scaling, ...) has one gate. A turn is the work on one resource:
+A loop (reconcile, scan, scaling, ...) has one gate. A work item is the work on one resource:
 
-    places      a limited number of turns run at once: in all, of one namespace, and of one endpoint
-                in it. A free place goes to the namespace with the fewest turns under way, so others
-                do not wait behind a namespace that has hundreds of resources on silent servers.
-    deadline    a turn that takes longer is cancelled and fails with DeadlineExceeded.
-    failures    anything else that a turn raises becomes an InternalError, with a log and a metric.
+    places      The number of work items that run at once is limited: in total, per namespace, and
+                per endpoint of a namespace. A free place goes to the namespace with the fewest
+                running work items. So a namespace with hundreds of resources on servers that do not
+                answer does not delay other namespaces.
+    deadline    A work item that takes longer is cancelled, and fails with DeadlineExceeded.
+    failures    Any other exception becomes an InternalError, with a log entry and a metric.
 
-A caller therefore has one exception to catch, PelopsError, and no resource ends a loop.
+So callers catch one exception, PelopsError, and no resource ends a loop.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 STALL_LIMIT_S: Final = 60.0  # readiness fails when a loop has made no progress for so long
-ENDING_S: Final = 1.0  # how long a cancelled turn may take to end; then nobody waits for it
+ENDING_S: Final = 1.0  # how long the caller waits for a cancelled work item to end
 HEALED_S: Final = 60.0  # how long a loop must run before its failures are forgotten
 LONGEST_RESTART_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a turn belongs."""
+    """The namespace and the endpoint that a work item counts for."""
 
     namespace: str
     endpoint: str = ""  # names a server as a resource of the namespace does; any text
@@ -49,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How many turns of a loop run at once, and how long each of them may take."""
+    """How many work items of a loop run at once, and the deadline of each."""
 
     deadline_s: float
     most: int = 256
@@ -58,7 +59,7 @@ class Limits:
 
 
 class Gate:
-    """Runs the turns of one loop."""
+    """Runs the work items of one loop."""
 
     def __init__(self, loop: str, limits: Limits) -> None:
         """`loop` is its name in metrics and messages."""
@@ -67,14 +68,14 @@ class Gate:
         self._running: Counter[Place] = Counter()
         self._of_namespace: Counter[str] = Counter()
         self._waiting: dict[str, _Line] = {}  # by namespace
-        self._progress_at = -math.inf  # when a turn last began or ended
+        self._progress_at = -math.inf  # when a work item last began or ended
         WORK_ITEMS_WAITING.labels(loop).set_function(lambda: self.waiting)
         for outcome in ("timeout", "error"):
             WORK_ITEM_FAILURES.labels(loop, outcome)
 
     @property
     def waiting(self) -> int:
-        """Number of turns that wait for a place."""
+        """Number of work items that wait for a place."""
         return sum(line.length for line in self._waiting.values())
 
     async def run(
@@ -85,17 +86,16 @@ class Gate:
         what: str,
         deadline_s: float | None = None,
     ) -> Result:
-        """The result of one turn. Raises PelopsError and nothing else, save CancelledError.
+        """The result of one work item. Raises PelopsError or CancelledError, and nothing else.
 
-        `what` names the resource in the log. The time that the turn waits for its place does not
-        count against the deadline.
+        `what` names the resource in the log. The deadline begins when the work item gets a place.
         """
         limit_s = self._limits.deadline_s if deadline_s is None else deadline_s
         await self._enter(place)
         context = copy_context()
         context.run(TENANT.set, place.namespace)
         task = asyncio.get_running_loop().create_task(work(), context=context)
-        # The place is free when the work has ended, however long after its deadline that is.
+        # The place is taken until the work has ended, even after its deadline.
         task.add_done_callback(partial(self._end, place))
         try:
             await asyncio.wait({task}, timeout=limit_s)
@@ -115,17 +115,17 @@ class Gate:
         return self._result(task, what)
 
     def has_waiting(self, namespace: str) -> bool:
-        """Whether work of this namespace waits for its turn."""
+        """Whether work items of this namespace wait for a place."""
         return namespace in self._waiting
 
     def stalled_s(self) -> float:
-        """Seconds since a turn began or ended, while all places are taken and others wait."""
+        """Seconds without a begin or an end of a work item while all places are taken; else 0."""
         if not self._waiting or self._running.total() < self._limits.most:
             return 0.0
         return _now() - self._progress_at
 
     def _result(self, task: asyncio.Task[Result], what: str) -> Result:
-        # Something that it waited for, and shares with others, may have been cancelled.
+        # The cancellation may be that of a task on which several work items wait.
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is None:
             return task.result()
@@ -173,7 +173,7 @@ class Gate:
 
     def _end(self, place: Place, task: asyncio.Task[Any]) -> None:
         if not task.cancelled():
-            task.exception()  # nobody may be waiting for it any more
+            task.exception()  # marks it as retrieved: after a deadline no caller waits for it
         self._leave(place)
 
     def _leave(self, place: Place) -> None:
@@ -183,7 +183,7 @@ class Gate:
         self._admit()
 
     def _admit(self) -> None:
-        """Give free places to turns that wait, first to the namespaces with the fewest."""
+        """Give free places to waiting work items, first in the namespaces with the fewest."""
         while self._waiting and self._running.total() < self._limits.most:
             for namespace in sorted(self._waiting, key=self._of_namespace.__getitem__):
                 line = self._waiting[namespace]
@@ -199,7 +199,7 @@ class Gate:
 
 
 class _Line:
-    """The turns of one namespace that wait, first come first served for each endpoint."""
+    """The waiting work items of one namespace: first in, first out for each endpoint."""
 
     def __init__(self) -> None:
         self._turns: OrderedDict[Place, deque[asyncio.Future[None]]] = OrderedDict()
@@ -221,7 +221,7 @@ class _Line:
         return next(filter(has_room, self._turns), None)
 
     def admit(self, place: Place) -> None:
-        """Begin the first turn of this endpoint. The endpoint is asked last the next time."""
+        """Begin the first work item of this endpoint, which becomes the last in the order."""
         turns = self._turns[place]
         self._turns.move_to_end(place)
         turn = turns.popleft()
@@ -232,7 +232,7 @@ class _Line:
 
 
 def report_timeout(loop: str, what: str, limit_s: float) -> DeadlineExceeded:
-    """The error for a turn that was cancelled at its deadline."""
+    """The error for a work item that was cancelled at its deadline."""
     return DeadlineExceeded(
         f"the work of the {loop} loop on {what} did not complete within {limit_s:g} s and was "
         "cancelled"
@@ -240,7 +240,7 @@ def report_timeout(loop: str, what: str, limit_s: float) -> DeadlineExceeded:
 
 
 def report_unexpected(loop: str, what: str, error: BaseException) -> InternalError:
-    """The error for a turn that raised what no caller expects."""
+    """The error for a work item that raised an exception that callers do not expect."""
     return InternalError(
         f"unexpected error ({type(error).__name__}) in the {loop} loop while it worked on {what}: "
         "see the log of the operator"
@@ -266,7 +266,7 @@ class Progress:
         self._healing: dict[str, asyncio.TimerHandle] = {}
 
     def follow(self, loop: str, *stalled_s: Callable[[], float]) -> None:
-        """Ask these how many seconds work has been waiting while nothing was done."""
+        """Add functions that return for how many seconds waiting work has made no progress."""
         self._stalled.setdefault(loop, []).extend(stalled_s)
 
     def measure(self) -> None:
@@ -292,9 +292,9 @@ class Progress:
         return max((one() for one in self._stalled[loop]), default=0.0)
 
     async def keep_running(self, loop: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a loop until it ends by itself or is cancelled; begin it anew after a failure.
+        """Run a loop until it ends by itself or is cancelled. After a failure it is restarted.
 
-        Work on resources is behind a gate and cannot end a loop. This is for what is not.
+        Work on resources runs in a gate, and cannot end a loop. This is for all other failures.
         """
         failures = 0
         LOOP_RESTARTS.labels(loop)
@@ -313,7 +313,7 @@ class Progress:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
 
     def _note_failure(self, loop: str, why: str) -> None:
-        """Report it until the loop has run for a while without another one."""
+        """Report a failure until the loop has run for a while without another failure."""
         if loop in self._healing:
             self._healing[loop].cancel()
         self._failing[loop] = why

@@ -1,16 +1,16 @@
-"""What the runtime has to know of a kind of ours.
+"""The interface between the runtime and a managed kind.
 
-A kind is a `ManagedKind`. The runtime lists and watches it with everything that concerns it, and
-gives each of its resources a pass when it is due:
+A kind is a `ManagedKind`. The runtime lists and watches it, with all objects that concern it. When
+a resource is due, the runtime makes a pass:
 
-    parse           the resource, or why its spec cannot be read
-    observe         everything that is known of it now
-    actions         the writes that are missing; pure, but for what it remembers
-    decide_status   the status that these facts ask for; pure
-    clean_up        what goes before a resource that is being deleted
+    parse           the resource, or the reason why its spec cannot be read
+    observe         its state in Redis and in the cluster
+    actions         the writes that are missing; pure, except for its memory
+    decide_status   the status for this observation; pure
+    clean_up        the clean-up of a resource that is being deleted
 
-What makes a resource due is declared on the cache, by `Cache.follow`. No module of the runtime
-names a kind: another one costs a subclass of `ManagedKind` and a place in the list of `replica.py`.
+The changes that make a resource due are declared with `Cache.follow`. No module of the runtime
+names a kind: a new kind is a subclass of `ManagedKind`, and an entry in the list of `replica.py`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from pelops.policy.status.reasons import ConditionType
 
 FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 5.0
-LONGEST_TERMINAL_RETRY_S: Final = 15.0  # somebody must change something, often where no watch tells
-FIRST_BREAK_S: Final = 10.0  # a pass took all the time that it may take, or met a mistake
+LONGEST_TERMINAL_RETRY_S: Final = 15.0  # a user must change something first
+FIRST_BREAK_S: Final = 10.0  # a pass reached its deadline, or met a bug
 LONGEST_BREAK_S: Final = 60.0
-FLIPS_PER_S: Final = 0.05  # of facts in the status, after a burst
-AFTER_CONFLICT_S: Final = 0.5  # the resource has changed meanwhile; the watch brings the new one
+FLIPS_PER_S: Final = 0.05  # writes of changed facts to the status, after a burst
+AFTER_CONFLICT_S: Final = 0.5  # the resource has changed; the watch receives it within this time
 FINALIZER_MANAGER: Final = "pelops-finalizer"
 
 Status: TypeAlias = dict[str, Any]
@@ -55,16 +55,16 @@ Loop: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Difference(StrEnum):
-    """How the wished status differs from the one on the API server."""
+    """How the decided status differs from the one on the API server."""
 
     NONE = "none"
-    NUMBERS = "numbers"  # only what moves all the time
+    NUMBERS = "numbers"  # only numbers, which change all the time
     FACTS = "facts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousStatus:
-    """The status that the API server has."""
+    """The status on the API server."""
 
     status: Status
     generation: int  # of the resource now
@@ -72,39 +72,39 @@ class PreviousStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedAction:
-    """One write, not yet done. It repeats safely."""
+    """One write that is missing. It is safe to repeat."""
 
-    part: str  # what it belongs to, a word of the kind; `ManagedKind.blame` is given it
+    part: str  # of the resource, as the kind names it; passed to `ManagedKind.add_problem`
     what: str  # for the log
-    do: Callable[[], Awaitable[EventContent | None]]  # returns what is reported about it
-    # What is written depends on these Secrets, in the resource's namespace. They must be fresh.
+    do: Callable[[], Awaitable[EventContent | None]]  # returns the Event for it
+    # The Secrets that the write depends on, in the resource's namespace. They must be fresh.
     secrets: tuple[SecretRef | None, ...] = ()
-    is_routine: bool = False  # happens all the time and is not worth a line in the log
+    is_routine: bool = False  # happens all the time: logged at level DEBUG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDecision:
-    """The status that is wished for, and why the resource is not as asked."""
+    """The status to write, and the problem that keeps the resource from being as specified."""
 
     status: Status
     conditions: Sequence[Condition]
-    problem: Finding | None = None  # says how soon the next pass is worth a try
-    is_left_to_newer: bool = False  # a newer replica understands what this one does not
+    problem: Finding | None = None  # decides when the next pass follows
+    is_left_to_newer: bool = False  # a replica of a newer version reads this format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassIntervals:
-    """How often a settled resource gets a pass, and how often numbers are written to its status."""
+    """Intervals in seconds, for resources without changes."""
 
-    observe_s: float
-    status_s: float
-    together_s: float = 1.0  # after a change of its workers: one seldom comes alone
-    seldom: int = 10  # times as long between two passes that nothing calls for
+    observe_s: float  # between two observations
+    status_s: float  # between two writes of numbers to the status
+    together_s: float = 1.0  # from a change of the workers to the pass: more changes may follow
+    seldom: int = 10  # standbys observe so many times less often
 
 
 @dataclass(slots=True)
 class WriteBudget:
-    """A token bucket: an unforeseen ping-pong between writers becomes slow and visible."""
+    """A token bucket. It slows down two writers that undo each other's writes."""
 
     capacity: float = 30.0
     per_second: float = 0.5
@@ -124,7 +124,7 @@ class WriteBudget:
 
 @dataclass(slots=True)
 class Memory:
-    """What one replica remembers of a resource between passes. Losing it costs time alone."""
+    """What one replica keeps about a resource between passes. Losing it only costs time."""
 
     differing: dict[str, datetime] = field(default_factory=dict)  # what differs, and since when
     failures: int = 0  # in a row
@@ -133,41 +133,41 @@ class Memory:
     numbers_written: float = float("-inf")
     written: str | None = None  # the version of the resource with the status that was written last
     budget: WriteBudget = field(default_factory=WriteBudget)  # of writes of the status
-    # Of those that are no mere numbers: a server may be something else each time it is asked.
+    # Of writes that change more than numbers: a server may answer differently each time.
     flips: WriteBudget = field(default_factory=lambda: WriteBudget(per_second=FLIPS_PER_S))
-    breaks: int = 0  # passes in a row that were cut off or broke
-    large_writes: int = 0  # in a row that failed: of the status of an object that is not kept
+    breaks: int = 0  # passes in a row that were cancelled or raised an unexpected error
+    large_writes: int = 0  # failed writes in a row to an object that is too large to be kept
     large_again_at: float = float("-inf")
 
     def wait(self, what: str, rank: int, now: datetime, *, step: timedelta = STEP) -> timedelta:
-        """How long this replica leaves a difference that it sees to others; starts the wait."""
+        """How long this replica still leaves this difference to replicas of lower rank."""
         return wait_for_turn(rank, self.differing.setdefault(what, now), now, step=step)
 
     def sees_only(self, *differences: str) -> None:
-        """Forget all other differences: somebody has mended them."""
+        """Forget all other differences: they no longer exist."""
         self.differing = {
             what: since for what, since in self.differing.items() if what in differences
         }
 
     def retry_s(self, *, is_terminal: bool = False) -> float:
-        """How long to wait after one more failure."""
+        """The pause after one more failure, in seconds."""
         self.failures += 1
         longest = LONGEST_TERMINAL_RETRY_S if is_terminal else LONGEST_RETRY_S
         return backoff_s(self.failures, first_s=FIRST_RETRY_S, longest_s=longest)
 
     def break_s(self) -> float:
-        """How long to wait after one more pass that was cut off or broke: it was costly."""
+        """The pause in seconds after one more pass that was cancelled or raised an error."""
         self.breaks += 1
         return backoff_s(self.breaks, first_s=FIRST_BREAK_S, longest_s=LONGEST_BREAK_S)
 
     def is_news(self, failure: str) -> bool:
-        """Whether this failure is another one than the last that was asked about."""
+        """Whether this failure differs from the one of the last call."""
         was, self.failure = self.failure, failure
         return was != failure
 
 
 class Declared(Protocol):
-    """A resource of any kind of ours."""
+    """A resource of any managed kind."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -180,7 +180,7 @@ MemoryT = TypeVar("MemoryT", bound=Memory)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass(Generic[ResourceT, MemoryT]):
-    """One run of reconciliation, for one resource in one replica."""
+    """One reconciliation of one resource, in one replica."""
 
     resource: ResourceT
     manifest: Manifest  # as the cache has it
@@ -198,25 +198,25 @@ class Pass(Generic[ResourceT, MemoryT]):
         return previous_status(self.manifest)
 
     def wait_s(self, what: str, *, step: timedelta = STEP) -> float:
-        """How long this difference is still left to replicas of lower rank."""
+        """How long this difference is still left to replicas of lower rank, in seconds."""
         return self.memory.wait(what, self.rank, datetime.now(UTC), step=step).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every kind of one replica works with."""
+    """The adapters and services that all kinds of a replica share."""
 
     api: KubeApi
     cache: Cache
     members: Members
     connections: Connections
     settings: ReplicaSettings
-    clock: Callable[[], float]  # seconds since any beginning
+    clock: Callable[[], float]  # monotonic, in seconds
     progress: Progress = field(default_factory=Progress)  # of all loops
 
 
 class Finalizer:
-    """The finalizer of a kind: a resource that has it is cleaned up before it goes."""
+    """The finalizer of a kind: a resource that has it is cleaned up before it is deleted."""
 
     def __init__(self, api: KubeApi, cache: Cache, kind: Kind, name: str) -> None:
         self._api = api
@@ -229,9 +229,9 @@ class Finalizer:
         return self.name in metadata.finalizers
 
     async def add(self, metadata: ObjectMeta) -> None:
-        """Add it and nothing else. Repeats safely.
+        """Add it, and change nothing else. Safe to repeat.
 
-        The uid keeps an apply from bringing a deleted resource back.
+        Because of the uid, the apply does not create a deleted resource again.
         """
         body: Manifest = {
             "apiVersion": self._kind.api_version,
@@ -247,10 +247,10 @@ class Finalizer:
         self._cache.put_answer(self._kind, answer, writer=self._kind)
 
     async def remove(self, metadata: ObjectMeta) -> None:
-        """Remove it, whoever else claims it, and no other.
+        """Remove this finalizer, even if another field manager owns it too.
 
-        An apply would leave it to a co-owner (whoever applied an exported manifest), and the
-        resource would never go. Raises Conflict when the resource has changed meanwhile.
+        A server-side apply would leave it to the other owner, for example a user who applied an
+        exported manifest. Raises Conflict if the resource has changed.
         """
         others = [name for name in metadata.finalizers if name != self.name]
         body: Manifest = {
@@ -264,7 +264,7 @@ class Finalizer:
         self._cache.put_answer(self._kind, answer, writer=self._kind)
 
     async def let_go(self, metadata: ObjectMeta) -> float | None:
-        """Remove it from a resource that is cleaned up: seconds until another try, or None."""
+        """Remove it after the clean-up: seconds until the next attempt, or None."""
         try:
             await self.remove(metadata)
         except NotFound:
@@ -278,21 +278,21 @@ class Finalizer:
 
 
 class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
-    """One kind of ours. Only what is abstract has to be said of another one."""
+    """A managed kind. A new kind must define the abstract methods."""
 
     api: Kind
-    # The conditions that are reported by an Event when they begin, beside changes of Ready.
+    # The conditions for which an Event is created when they begin, in addition to Ready.
     alarms: Sequence[str] = ()
-    # True: the operator does not start without it. False: it follows once its CRD and the rights on
-    # all that concerns it are there, and all else goes on without.
+    # True: the operator does not start without it. False: it is managed once its CRD is installed
+    # and its rights are granted; the other kinds do not wait for it.
     is_required = False
-    # True: the replica that ranks first observes a resource, and the others stand by.
+    # True: the replica that ranks first observes a resource, and the others are standbys.
     is_shared_out = False
     limits = Limits(deadline_s=20.0)  # of passes
-    finalizer: Finalizer | None = None  # None: nothing has to be cleaned up
+    finalizer: Finalizer | None = None  # None: no clean-up is necessary
 
     def __init__(self, clock: Callable[[], float], memories: defaultdict[Name, MemoryT]) -> None:
-        """`clock` tells seconds since any beginning; `memories` are by resource."""
+        """`clock` is monotonic, in seconds; `memories` are by resource."""
         self.memories = memories
         self.queue: KeyedQueue[Name] = KeyedQueue(clock)
 
@@ -300,40 +300,40 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
 
     @abstractmethod
     def parse(self, manifest: Manifest) -> ResourceT:
-        """The resource. Raises InvalidSpec, whose message the status shows."""
+        """The resource. Raises InvalidSpec; the status shows its message."""
 
     @abstractmethod
     async def observe(self, one: Pass[ResourceT, MemoryT]) -> ObservationT:
-        """Everything that is known now; what cannot be seen is a problem within.
+        """The current state. A part that cannot be observed is a problem in the observation.
 
-        Raises KubernetesError when the API server cannot be used.
+        Raises KubernetesError if the API server cannot be used.
         """
 
     @abstractmethod
     def actions(
         self, observation: ObservationT, one: Pass[ResourceT, MemoryT]
     ) -> Iterator[PlannedAction]:
-        """What is not as it should be, in the order in which it is done. Raises InvalidSpec.
+        """The writes that are missing, in order. Raises InvalidSpec.
 
-        Each action is decided when it is asked for: those before it are done by then. What depends
-        on a change in Redis waits for another observation, so the actions end there.
+        An iterator: each action is decided after the ones before it are done. It ends at an action
+        after which Redis has to be observed again.
         """
 
     @abstractmethod
-    def blame(
+    def add_problem(
         self, observation: ObservationT, part: str | None, error: PelopsError
     ) -> ObservationT:
-        """The observation with this failure of an action, or (None) of finding the next one."""
+        """The observation with the failure of an action, or (part None) of `actions` itself."""
 
     @abstractmethod
     def decide_status(
         self, observation: ObservationT, one: Pass[ResourceT, MemoryT], now: datetime
     ) -> StatusDecision:
-        """The status that these facts ask for: the same facts give the same status anywhere."""
+        """The status for this observation: all replicas derive the same one from the same facts."""
 
     @abstractmethod
     def intervals(self, known: int) -> PassIntervals:
-        """How often to observe and to write numbers, with so many resources."""
+        """The intervals for this number of resources."""
 
     def rest_s(
         self,
@@ -341,41 +341,41 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         one: Pass[ResourceT, MemoryT],
         decision: StatusDecision,
     ) -> float | None:
-        """How long a resource needs no pass at which there is nothing to do; None: as usual.
+        """Seconds for which a resource without problems needs no pass; None: the usual interval.
 
-        Only a kind that looks by itself meanwhile whether the observation changes has an answer.
+        For kinds that detect changes of the observation without passes.
         """
         return None
 
     # --- the end of a resource
 
     async def clean_up(self, one: Pass[ResourceT, MemoryT], now: datetime) -> EventContent | None:
-        """Undo what is outside of Kubernetes; then the finalizer goes. Returns what is reported.
+        """Clean up outside of Kubernetes, before the finalizer is removed. Returns an Event.
 
-        Raises PelopsError when it did not work: it is tried again.
+        Raises PelopsError if it failed: it is repeated.
         """
         return None
 
     def abandon(self, problem: str) -> EventContent | None:
-        """What is informed of a resource that goes and cannot be read: it is not cleaned up."""
+        """The Event for a resource that is deleted without a clean-up: its spec cannot be read."""
         return None
 
     async def release(self, name: Name, manifest: Manifest | None) -> float | None:
-        """Let go of what a former resource of this name held; begins each pass.
+        """Release what a former resource of this name owned. Called at the begin of each pass.
 
-        `manifest` is what has the name now. Returns seconds to wait for that, or None when nothing
-        is left.
+        `manifest` is the resource that has the name now. Returns seconds until the next attempt, or
+        None if nothing is left to release.
         """
         return None
 
     def forget(self, name: Name) -> None:
-        """Drop the metrics of a resource that is gone."""
+        """Drop the metrics of a deleted resource."""
         return
 
     # --- how it is reported
 
     def compare(self, wished: Status, live: Mapping[str, Any]) -> Difference:
-        """How urgently the status has to be written."""
+        """The difference between the decided status and the one on the API server."""
         return Difference.NONE if wished == live else Difference.FACTS
 
     def measure(self, observation: ObservationT, decision: StatusDecision) -> None:
@@ -383,8 +383,8 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         return
 
     def measure_failure(self, name: Name) -> None:
-        """Set the metrics of a resource that could not be observed: its spec is refused, or its
-        pass was cut off.
+        """Set the metrics of a resource that was not observed: the spec is invalid, or the pass
+        was cancelled.
         """
         return
 
@@ -393,7 +393,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         return
 
     def list_events(self, before: Status, after: Status) -> Iterable[EventContent]:
-        """What is informed of a written status, from these two alone."""
+        """The Events for a written status, derived from the two alone."""
         return list_transitions(before, after, self.alarms)
 
     def count(self, known: int) -> None:
@@ -401,40 +401,40 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         return
 
     def serve(self, is_served: bool) -> None:
-        """Set the metric of whether resources are looked after, of a kind that is not required."""
+        """Set the metric of whether an optional kind is managed."""
         return
 
     # --- what runs beside the passes
 
     def rank_key(self, name: Name) -> str:
-        """What the replicas rank themselves for."""
+        """The key that determines the ranks of the replicas for a resource."""
         return f"{self.api.plural}/{'/'.join(name)}"
 
-    def heed(self, kind: Kind, names: set[Name]) -> None:
-        """Hear of resources that became due, and of which objects have changed; once loops run."""
+    def notice(self, kind: Kind, names: set[Name]) -> None:
+        """Take note of resources that became due, and of the kind of objects that changed."""
         return
 
     def loops(self) -> Mapping[str, Loop]:
-        """Whatever else runs until cancelled, by name. Called once, when the cache is filled.
+        """Further loops by name, which run until cancelled. Called once, with a filled cache.
 
-        A loop that fails is begun anew.
+        A loop that fails is restarted.
         """
         return {}
 
     def tidy(self) -> None:
-        """Drop what was not used for long. Called every minute."""
+        """Drop data that was not used for long. Called every minute."""
         return
 
 
 def place_of(name: Name, manifest: Manifest | None) -> Place:
-    """Where work on a resource belongs: its namespace, and the Redis as its spec names it."""
+    """The place of work on a resource: its namespace, and the Redis that its spec names."""
     spec = None if manifest is None else manifest.get("spec")
     redis = spec.get("redis") if isinstance(spec, Mapping) else None
     return Place(name[0], str(redis or ""))
 
 
 def previous_status(manifest: Manifest) -> PreviousStatus:
-    """What the API server has of a resource's status."""
+    """The status of a resource on the API server."""
     return PreviousStatus(
         status=dict(manifest.get("status") or {}),
         generation=manifest["metadata"].get("generation", 0),
@@ -444,9 +444,9 @@ def previous_status(manifest: Manifest) -> PreviousStatus:
 def render_heading(
     conditions: Iterable[Condition], previous: PreviousStatus, now: datetime
 ) -> Status:
-    """What begins each status: the generation, and the conditions with those of GitOps tools.
+    """The fields that all kinds have in the status: the generation and the conditions.
 
-    Reconciling and Stalled follow from Ready, so that every kind has them.
+    Reconciling and Stalled, which GitOps tools read, are derived from Ready.
     """
     before, generation = previous.status.get("conditions") or (), previous.generation
     wished = []

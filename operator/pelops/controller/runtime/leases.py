@@ -1,6 +1,7 @@
-"""Which operator replicas take part, by one Lease each. Nobody leads; the list ranks the writers.
+"""The operator replicas that take part, by one Lease each. There is no leader, only ranks.
 
-`policy/membership.py` says when one of them decides alone. Here are the Leases and the clock.
+`policy/membership.py` decides when one of them may decide alone. This module has the Leases and the
+clock.
 https://kubernetes.io/docs/concepts/architecture/leases/
 """
 
@@ -28,9 +29,9 @@ log = logging.getLogger(__name__)
 
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.5
-LOOK_S: Final = 0.5  # between two looks at who takes part
-ANSWER_S: Final = 2.5  # a connection that hangs is given up while there is time for another one
-FORGET_AFTER_S: Final = 30.0  # a Lease that nobody renewed, and that has run out
+LOOK_S: Final = 0.5  # between two comparisons of the members
+ANSWER_S: Final = 2.5  # timeout of a request, which leaves time for another one
+FORGET_AFTER_S: Final = 30.0  # an expired Lease is deleted so long after its last renewal
 LABELS: Final = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
 FORMAT_ANNOTATION: Final = "pelops.dev/state-format"
 SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
@@ -38,11 +39,11 @@ SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipView:
-    """Where a replica stands among the others."""
+    """The members as one replica knows them."""
 
-    joins: int  # how often it joined them
+    joins: int  # how often this replica joined
     is_admitted: bool  # whether it takes part now
-    members: frozenset[str]  # that count, this one included
+    members: frozenset[str]  # the live ones, including this one
 
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -64,7 +65,7 @@ class Members:
         namespace: str,
         clock: Callable[[], float] = elapsed,
     ) -> None:
-        """`api` should be nobody else's: behind the requests of others a renewal comes late."""
+        """`api` should not be shared: other requests would delay the renewal of the Lease."""
         self._api = api
         self._namespace = namespace
         self._clock = clock
@@ -74,32 +75,32 @@ class Members:
 
     @property
     def alive(self) -> frozenset[str]:
-        """All that count, this one included."""
+        """The live members, including this one."""
         return self._known.members(self._clock())
 
     @property
     def standing(self) -> MembershipView:
-        """What decides who is first; another value means that it may be somebody else."""
+        """The state that the ranks depend on: if it is equal, so are the ranks."""
         now, known = self._clock(), self._known
         return MembershipView(
             joins=known.joins, is_admitted=known.is_admitted(now), members=known.members(now)
         )
 
     def rank(self, key: str) -> int:
-        """This replica's rank for a key: 0 writes first. Two may rank first for a moment.
+        """This replica's rank for a key: 0 writes first. Two may have rank 0 for a moment.
 
-        Who does not take part yet, or now, ranks one later: the others count without it.
+        A replica that is not admitted has one rank more, since the others do not count it.
         """
         now = self._clock()
         rank = rank_of(self.identity, self._known.members(now), key)
         return rank if self._known.is_admitted(now) else rank + 1
 
     def place(self, key: str) -> int:
-        """This replica's rank among those that it knows, whether it takes part now or not."""
+        """This replica's rank among the known members, also if it is not admitted."""
         return rank_of(self.identity, self.alive, key)
 
     def decides(self, key: str) -> bool:
-        """Whether this replica alone decides for a key; to be asked again before each write."""
+        """Whether this replica alone decides for a key. Must be checked before each write."""
         return self._known.decides(key, self._clock())
 
     def is_outdated(self) -> bool:
@@ -107,22 +108,22 @@ class Members:
         return self._known.knows_newer(FORMAT_VERSION)
 
     def left_s(self) -> float:
-        """How long it still decides unless it renews its Lease: no write may take longer."""
+        """Seconds for which `decides` holds without a renewal: no write may take longer."""
         return max(0.0, self._known.valid_until - self._clock())
 
     async def run(self) -> None:
-        """Renew and look until cancelled."""
+        """Renew the Lease and list the others until cancelled."""
         while True:
             began = self._clock()
             is_done = await self.try_beat()
             now = self._clock()
             every_s = (RENEW_S if is_done else RETRY_S) * random.uniform(0.8, 1.0)
-            # A Lease that runs out meanwhile is looked at then: somebody has to take over.
+            # Not later than the expiry of a Lease: another replica has to take over then.
             at = min(began + every_s, self._known.next_change(now))
             await asyncio.sleep(max(at - now, RETRY_S / 5))
 
     async def try_beat(self) -> bool:
-        """One turn, and whether it succeeded; a failure is logged."""
+        """Renew and list once: whether it succeeded. A failure is logged."""
         try:
             await self.beat()
         except KubernetesError as error:
@@ -134,7 +135,10 @@ class Members:
         return True
 
     async def beat(self) -> None:
-        """One turn: renew the own Lease, see the others, remove those long dead."""
+        """Renew the own Lease, list the others, and delete Leases that expired long ago.
+
+        Raises KubernetesError.
+        """
         began = self._clock()
         await self._api.apply(self._address(self.identity), self._lease())
         self._known = self._known.renewed(began=began, answered=self._clock())
@@ -144,11 +148,11 @@ class Members:
         self._known = self._known.listed(seen, began=began, answered=self._clock())
         MEMBERS.set(len(self.alive))
         for lease in self._known.long_dead(self._clock(), after_s=FORGET_AFTER_S):
-            with suppress(Conflict):  # it was renewed just now
+            with suppress(Conflict):  # it was renewed since the LIST
                 await self._api.delete(self._address(lease.name), version=lease.version)
 
     async def leave(self) -> None:
-        """Delete the own Lease, so that the others take over at once. It decides nothing more."""
+        """Delete the own Lease, so that the others take over at once."""
         self._known = Membership(identity=self.identity)
         try:
             await self._api.delete(self._address(self.identity))
@@ -178,7 +182,7 @@ class Members:
 
 
 async def follow_standing(members: Members) -> AsyncIterator[MembershipView]:
-    """Where a replica stands, now and after each change, until the task is asked to end."""
+    """The members now, and after each change, until the task is cancelled."""
     standing = None
     while is_wanted():
         if members.standing != standing:
@@ -188,7 +192,7 @@ async def follow_standing(members: Members) -> AsyncIterator[MembershipView]:
 
 
 def read_lease(manifest: dict[str, Any]) -> SeenLease | None:
-    """What a Lease reports its holder; None when it has none."""
+    """The member that a Lease describes; None if it has no holder."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     if not spec.get("holderIdentity"):
         return None

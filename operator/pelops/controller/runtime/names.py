@@ -1,9 +1,9 @@
-"""Name lookups of one replica: those of a namespace never delay those of others.
+"""Name lookups of one replica, where those of one namespace cannot delay those of others.
 
-The C library looks names up, which blocks a thread for as long as the name server of that domain is
-silent: half a minute and more. asyncio has a few threads for all lookups together, so a handful of
-names in a domain whose server is silent would stop every other lookup. Here each lookup has a
-thread of its own, and each namespace a limited number of them at a time.
+A lookup by the C library blocks a thread until the name server of that domain answers, which can
+take half a minute and more. asyncio has few threads for all lookups, so some names in a domain
+without a working name server would stop all other lookups. Here each lookup has a thread of its
+own, and each namespace has a limit of lookups at a time.
 """
 
 from __future__ import annotations

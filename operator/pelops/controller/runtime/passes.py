@@ -1,10 +1,10 @@
-"""Passes: reconciliation of one resource after the other, for any kind.
+"""Passes: the reconciliation of one resource, for any kind.
 
-A pass observes, does the first action that is missing, and ends; the next pass begins with a new
-observation, until no action is left. Then the status is written if it differs.
+A pass observes, and does the actions that are missing. If it did one, the next pass begins at once
+with a new observation. If none is missing, the status is written if it differs.
 
-Every replica sees every difference; normally the first in rank writes it, and nobody leads. Each
-action repeats safely. If the process dies after one, the next pass of any replica finds the rest.
+There is no leader: all replicas detect a difference, and normally the first in rank writes. Each
+action is safe to repeat. If the process ends after one, the next pass of any replica continues.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from pelops.policy.status.reasons import Reason
 
 log = logging.getLogger(__name__)
 
-STATUS: Final = "status"  # the difference between the status wished for and the one that is there
+STATUS: Final = "status"  # the name of a difference of the status
 _KNOWN: Final = frozenset(Reason)
 _OUTCOMES: Final = ("done", "failed", "timeout", "error")
 for _outcome in _OUTCOMES:
@@ -77,15 +77,15 @@ for _outcome in _OUTCOMES:
 LIMITED_S: Final = 10.0  # the next pass when the write budget is used up
 AFTER_ERROR_S: Final = (1.0, 5.0)
 REPORT_S: Final = 10.0  # for the status of a resource whose pass was cut off
-# The API server takes long for each write to an object that was too large to be kept, and sends the
-# whole of it to all who watch: so one at a time is written, and after failures ever more seldom.
-LARGE_TAKEN_S: Final = (0.5, 3.0)  # another one is being written
+# Each write to an object that was too large to be kept is slow, and all watches receive the object.
+# So only one such write runs at a time, with growing pauses after failures.
+LARGE_TAKEN_S: Final = (0.5, 3.0)  # the pause while another one is written
 FIRST_LARGE_S: Final = 15.0
 LONGEST_LARGE_S: Final = 600.0
 
 
 class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
-    """Brings the resources of one kind toward what is asked."""
+    """Reconciles the resources of one kind."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         self._is_writing_large = False
 
     async def reconcile(self, name: Name) -> float | None:
-        """One pass: seconds until the next, or None when the resource is gone.
+        """One pass: seconds until the next, or None if the resource no longer exists.
 
         Raises:
             KubernetesError: the API server could not be used; repeat.
@@ -159,10 +159,10 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
                     return None
                 error = await self._apply(action, one)
                 if error is not None:
-                    return kind.blame(observation, action.part, error), 0.0
+                    return kind.add_problem(observation, action.part, error), 0.0
                 has_acted = True
         except InvalidSpec as error:
-            observation = kind.blame(observation, None, error)
+            observation = kind.add_problem(observation, None, error)
         one.memory.sees_only(STATUS)
         return None if has_acted else (observation, None)
 
@@ -211,7 +211,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             kind.measure(observation, decision)
             self._show(one.name, decision.status)
         intervals, problem = kind.intervals(len(self._resources)), decision.problem
-        if stands_by and turn_s != 0:  # 0: its turn had come, and it failed
+        if stands_by and turn_s != 0:  # 0: this replica did the action, and it failed
             again_s = turn_s or self._standby.rest_s()
         elif turn_s is not None or problem is not None:
             again_s = memory.retry_s(is_terminal=problem is not None and problem.is_terminal)
@@ -256,7 +256,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         return None
 
     async def _put_status(self, manifest: Manifest, wished: Status, rank: int) -> bool:
-        """Write the status. False when the resource is gone or another replica was faster.
+        """Write the status. False if the resource is deleted, or another replica was faster.
 
         The first in rank writes in any case. The others write only over the version that they have
         seen: while their watch is late, they do not know that the first has written.
@@ -372,7 +372,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if self._standby.stands_by(name):
             return
         namespace, resource = name
-        # The reason of a waiting container, or one that stands in Redis, may be any word.
+        # The reason of a waiting container, or one stored in Redis, may be any word.
         conditions = [
             (one["type"], one["status"], one["reason"] if one["reason"] in _KNOWN else OTHER_REASON)
             for one in status.get("conditions") or ()
@@ -407,13 +407,13 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
 def render_refusal(
     conditions: Sequence[Condition], previous: PreviousStatus, now: datetime
 ) -> Status:
-    """The status of a resource whose spec cannot be read: what was known stays."""
+    """The status of a resource with an invalid spec: the other fields are kept."""
     kept = {key: value for key, value in previous.status.items() if key != "conditions"}
     return {**kept, **render_heading(conditions, previous, now)}
 
 
 class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
-    """Gives each key from the kind's queue a pass: many at once, one key never twice at once."""
+    """Makes passes for the keys of the kind's queue: many at once, but one at a time per key."""
 
     def __init__(
         self, kind: ManagedKind[ResourceT, ObservationT, MemoryT], services: Services
@@ -428,7 +428,7 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         QUEUE_DEPTH.labels(kind.api.plural).set_function(self._count_waiting)
 
     def hear(self, changed: Kind, names: set[Name]) -> None:
-        """Make resources due that a change of objects of a kind concerns. Once it runs."""
+        """Make resources due that a change of objects of a kind concerns."""
         for name in names:
             self._standby.hear(changed, name)
 
@@ -442,14 +442,14 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
                 await asyncio.sleep(0)  # thousands may be due at once
 
     def _count_waiting(self) -> int:
-        """Resources that are due and wait: not yet taken, or for a place in the gate."""
+        """Resources that are due and wait, in the queue or for a place in the gate."""
         return self._kind.queue.count_due() + self._gate.waiting
 
     async def _serve(self, name: Name) -> None:
         queue, again_s = self._kind.queue, None
         try:
             if self._gate.has_waiting(name[0]) and self._standby.stands_by(name):
-                again_s = LONG_STEP.total_seconds()  # what it looks after itself comes first
+                again_s = LONG_STEP.total_seconds()  # its own resources come first
             else:
                 again_s = await self._reconcile(name)
         finally:
@@ -457,13 +457,13 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         self._kind.count(len(self._resources))
 
     async def _reconcile(self, name: Name) -> float | None:
-        """One pass, whatever it meets: seconds until the next, or None."""
+        """One pass, with all errors handled: seconds until the next, or None."""
         key = "/".join(name)
         try:
             place = place_of(name, self._resources.get(name))
             again_s = await self._gate.run(place, partial(self._pass, name), what=key)
         except (DeadlineExceeded, InternalError) as error:
-            # A mistake of ours, or a server that is too slow, must not end the passes of others.
+            # A bug, or a server that is too slow, must not end the passes of other resources.
             RECONCILES.labels("timeout" if isinstance(error, DeadlineExceeded) else "error").inc()
             await self._report_failure(name, error)
             return with_jitter(self._kind.memories[name].break_s(), 0.4)

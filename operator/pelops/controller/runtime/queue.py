@@ -1,4 +1,4 @@
-"""A queue of keys: one place per key, due at a time, never two workers on one key."""
+"""A queue of keys with due times. A key has one place, and one worker at a time."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ K = TypeVar("K", bound=Hashable)
 
 
 def is_wanted() -> bool:
-    """Whether nobody has asked the present task to end.
+    """Whether the current task was not cancelled.
 
-    What it awaits may swallow a cancellation (`asyncio.wait_for` in redis-py, on Python 3.11); then
-    the request is still counted.
+    A loop checks this because the cancellation may not reach it: `asyncio.wait_for` in redis-py can
+    swallow the exception on Python 3.11. The request is still counted.
     """
     task = asyncio.current_task()
     return task is None or not task.cancelling()
 
 
 class KeyedQueue(Generic[K]):
-    """Keys wait until they are due; a key added twice waits once, for the earlier time.
+    """Keys wait until they are due. A key that is added twice has one place, at the earlier time.
 
-    A key that is added while a worker has it is handed out again after `done`.
+    A key that is added while a worker has it is due again after `done`.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -34,19 +34,19 @@ class KeyedQueue(Generic[K]):
         self._count = 0  # keeps the heap from comparing keys
         self._taken: dict[K, float | None] = {}  # taken keys, and when they are wanted again
         self._changed = asyncio.Event()
-        # One worker waits for the clock and the others for their turn: nobody wakes in vain.
+        # One worker waits for the clock, and the others for the lock.
         self._turns = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._due)
 
     def count_due(self) -> int:
-        """Keys that are due and that nobody took."""
+        """The number of keys that are due and wait."""
         now = self._clock()
         return sum(due <= now for due in self._due.values())
 
     def overdue_s(self) -> float:
-        """Seconds for which the first key has been due and nobody took it; 0 when none is due."""
+        """Seconds for which the first key has been due; 0 if none is due."""
         wait_s = self._until_due()
         return 0.0 if wait_s is None else max(0.0, -wait_s)
 
@@ -62,7 +62,7 @@ class KeyedQueue(Generic[K]):
         self._push(key, due)
 
     def postpone(self, key: K, *, delay_s: float) -> None:
-        """Make a key that waits due after the delay, and no earlier. Nothing when it does not."""
+        """Make a waiting key due after the delay, and not earlier. Ignores other keys."""
         if key in self._due:
             self._push(key, self._clock() + delay_s)
 

@@ -1,7 +1,7 @@
-"""All kinds of one replica, run together: listed, watched, and given a pass when they are due.
+"""All kinds of one replica: they are listed, watched, and reconciled together.
 
-Whatever the cache says is due goes into the queue of its kind. A kind that is required is listed
-before anything begins; readiness follows its watch. The others follow when they can.
+The resources that the cache announces go into the queue of their kind. Required kinds are listed
+before the loops begin, and readiness depends on their watches. Optional kinds follow when they can.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Runtime:
     def problem(self) -> str:
         """The watches that are silent and the loops without progress; empty: there are none.
 
-        A kind that may not be listed is no problem.
+        An optional kind that may not be listed does not count.
         """
         return "; ".join(filter(None, (self._watch.problem(), self._services.progress.problem())))
 
     def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """Everything that runs until cancelled. To be called once, after `prepare`.
 
-        None of it ends by a failure: what fails is begun anew, and readiness reports it.
+        A loop that fails is restarted, and readiness reports it.
         """
         self._runs_loops = True
         keep_running = self._services.progress.keep_running
@@ -108,10 +108,10 @@ class Runtime:
     def _make_due(self, kind: AnyKind, changed: Kind, names: set[Name]) -> None:
         if self._runs_loops:  # they begin with all that is known by then
             self._passes[kind.api].hear(changed, names)
-            kind.heed(changed, names)
+            kind.notice(changed, names)
 
     def _concerns_of(self, kind: AnyKind) -> list[Concern]:
-        """What concerns a kind, but for what belongs to the source of another kind of ours."""
+        """The concerns of a kind, except for those that the source of another kind has."""
         cache = self._services.cache
         others = {other.api for other in self._kinds if other is not kind}
         if not kind.is_required:
@@ -122,11 +122,11 @@ class Runtime:
 
 
 class Source:
-    """What is listed and watched for one kind of ours.
+    """The kinds of objects that are listed and watched for one managed kind.
 
-    The operator does not start without that of a required kind. Of another kind it may come later:
-    an upgrade may bring a new operator before new CRDs and rights. All else is looked after all the
-    same, and the kind follows once it can. That it is refused is no failure of the replica.
+    The operator does not start without those of a required kind. For an optional kind the CRD and
+    the rights may be missing, since an upgrade may install the operator before them. Then the other
+    kinds are managed, and this one once it can be listed. The replica is ready meanwhile.
     """
 
     def __init__(self, kind: AnyKind, concerns: Sequence[Concern], resync: Resync) -> None:
@@ -170,7 +170,7 @@ class Source:
         self._problem = problem
 
     async def run(self, changed: Callable[[], None], *, every_s: float) -> None:
-        """Look now and then; an outage changes nothing. `changed` is called after each look."""
+        """Look periodically. Calls `changed` after each look; an outage changes nothing."""
         while True:
             await asyncio.sleep(with_jitter(every_s))
             try:

@@ -31,8 +31,8 @@ class ReplicaSettings:
     identity: str
     http_host: str
     http_port: int
-    guards_metrics: bool  # /metrics only for those whom the API server lets read it
-    serves_inspection: bool  # POST /inspection, for those whom the API server lets get the group
+    guards_metrics: bool  # /metrics requires the right to read it
+    serves_inspection: bool  # POST /inspection, which requires the right to get the group
     inspection_socket: Path | None  # None: the usual place
     log_format: LogFormat
     log_level: str

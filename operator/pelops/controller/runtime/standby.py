@@ -1,9 +1,9 @@
-"""What a replica leaves to another one: each resource is observed by the replica that ranks first.
+"""The division of work: each resource is observed by the replica that ranks first for it.
 
-The others stand by. They observe a resource when it or its workers have changed and its status does
-not show in time that the first has acted, and now and then in case that the first one cannot; when
-a replica joins or goes, whoever ranks first from then on begins at once. A wrong idea of the ranks
-costs a delay or a repeated observation, never correctness.
+The others are standbys. They observe a resource after a change if its status does not show in time
+that the first replica has acted. They also observe it periodically, in case the first one cannot.
+When the members change, the replica that now ranks first begins at once. If replicas disagree about
+the ranks, an observation is late or repeated, and nothing worse happens.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pelops.metrics import CONDITIONS
 from pelops.policy.membership import LONG_STEP
 from pelops.policy.status.health import is_attended
 
-TAKEN_OVER_S: Final = 0.005  # for each resource that is taken over: a pass takes half of that
+TAKEN_OVER_S: Final = 0.005  # per resource that is taken over; a pass takes half of that
 
 
 class Standby:
-    """Says which resources of a kind this replica looks after, and when it looks at the others."""
+    """Decides which resources of a kind this replica observes, and when it checks the others."""
 
     def __init__(self, kind: ManagedKind[Any, Any, Any], services: Services) -> None:
         self._kind = kind
         self._members = services.members
         self._resources = services.cache.objects(kind.api)
-        self._known: dict[Name, tuple[object, ...]] = {}  # what is asked for, as it was heard last
+        self._known: dict[Name, tuple[object, ...]] = {}  # by `_asked`, at the last event
 
     def stands_by(self, name: Name) -> bool:
-        """Whether another replica looks after the resource."""
+        """Whether another replica observes the resource."""
         return self._kind.is_shared_out and self._members.place(self._kind.rank_key(name)) > 0
 
     def hear(self, changed: Kind, name: Name) -> None:
@@ -54,7 +54,7 @@ class Standby:
                 return
             delay_s = self._members.rank(self._kind.rank_key(name)) * LONG_STEP.total_seconds()
         elif changed == self._kind.api and version_of(manifest) == self._written(name):
-            return  # what this replica has written itself
+            return  # the event of its own write
         self._kind.queue.add(name, delay_s=delay_s)
 
     def _written(self, name: Name) -> str | None:
@@ -62,8 +62,9 @@ class Standby:
         return None if memory is None else memory.written
 
     async def follow_members(self) -> None:
-        """Take over what this replica looks after since the last change of the replicas, and give
-        up the rest, until cancelled.
+        """After each change of the members, take over resources and give up others.
+
+        Runs until cancelled.
         """
         members = None
         async for standing in follow_standing(self._members):
@@ -84,12 +85,12 @@ class Standby:
             self._kind.queue.add(name, delay_s=random.uniform(0, TAKEN_OVER_S * len(ours)))
 
     def give_up(self, name: Name) -> None:
-        """Drop the series of a resource that another replica looks after: it exports them."""
+        """Drop the series of a resource that another replica observes and exports."""
         self._kind.stand_by(name)
         CONDITIONS.forget(self._kind.api.kind, *name)
 
     def rest_s(self) -> float:
-        """Seconds between two passes of a replica that stands by, if nothing changes."""
+        """Seconds between two passes of a standby, without changes."""
         intervals = self._intervals()
         return intervals.seldom * intervals.observe_s
 
@@ -103,6 +104,6 @@ def version_of(manifest: Manifest) -> str:
 
 
 def _asked(manifest: Manifest) -> tuple[object, ...]:
-    """Another value when something else is asked for: its status does not matter."""
+    """A value that changes with the spec or a deletion, and not with the status."""
     metadata = manifest["metadata"]
     return metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp")

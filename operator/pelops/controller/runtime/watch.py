@@ -1,15 +1,16 @@
-"""The watch: kopf in a thread of its own, and whether it hears of each kind.
+"""The watch: kopf in a thread of its own, with a check that it receives events of each kind.
 
-kopf asks the API server by a session of ours. A middleware of that session sees each request, and
-adds what a cache needs that must not be deaf for good:
+kopf sends its requests through a session that this module opens. A middleware of the session makes
+sure that the cache cannot silently miss changes:
 
-- It notes when the API server last answered for each kind. Readiness follows that.
-- A LIST of kopf becomes a LIST of the cache, which also finds what was deleted while nobody
-  watched. kopf itself receives an empty list, and continues with the changes since then.
-- A refusal becomes a lost connection: kopf repeats those, and gives up a kind otherwise.
-- It pauses ever longer where the API server ends each stream at once.
+- It records when the API server last answered for each kind. Readiness depends on that.
+- It replaces each LIST of kopf by a LIST of the cache, which also detects missed deletions. kopf
+  itself receives an empty list, and continues with the changes since then.
+- It turns a refusal into a lost connection. kopf repeats requests after those, and gives up a kind
+  otherwise.
+- It waits with growing pauses if the API server ends each stream at once.
 
-When kopf ends all the same, or no longer asks for a kind, it is started again.
+If kopf nevertheless ends, or no longer asks for a kind, it is restarted.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from pelops.metrics import WATCH_ACTIVITY, WATCH_LISTS, WATCH_RESTARTS
 
 log = logging.getLogger(__name__)
 
-# Called with the kind, the object, and whether it is gone.
+# Called with the kind, the object, and whether it was deleted.
 Listener: TypeAlias = Callable[[Kind, Manifest, bool], None]
 
 # Readiness fails when the API server has not answered for a kind for so long: two streams' length.
 SILENCE_LIMIT_S: Final = 60.0
 UNAUTHORIZED, NOT_FOUND, GONE, TOO_MANY = 401, 404, 410, 429
-BURST: Final = 50  # events that are taken in before others of this process have a turn
+BURST: Final = 50  # events that are stored before other tasks run
 # kopf parses objects that may be nested 10,000 levels deep, which is the limit of the API server.
 DEEPEST: Final = 25_000
 STACK_BYTES: Final = 256 * 1024 * 1024
