@@ -48,8 +48,8 @@ def list_transitions(
 ) -> Iterator[EventContent]:
     """The Events for the change from one status to another, derived from the two alone.
 
-    One if the reason of Ready has changed, and one for each of these conditions that has begun. None
-    because the workers of a new resource are not ready yet.
+    One if the reason of Ready has changed, and one for each of these conditions that has begun. No
+    Event reports that the workers of a new resource are not ready yet.
     """
     ready, former = _find(after, ConditionType.READY), _find(before, ConditionType.READY)
     is_beginning = not former and ready.get("reason") in BEGINNING

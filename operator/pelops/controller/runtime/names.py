@@ -1,7 +1,7 @@
 """Name lookups of one replica, where those of one namespace cannot delay those of others.
 
 A lookup by the C library blocks a thread until the name server of that domain answers, which can
-take half a minute and more. asyncio has few threads for all lookups, so some names in a domain
+take half a minute and more. Few threads of asyncio serve all lookups, so some names in a domain
 without a working name server would stop all other lookups. Here each lookup has a thread of its
 own, and each namespace has a limit of lookups at a time.
 """
