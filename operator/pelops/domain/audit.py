@@ -1,14 +1,16 @@
-"""What an audit says about one group in one window: the summary that the pipeline writes to Redis.
+"""The summary of one audit for one group and window, which the pipeline writes to Redis.
 
-The one schema that the pipeline and the operator share. Every entry of the window ends in exactly
-one status, so the counts add up to what was produced: a summary that does not balance cannot be
-made, and is not believed when it is read.
+The pipeline and the operator share this schema. Each entry of the window has exactly one status, so
+the counts add up to the number of produced entries. Building or parsing a summary that does not
+balance raises InvalidSpec.
 
-<audit>               the summary of its newest window (domain/audit.py)
-totals:<audit>        "at_ms lost_found lost": the window's end, entries that its run found lost,
-                      and those of all runs
-acknowledged:<audit>  how many of the lost entries a person has acknowledged
-archived              "<audit> <ledger ID> ...", up to where each audit has archived the ledger
+Fields of the audit hash:
+
+<audit>               the summary of its newest window
+totals:<audit>        "at_ms lost_found lost": the end of the window, the lost entries that its run
+                      found, and the lost entries of all runs.
+acknowledged:<audit>  the number of lost entries that a person has acknowledged
+archived              "<audit> <ledger ID> ...": the last ledger entry that each audit has archived
 """
 
 from __future__ import annotations
@@ -36,21 +38,21 @@ SENTENCE_LIMIT: Final = 400  # characters
 class EntryStatus(StrEnum):
     """What became of an entry, for one group."""
 
-    ACKNOWLEDGED_PROVEN = "acknowledged_proven"  # an AOF, or a worker of ours, says so
-    ACKNOWLEDGED_INFERRED = "acknowledged_inferred"  # delivered or passed; no longer pending
-    IN_FLIGHT = "in_flight"  # pending, and not for long
+    ACKNOWLEDGED_PROVEN = "acknowledged_proven"  # shown by an AOF or by a worker's record
+    ACKNOWLEDGED_INFERRED = "acknowledged_inferred"  # at or before the position, not pending
+    IN_FLIGHT = "in_flight"  # pending for less than the limit
     STUCK = "stuck"  # pending for longer than the limit
-    UNDELIVERED = "undelivered"  # after the group's position, and still there
+    UNDELIVERED = "undelivered"  # after the group's position, and still in the stream
     DEAD_LETTERED = "dead_lettered"
-    REQUEUED = "requeued"  # its copy is counted where the copy is
-    REDRIVEN = "redriven"  # its dead letter was moved back: the copy is counted where the copy is
+    REQUEUED = "requeued"  # copied; the copy has a status of its own
+    REDRIVEN = "redriven"  # its dead letter was copied back; the copy has a status of its own
     DISCARDED = "discarded"  # its dead letter was discarded, and was not restored
     PAYLOAD_GONE = "payload_gone"  # pending, and its body was deleted or trimmed
-    LOST = "lost"  # proven: never delivered, and gone
-    INDETERMINATE = "indeterminate"  # delivered and then trimmed, or lost: nothing tells which
+    LOST = "lost"  # proven: deleted or trimmed before it was delivered
+    INDETERMINATE = "indeterminate"  # delivered and then trimmed, or lost: no evidence decides
 
 
-# What ends by itself, or as was asked for; every other status is worth a look.
+# Statuses that need no action. Every other status is a finding.
 EXPECTED_STATUSES: Final = frozenset(
     {
         EntryStatus.ACKNOWLEDGED_PROVEN,
@@ -65,25 +67,25 @@ EXPECTED_STATUSES: Final = frozenset(
 
 
 class AuditVerdict(StrEnum):
-    """An audit in a word, from best to worst."""
+    """The overall result of an audit, from best to worst."""
 
-    BALANCED = "balanced"  # every entry is accounted for, and none needs a look
-    UNKNOWN = "unknown"  # none needs a look, but the end of at least one entry cannot be told
-    FINDINGS = "findings"  # every entry is accounted for, and some need a look
-    FAILING = "failing"  # the audit could not see what it needs to account for them
+    BALANCED = "balanced"  # every entry is accounted for, without findings
+    UNKNOWN = "unknown"  # no findings, but the outcome of at least one entry is unknown
+    FINDINGS = "findings"  # every entry is accounted for, with findings
+    FAILING = "failing"  # the audit could not read what it needs to account for every entry
 
 
 class Certainty(StrEnum):
-    """What the acknowledgements of an audit rest on, from best to worst."""
+    """How certain the acknowledgements of an audit are, from best to worst."""
 
     PROVEN = "proven"  # evidence shows each of them
-    INFERRED = "inferred"  # for some, or where there are none, no evidence exists
-    UNKNOWN = "unknown"  # of at least one entry nothing tells whether it was acknowledged
+    INFERRED = "inferred"  # some have no evidence, or nothing proves that there were none
+    UNKNOWN = "unknown"  # at least one entry may or may not have been acknowledged
 
 
 _SEVERITY: Final = {verdict: place for place, verdict in enumerate(AuditVerdict)}
 _DOUBT: Final = {certainty: place for place, certainty in enumerate(Certainty)}
-# Findings of these kinds say only that the end of entries cannot be told.
+# Findings of these kinds mean only that the outcome of entries is unknown.
 UNKNOWN_KINDS: Final = frozenset(
     {
         "indeterminate",
@@ -96,7 +98,7 @@ UNKNOWN_KINDS: Final = frozenset(
 
 
 class EvidenceKind(StrEnum):
-    """What the audit could rest on beside the stream itself."""
+    """The evidence that the audit had in addition to the stream itself."""
 
     AOF = "aof"
     LEDGER = "ledger"
@@ -117,7 +119,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
-    """Something that somebody should look at."""
+    """Something that a person should examine."""
 
     kind: str  # a word for programs
     count: int
@@ -134,41 +136,42 @@ class RecoveryTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSummary:
-    """One group in one window. Make it with `build_summary`, which sees that it balances."""
+    """One group in one window. Make it with `build_summary`, which checks that it balances."""
 
     stream: str
     group: str
     window: Window
     produced: int
-    archived: int  # of them; the rest was gone before it could be read
+    archived: int  # of `produced`; the rest was deleted or trimmed before it could be read
     counts: Mapping[EntryStatus, int]  # every status; their sum is `produced`
-    open: int = 0  # entries of this and earlier windows that have not come to an end
-    lost_earlier: int = 0  # of earlier windows: undelivered until now, and proven lost since
+    open: int = 0  # entries of this and earlier windows without a final status
+    lost_earlier: int = 0  # of earlier windows: undelivered before, and now proven lost
     stuck_earlier: int = 0  # of earlier windows: pending for longer than the limit
     findings: tuple[AuditFinding, ...] = ()
     verdict: AuditVerdict
-    certainty: Certainty = Certainty.PROVEN  # also of what was settled of earlier windows
+    certainty: Certainty = Certainty.PROVEN  # includes entries settled from earlier windows
     sentence: str
     oldest_stuck: timedelta | None = None
     recovery: RecoveryTimes | None = None
-    # What of the stream's retained part the archive is ahead of trimming: 1 all, below 0 too late.
+    # How far the archive is ahead of trimming, as a share of the retained stream: 1 is all of it,
+    # below 0 means that entries were trimmed before they were archived.
     retention_margin: float | None = None
     evidence: EvidenceKind = EvidenceKind.NONE
 
     @property
     def lost(self) -> int:
-        """Entries that were proven lost in this window."""
+        """Number of entries of this window that were proven lost."""
         return self.counts[EntryStatus.LOST]
 
 
 def build_summary(summary: AuditSummary) -> AuditSummary:
-    """The summary with every status counted and its texts cut to what may be recorded.
+    """The summary with a count for every status, and with texts cut to their limits.
 
-    Its verdict is never better than its counts and findings, and its certainty never better than
-    its counts and evidence.
+    The verdict is never better than the counts and findings allow, and the certainty never better
+    than the counts and evidence allow.
 
-    Raises InvalidSpec when its statuses do not add up to what was produced, when more was archived
-    than produced, or when the window goes backward.
+    Raises InvalidSpec when the counts do not add up to `produced`, when `archived` exceeds
+    `produced`, or when the window goes backward.
     """
     counts = {status: summary.counts.get(status, 0) for status in EntryStatus}
     total, window = sum(counts.values()), summary.window
@@ -197,7 +200,7 @@ def build_summary(summary: AuditSummary) -> AuditSummary:
 
 
 def render_summary(summary: AuditSummary) -> dict[str, Any]:
-    """The summary as a JSON object. Statuses that no entry has are left out."""
+    """The summary as a JSON object, without the statuses whose count is 0."""
     window, recovery = summary.window, summary.recovery
     return {
         "version": VERSION,
@@ -236,7 +239,7 @@ def render_summary(summary: AuditSummary) -> dict[str, Any]:
 def render_summary_text(summary: AuditSummary) -> str:
     """The summary as the text that is recorded: equal summaries give equal bytes.
 
-    It fits into `SUMMARY_LIMIT`; findings at the end of the list give way.
+    Findings are dropped from the end of the list until the text fits into `SUMMARY_LIMIT`.
     """
     while True:
         text = json.dumps(
@@ -248,16 +251,16 @@ def render_summary_text(summary: AuditSummary) -> str:
 
 
 def parse_summary(text: str | bytes) -> AuditSummary:
-    """The summary that a text holds; fields that are not known are ignored.
+    """The summary that a text holds; unknown fields are ignored.
 
-    Raises InvalidSpec, which names the field, when the text is none, is of another version, or does
-    not balance.
+    Raises InvalidSpec when the text is not a summary, has another version, or does not balance. The
+    message names the field.
     """
     return _parse_summary(load_json_object(text, "the summary", limit=SUMMARY_LIMIT))
 
 
 def parse_summary_object(content: Mapping[str, Any]) -> AuditSummary:
-    """The summary that a JSON object holds, which `render_summary` made. Raises InvalidSpec."""
+    """The summary from a JSON object that `render_summary` made. Raises InvalidSpec."""
     return _parse_summary(JsonFields(content=content))
 
 
@@ -291,7 +294,7 @@ def _parse_summary(fields: JsonFields) -> AuditSummary:
 
 
 def worst_verdict(verdicts: Sequence[AuditVerdict]) -> AuditVerdict | None:
-    """The verdict of all of them together; None without any."""
+    """The worst of these verdicts; None when there are none."""
     return max(verdicts, key=_SEVERITY.__getitem__, default=None)
 
 
@@ -301,7 +304,7 @@ def decide_verdict(
     *,
     certainty: Certainty = Certainty.PROVEN,
 ) -> AuditVerdict:
-    """The verdict that findings lead to; failures are why entries cannot be accounted for."""
+    """The verdict from the findings; `failures` are reasons why entries are not accounted for."""
     kinds = {one.kind for one in findings}
     if failures:
         return AuditVerdict.FAILING
@@ -312,7 +315,7 @@ def decide_verdict(
 
 
 def list_counted(summary: AuditSummary) -> Iterator[AuditFinding]:
-    """The findings that the counts of a summary show by themselves, without a sentence."""
+    """The findings that follow from the counts of a summary, each with an empty sentence."""
     counted = {
         kind_of(status): count
         for status, count in summary.counts.items()
@@ -325,14 +328,14 @@ def list_counted(summary: AuditSummary) -> Iterator[AuditFinding]:
 
 
 def kind_of(status: EntryStatus) -> str:
-    """The kind of a finding about entries of this status."""
+    """The kind of finding for entries with this status."""
     return status.value.replace("_", "-")
 
 
 def find_certainty(counts: Mapping[EntryStatus, int], evidence: EvidenceKind) -> Certainty:
-    """The certainty of the acknowledgements among entries of these statuses.
+    """The certainty of the acknowledgements among entries with these statuses.
 
-    Without acknowledgements, only append-only files prove that there were none.
+    When none was acknowledged, only an AOF proves that.
     """
     if counts.get(EntryStatus.INDETERMINATE):
         return Certainty.UNKNOWN
@@ -343,7 +346,7 @@ def find_certainty(counts: Mapping[EntryStatus, int], evidence: EvidenceKind) ->
 
 
 def worst_certainty(certainties: Iterable[Certainty]) -> Certainty:
-    """The certainty of all of them together; of none, nothing is proven: inferred."""
+    """The worst of these certainties; inferred when there are none."""
     return max(certainties, key=_DOUBT.__getitem__, default=Certainty.INFERRED)
 
 
@@ -359,7 +362,7 @@ def _parse_window(fields: JsonFields) -> Window:
 
 
 def _parse_certainty(fields: JsonFields) -> Certainty:
-    """Summaries of earlier releases lack it: then the counts alone decide."""
+    """The field `certainty`; without it (earlier releases), the counts and evidence decide."""
     if "certainty" not in fields.content:
         return Certainty.PROVEN
     return fields.word("certainty", Certainty)
@@ -405,9 +408,10 @@ def _seconds(span: timedelta) -> float:
     return round(span / timedelta(seconds=1), 3)
 
 
-MOST_AUDITS: Final = 16  # that record on one group
-MOST_GROUPS: Final = 1000  # that one audit records on
-# Fields of the hash that are no audit's name: names hold no colon and no space.
+MOST_AUDITS: Final = 16  # audits that record on one group
+MOST_GROUPS: Final = 1000  # groups that one audit records on
+# Other fields of the audit hash. No audit has such a name: names hold no colon, and `archived` is
+# refused.
 ARCHIVED_FIELD: Final = "archived"
 TOTALS_PREFIX: Final = "totals:"
 ACKNOWLEDGED_PREFIX: Final = "acknowledged:"
@@ -419,19 +423,19 @@ class AuditRecord:
     """What an audit has written about a group, and what people have acknowledged of it."""
 
     summary: AuditSummary
-    lost: int = 0  # entries lost in all windows, whichever run has found it
-    acknowledged: int = 0  # of them
+    lost: int = 0  # entries that all runs of the audit found lost
+    acknowledged: int = 0  # of `lost`
 
     @property
     def unacknowledged(self) -> int:
-        """Lost entries that nobody has acknowledged yet."""
+        """Number of lost entries that no person has acknowledged yet."""
         return max(0, self.lost - self.acknowledged)
 
 
 def check_audit_name(name: str) -> str:
     """The name under which an audit records; the operator uses `namespace/name` of the StreamAudit.
 
-    Raises InvalidSpec for anything that could be taken for another field of the hash.
+    Raises InvalidSpec for a name that could be mistaken for another field of the hash.
     """
     if not _NAME.fullmatch(name) or name == ARCHIVED_FIELD:
         raise InvalidSpec(

@@ -9,19 +9,19 @@ from typing import Any, Final, Literal
 
 Truth = Literal["True", "False", "Unknown"]
 
-# The schema allows 32768 characters; people read fewer, and every write carries all of them.
+# The schema allows 32768 characters, but every status write sends them all.
 MESSAGE_LIMIT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What holds, or not, of a resource: for machines the reason, for people the message."""
+    """One condition of a resource: `reason` is for programs, `message` for people."""
 
     type: str
     status: Truth
     reason: str
     message: str
-    # Whether a new generation of the resource begins it anew, though the status stays the same.
+    # Whether a new generation resets `lastTransitionTime`, even when the status stays the same.
     begins_with_generation: bool = False
 
     @property
@@ -31,11 +31,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that keeps a resource from being ready, in a word and in a sentence."""
+    """Something that keeps a resource from being ready."""
 
     reason: str  # becomes the condition's reason
-    message: str  # says what is wrong and what to do
-    is_terminal: bool = False  # True: waiting does not help, somebody must change something
+    message: str  # what is wrong and what to do
+    is_terminal: bool = False  # True: it does not resolve by itself; a user must act
 
 
 def shorten(text: str, limit: int) -> str:
@@ -44,7 +44,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def capitalize(text: str) -> str:
-    """The text as a sentence begins. A first word with a dot is a field or a host, and stays.
+    """The text capitalized, unless its first word has a dot (a field or a host name).
 
     >>> capitalize("no backlog"), capitalize("spec.template is invalid")
     ('No backlog', 'spec.template is invalid')
@@ -76,8 +76,8 @@ def render_conditions(
 ) -> list[dict[str, Any]]:
     """The `conditions` of a status, in the order given.
 
-    `lastTransitionTime` is that of the previous condition unless the status flips: the same facts
-    give the same bytes, whoever writes them.
+    `lastTransitionTime` is kept while the status stays the same, so that the same facts give the
+    same bytes in every replica.
     """
     before = {condition.get("type"): condition for condition in previous}
     rendered = []

@@ -1,7 +1,7 @@
-"""Dead letters as they are read from a dead-letter stream, and what a redrive asks of them.
+"""Dead letters as they are read from a dead-letter stream, and the actions of a redrive.
 
-A letter is an entry: the pairs of its producer, then, if it was redriven before, the two pairs of
-`REDRIVE_MARKS`, then those of `LETTER_FIELDS`.
+A dead letter is an entry: the producer's pairs, then the two pairs of `REDRIVE_MARKS` if it was
+redriven before, then those of `LETTER_FIELDS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pelops.domain.ledger import LETTER_FIELDS, LedgerKind
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
 
-# The last pairs before `_original_id` and `_retry_count`, or before the fields of a letter.
+# The last pairs before `_original_id` and `_retry_count`, or before `LETTER_FIELDS`.
 REDRIVE_MARKS: Final = ("redrive", "returned")  # "<name>/<uid>", and how often it was redriven
 MOST_RETURNED: Final = 999_999
 _REDRIVE: Final = re.compile(rb"(?=.{3,318}\Z)[a-z0-9.-]+/[0-9a-zA-Z-]+", re.DOTALL)
@@ -29,15 +29,15 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 
 
 class LetterAction(StrEnum):
-    """What a StreamRedrive does with the letters that it selects: `spec.action`."""
+    """What a StreamRedrive does with the dead letters that it selects: `spec.action`."""
 
     REDRIVE = "Redrive"  # from the dead-letter stream back to the stream, or to the retry stream
-    DISCARD = "Discard"  # from the dead-letter stream to the discarded letters
-    RESTORE = "Restore"  # from the discarded letters back to the dead-letter stream
+    DISCARD = "Discard"  # from the dead-letter stream to the stream of discarded dead letters
+    RESTORE = "Restore"  # from the stream of discarded dead letters to the dead-letter stream
 
     @property
     def kind(self) -> LedgerKind:
-        """The event that the ledger gets."""
+        """The kind of the ledger event that records the action."""
         return _KINDS[self]
 
 
@@ -49,14 +49,14 @@ _KINDS: Final = {
 
 
 class SkipReason(StrEnum):
-    """Why a letter that was selected stays where it is. The value is what the script answers."""
+    """Why a selected dead letter stays where it is. The value is what the script returns."""
 
-    VANISHED = "vanished"  # deleted or expired meanwhile, or moved by someone else
-    FOREIGN = "foreign"  # no dead letter of this group
+    VANISHED = "vanished"  # deleted, expired or moved by another client after it was selected
+    FOREIGN = "foreign"  # not a dead letter of this group
     NO_BODY = "no-body"  # the entry was deleted before it became a dead letter (`PayloadGone`)
     TOO_LARGE = "too-large"  # more bytes than spec.recovery.maxEntryBytes
     TOO_WIDE = "too-wide"  # more pairs than recovery can copy again
-    DAMAGED = "damaged"  # its original ID is no ID, or is not in the past
+    DAMAGED = "damaged"  # its original ID is invalid, or is not in the past
     REFUSED = "refused"  # Redis did not accept the copy
 
 
@@ -64,7 +64,7 @@ class SkipReason(StrEnum):
 class DeadLetter:
     """A dead letter of this group."""
 
-    entry_id: EntryId  # of the letter
+    entry_id: EntryId  # in the dead-letter stream
     root_id: EntryId | None  # of the first entry in the chain of copies; None: damaged
     reason: str
     error: str
@@ -80,9 +80,9 @@ class DeadLetter:
 
 
 def parse_letter(entry_id: EntryId, flat: Sequence[bytes], keys: GroupKeys) -> DeadLetter | None:
-    """The letter that an entry holds: names and values in turn.
+    """The dead letter that an entry holds; `flat` alternates between names and values.
 
-    None for an entry that is no dead letter of this group, as the scripts judge it.
+    None for an entry that is not a dead letter of this group, by the same rules as the scripts.
     """
     keep = len(flat) - 2 * len(LETTER_FIELDS)
     if keep < 0:
@@ -110,9 +110,9 @@ def parse_letter(entry_id: EntryId, flat: Sequence[bytes], keys: GroupKeys) -> D
 
 
 def read_redrive_marks(flat: Sequence[bytes], prefix: bytes) -> tuple[str, int]:
-    """Which redrive moved an entry, and how often it was redriven; empty and 0 for none.
+    """The redrive that moved an entry, and how often it was redriven; empty and 0 for none.
 
-    Of names and values in turn, without what follows the marks.
+    `flat` alternates between names and values, and ends with the marks.
     """
     names = [prefix + name.encode() for name in REDRIVE_MARKS]
     if len(flat) < 4 or [flat[-4], flat[-2]] != names:

@@ -1,7 +1,7 @@
 """Where connections may go: addresses that the installation allows, hosts that a Secret allows.
 
-Both are decided for the one address that is about to be connected to, and for names only beside it:
-a name may resolve to anything, and to something else a moment later.
+The address rules check the resolved address of each connection, because a name may resolve to any
+address, and to another one a moment later.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def is_host(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HostPattern:
-    """Hosts that a list names: one host, hosts by a pattern, or the addresses of a network.
+    """One item of a host list: a host, a pattern of hosts, or a network.
 
-    `*` stands for any characters within one part of a name, a leading `*.` for one or more whole
-    parts, and `*` alone for every host. A network names addresses, not names that lead there.
+    `*` matches any characters within one label of a name, a leading `*.` one or more whole labels,
+    and `*` alone every host. A network matches addresses, not names that resolve to them.
     """
 
     host: str
@@ -74,7 +74,7 @@ class HostPattern:
     network: IpNetwork | None = None
 
     def matches(self, host: str, port: int | None = None) -> bool:
-        """Whether the host, as it was written, is one of these."""
+        """Whether the host matches as it is written, without resolving it."""
         if self.port is not None and port != self.port:
             return False
         if self.network is not None:
@@ -92,7 +92,7 @@ class HostPattern:
 def parse_host_patterns(text: str) -> tuple[HostPattern, ...]:
     """The hosts in a list, separated by commas or spaces: HOST, HOST:PORT, a pattern, or a network.
 
-    Raises ValueError, with what is wrong with which part.
+    Raises ValueError, which names the invalid part and the reason.
     """
     return tuple(_parse_pattern(part.lower()) for part in split_host_list(text))
 
@@ -121,10 +121,10 @@ class CredentialGrant:
 class AddressRules:
     """Which addresses may be connected to.
 
-    An address is allowed in one of the networks, or under a name that fits one of the patterns.
-    Special addresses (loopback, link-local, metadata services, unspecified, multicast, reserved)
-    are allowed by a network alone that lies within their own range, such as 127.0.0.0/8: neither
-    0.0.0.0/0 nor a pattern is about them.
+    An address is allowed if it is in one of the networks, or if its host matches a pattern. Special
+    addresses are loopback, link-local, metadata service, unspecified, multicast and reserved ones.
+    They are allowed only by a network within their own range, such as 127.0.0.0/8, not by 0.0.0.0/0
+    or a pattern.
     """
 
     networks: tuple[IpNetwork, ...] = ()
@@ -132,7 +132,7 @@ class AddressRules:
     routable: bool = True  # all addresses that are not special
 
     def objection(self, host: str, address: str) -> str | None:
-        """Why an address to which a host resolved is refused; None: it is allowed."""
+        """Why an address that `host` resolved to is refused; None: it is allowed."""
         found = _read_address(address)
         if found is None:
             return "an address of an unknown kind"
@@ -163,9 +163,9 @@ class AddressRules:
 
 
 def parse_address_rules(networks: str, hosts: str) -> AddressRules:
-    """The rules of two lists, separated by commas or spaces; of two empty ones the default.
+    """The rules of two lists, separated by commas or spaces; the default if both are empty.
 
-    Raises ValueError, with what is wrong with which part.
+    Raises ValueError, which names the invalid part and the reason.
     """
     parts = split_host_list(networks)
     patterns = parse_host_patterns(hosts)
@@ -236,13 +236,13 @@ def _read_address(text: str) -> IpAddress | None:
     except ValueError:
         return None
     if isinstance(found, IPv6Address):
-        # Without its zone; an address that maps one of IPv4 stands for that one.
+        # Without its zone; an IPv4-mapped address counts as the IPv4 address.
         return found.ipv4_mapped or IPv6Address(int(found))
     return found
 
 
 def _find_special(address: IpAddress) -> tuple[str, IpNetwork] | None:
-    """What is special about an address, and the range of such addresses."""
+    """The kind of a special address, and the range of that kind; None for other addresses."""
     for kind, network in _SPECIAL_NETWORKS:
         if _contains(network, address):
             return kind, network
@@ -254,7 +254,7 @@ def _find_special(address: IpAddress) -> tuple[str, IpNetwork] | None:
 
 
 def _embedded(address: IpAddress) -> Iterator[IPv4Address]:
-    """IPv4 addresses that translators on the way may take an IPv6 address for."""
+    """IPv4 addresses to which 6to4 or NAT64 may route an IPv6 address."""
     if isinstance(address, IPv4Address):
         return
     if address.sixtofour is not None:

@@ -1,6 +1,6 @@
-"""Where a Redis is and who we are there, from the resource and its Secret.
+"""The address of a Redis and the credentials for it, from the resource and its Secret.
 
-Nothing in here shows a secret: `repr` leaves them out, and messages name the field, not its value.
+No secret is shown: `repr` leaves them out, and messages name the field, not its value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN: Final = "redis://host:6379/0, or rediss://host:6379/0 for TLS"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """A host and a port, spelled in one way only."""
+    """A host and a port. The host is in small letters and without a trailing dot."""
 
     host: str
     port: int
@@ -42,21 +42,21 @@ _ASK_SENTINEL: Final = Node("", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentinel:
-    """The Sentinels to ask, and the name under which they know the master."""
+    """The Sentinels to ask, and the name under which they monitor the master."""
 
     master_name: str
     nodes: tuple[Node, ...]
-    # Credentials of their own; without a password, those for the master serve.
+    # The Sentinels' own credentials; without a password, those of the master are used.
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    grant: CredentialGrant | None = None  # of these credentials; None: that of the master's
+    grant: CredentialGrant | None = None  # for these credentials; None: the endpoint's grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisEndpoint:
-    """One way to one Redis. Two equal ones may share connections."""
+    """How to connect to one Redis. Equal endpoints may share connections."""
 
-    node: Node  # empty with a Sentinel, which says where the master is
+    node: Node  # empty with Sentinels, which return the master's address
     db: int = 0
     tls: bool = False
     username: str | None = None
@@ -71,12 +71,12 @@ class RedisEndpoint:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether there is anything by which a server would know us."""
+        """Whether there is a password or a client certificate."""
         return self.password is not None or self.cert_pem is not None
 
     @property
     def address(self) -> str:
-        """What tells two servers apart: no credentials, one spelling per address."""
+        """Identifies the server and its database, without credentials; one spelling per address."""
         if self.sentinel is None:
             return f"{self.node}/{self.db}"
         nodes = ",".join(str(node) for node in sorted(self.sentinel.nodes))
@@ -84,7 +84,7 @@ class RedisEndpoint:
 
 
 class UrlProblem(Enum):
-    """Why a text is no URL of a Redis."""
+    """Why a text is not a Redis URL."""
 
     PORT = "its port is not a number from 1 to 65535"
     HOST = "its host is malformed"
@@ -106,7 +106,7 @@ _REPORTED: Final = {
 
 
 class BadUrl(ValueError):
-    """A text that is no URL of a Redis; its message holds nothing of it."""
+    """A text is not a Redis URL; the message repeats no part of the text."""
 
     def __init__(self, problem: UrlProblem) -> None:
         super().__init__(problem.value)
@@ -115,10 +115,10 @@ class BadUrl(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUrl:
-    """What a URL names."""
+    """The parts of a Redis URL."""
 
     node: Node
-    db: int | None  # None: it names none
+    db: int | None  # None: the URL names no database
     tls: bool
     username: str | None
     password: str | None = field(repr=False)
@@ -136,7 +136,7 @@ def read_redis_url(url: str) -> RedisUrl:
     if not host or port == 0:
         raise BadUrl(UrlProblem.NO_HOST)
     if parts.query or parts.fragment:
-        # Other clients read settings there: to drop them could read another database.
+        # Other clients read options there, such as the database: ignoring them could read another.
         raise BadUrl(UrlProblem.OPTIONS)
     return RedisUrl(
         node=_node(host, port or DEFAULT_PORT),
@@ -148,9 +148,9 @@ def read_redis_url(url: str) -> RedisUrl:
 
 
 def parse_redis_url(url: str) -> RedisEndpoint:
-    """The endpoint that a URL names, with the credentials it may hold.
+    """The endpoint that a URL names, with the credentials in it.
 
-    Raises InvalidSpec, with what to write instead; the message never repeats the credentials.
+    Raises InvalidSpec with what to write instead; the message never repeats the credentials.
     """
     try:
         found = read_redis_url(url)
@@ -187,12 +187,13 @@ def build_endpoint(
     sentinel_nodes: Sequence[str] = (),
     tls: bool = False,
 ) -> RedisEndpoint:
-    """The endpoint of a resource: its URL and Sentinels, and the fields of its Secrets.
+    """The endpoint of a resource, from its URL, its Sentinels and the fields of its Secret.
 
-    `tls` has Sentinels without a URL spoken to by TLS, and refuses a URL that is not for TLS.
+    The resource's URL takes precedence over the Secret's, of which only the credentials are then
+    used. The Secret's keys `username` and `password` take precedence over the credentials in a URL.
+    With Sentinels, a URL only decides on TLS and the database.
 
-    The resource's URL wins over the Secret's, which then gives credentials only; the keys username
-    and password win over those. With Sentinels a URL gives TLS and database. Raises InvalidSpec.
+    `tls` turns TLS on when there is no URL. Raises InvalidSpec, also for `tls` with a plain URL.
     """
     fields = dict(secret or {})
     sentinel = _build_sentinel(sentinel_master, sentinel_nodes)
@@ -217,7 +218,7 @@ def build_endpoint(
 def with_sentinel_login(
     endpoint: RedisEndpoint, *, username: str | None, password: str | None
 ) -> RedisEndpoint:
-    """The endpoint whose Sentinels have credentials of their own; the same without a password."""
+    """The endpoint with these credentials for its Sentinels; unchanged without a password."""
     if endpoint.sentinel is None or not password:
         return endpoint
     sentinel = replace(endpoint.sentinel, username=username or None, password=password)
@@ -227,13 +228,13 @@ def with_sentinel_login(
 def confine_credentials(
     endpoint: RedisEndpoint, secret: Mapping[str, bytes], *, name: str
 ) -> RedisEndpoint:
-    """The endpoint of a resource, whose credentials go only where their Secret allows.
+    """The endpoint, restricted so that credentials go only to hosts that their Secret allows.
 
-    That is the host and port of the Secret's own url, and what its annotation lists. Without the
-    annotation that server may name further nodes of its cluster; with it, every node that is given
-    credentials must be listed, whoever names it. Sentinels are no part of a Secret's url, so with
-    them the annotation is needed. Raises CredentialsNotAllowed, and InvalidSpec for an annotation
-    that cannot be read.
+    The Secret allows the host and port of its own url, and the hosts that its annotation lists.
+    Without the annotation, credentials also go to the cluster nodes that this server names. With
+    it, every node that gets credentials must be listed. With Sentinels the annotation is required.
+
+    Raises CredentialsNotAllowed, and InvalidSpec for an annotation that cannot be read.
     """
     if not endpoint.has_credentials:
         return endpoint
@@ -264,9 +265,10 @@ def confine_sentinel_login(
 ) -> RedisEndpoint:
     """The endpoint with the credentials of this Secret for its Sentinels.
 
-    They go to the hosts that the Secret's annotation lists, and nowhere else; a grant that the
-    endpoint has already is that of its client certificate, which Sentinels are shown too. Raises
-    CredentialsNotAllowed, and InvalidSpec for a Secret that cannot be read.
+    They go only to the hosts that the Secret's annotation lists. The endpoint's own grant applies
+    as well, because Sentinels are also sent the endpoint's client certificate.
+
+    Raises CredentialsNotAllowed, and InvalidSpec for a Secret that cannot be read.
     """
     if endpoint.sentinel is None:
         return endpoint
@@ -331,7 +333,7 @@ def _check_credentials(endpoint: RedisEndpoint) -> None:
     if (endpoint.cert_pem is None) != (endpoint.key_pem is None):
         raise InvalidSpec("the Secret needs both tls.crt and tls.key, or neither")
     if not endpoint.tls and (endpoint.ca_pem or endpoint.cert_pem):
-        # Silently speaking plain text to someone who gave us a CA would be the worse surprise.
+        # A user who provides certificates expects TLS: do not connect in plain text silently.
         raise InvalidSpec(
             "the Secret holds certificates, but the URL begins with redis://: write rediss://"
         )
@@ -350,7 +352,7 @@ def _node(host: str, port: int) -> Node:
 
 
 def _text(fields: Mapping[str, bytes], name: str) -> str | None:
-    # `echo secret | base64` leaves a line's end that nobody means to be part of the value.
+    # `echo secret | base64` adds a line feed that is not part of the intended value.
     try:
         return fields.get(name, b"").decode().rstrip("\r\n") or None
     except UnicodeDecodeError:
@@ -358,5 +360,5 @@ def _text(fields: Mapping[str, bytes], name: str) -> str | None:
 
 
 def _problem(error: ValueError) -> UrlProblem:
-    # The words of urllib about a port quote it, and it may be a piece of a password.
+    # urllib's message about a port quotes it, and the quoted text may be part of a password.
     return UrlProblem.PORT if "ort" in str(error) else UrlProblem.HOST

@@ -18,7 +18,7 @@ class EntryId:
     ms: int
     seq: int = 0
 
-    MIN: ClassVar[EntryId]  # before every entry: a group created here is given the whole stream
+    MIN: ClassVar[EntryId]  # before every entry: a group created here reads the whole stream
     MAX: ClassVar[EntryId]
 
     def __post_init__(self) -> None:
@@ -55,9 +55,9 @@ StartPosition: TypeAlias = EntryId | EndOfStream  # where a group that is create
 
 
 def parse_entry_id(text: str | bytes, *, missing_seq: int = 0) -> EntryId:
-    """Read `ms-seq`, or `ms` alone for `ms-missing_seq`, by default its first possible entry.
+    """Parse `ms-seq`, or `ms` alone, whose sequence number is then `missing_seq`.
 
-    Raises InvalidEntryId for anything else, also for signs, spaces and numbers above 64 bits.
+    Raises InvalidEntryId for anything else, including signs, spaces and numbers above 64 bits.
     """
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     ms, dash, seq = shown.partition("-")
@@ -72,5 +72,5 @@ def render_entry_id(entry_id: EntryId) -> str:
 
 
 def _is_number(text: str) -> bool:
-    # 20 digits hold 2**64 - 1; more would let a hostile text cost a long conversion.
+    # 20 digits hold 2**64 - 1; the limit bounds the cost of converting untrusted text.
     return 0 < len(text) <= 20 and _DIGITS.issuperset(text)

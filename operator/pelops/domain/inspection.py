@@ -1,13 +1,13 @@
-"""What can be said of one entry, and of what a group has pending: the facts and the answers.
+"""The facts and answers of the inspection commands: `why`, `pending` and `dlq`.
 
-    EntryLocation     what Redis shows of one entry ID, all of it read within one pass
-    EntryFinding      what follows from it: one state, and why
-    EntryReport       the answer to `pelops why`: the finding, and everything that happened before
-    PendingReport     the answer to `pelops pending`
-    LetterGroup, DeadLetter   the answers to `pelops dlq`
+    EntryLocation   the data that Redis and the cluster have about one entry ID.
+    EntryFinding    its state, derived from the location, and the reason.
+    EntryReport     the answer to `pelops why`: the finding and the entry's history.
+    PendingReport   the answer to `pelops pending`.
+    LettersReport, LettersPage   the answers to `pelops dlq`.
 
-Times are on the Redis server's clock, but for those of pods. No record holds the values of fields,
-but `pairs`, which stay empty unless payloads were asked for.
+Times are on the Redis server's clock, except those of pods. Only `pairs` holds payloads, and it is
+empty unless payloads were requested.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class EntryState(StrEnum):
     HELD_BY_LIVE_WORKER = "HeldByLiveWorker"
     HELD_BY_DEAD_WORKER = "HeldByDeadWorker"
     HELD_BY_UNKNOWN_CONSUMER = "HeldByUnknownConsumer"  # no evidence of its process
-    IDLE_TOO_LONG = "IdleTooLong"  # beyond the processing timeout, and its worker is not dead
+    IDLE_TOO_LONG = "IdleTooLong"  # beyond the processing timeout, without proof of a dead worker
     WAITING_FOR_BACKOFF = "WaitingForBackoff"
     WAITING_FOR_RETRY_BATCH = "WaitingForRetryBatch"  # a suspect, and other suspects go first
     IN_RETRY_BATCH = "InRetryBatch"
     LOCKED = "Locked"
     OFFERED = "Offered"  # to workers that claim
-    IN_RETRY_STREAM = "InRetryStream"  # a copy that no worker was given yet
+    IN_RETRY_STREAM = "InRetryStream"  # a copy that was not delivered yet
     BODY_GONE = "BodyGone"  # pending, and deleted from its stream
     DEAD_LETTER = "DeadLetter"
     DISCARDED = "Discarded"
     ACKNOWLEDGED = "Acknowledged"
-    NOT_DELIVERED = "NotDelivered"  # the group's position passed it and no worker was given it
-    REMOVED = "Removed"  # deleted or trimmed before any worker was given it
+    NOT_DELIVERED = "NotDelivered"  # the group's position passed it without a delivery
+    REMOVED = "Removed"  # deleted or trimmed before it was delivered
     INDETERMINATE = "Indeterminate"
     NEVER_EXISTED = "NeverExisted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterDetails:
-    """What a dead letter records about its end. Who may write to the stream can forge it."""
+    """Why and when an entry became a dead letter. Any client that may write there can forge it."""
 
     reason: str
     error: str
@@ -85,7 +85,7 @@ class FoundEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """How far a stream and the group on it have come."""
+    """The positions of a stream and of the group on it."""
 
     last_delivered: EntryId | None  # None: the group does not exist there
     last_generated: EntryId
@@ -104,7 +104,7 @@ class EntryLocation:
     found: FoundEntry | None  # None: it is not in its stream
     position: StreamPosition
     pending: PendingEntry | None = None
-    cutoff: Cutoff | None = None  # of its owner; None: nobody was asked
+    cutoff: Cutoff | None = None  # of its owner; None: not looked up
     is_started: bool | None = None  # its worker recorded it as started; None: records nothing
     attempts: int = 0
     isolated_failures: int = 0
@@ -113,13 +113,14 @@ class EntryLocation:
         default_factory=lambda: RetryBatch(written="", under_way=frozenset())
     )
     lock: str | None = None  # the key of its lock, if that exists
-    delay_until: datetime | None = None  # the group went back: nothing moves until then
-    delay_before: datetime | None = None  # that was delivered earlier
+    # The group went back: until `delay_until`, entries delivered before `delay_before` stay.
+    delay_until: datetime | None = None
+    delay_before: datetime | None = None
     master_since: datetime | None = None
 
 
 class EvidenceKind(StrEnum):
-    """What of the ledger bears on an entry that is neither pending nor moved."""
+    """What the ledger shows about an entry that is neither pending nor moved."""
 
     SKIPPED = "skipped"  # the position was set beyond it
     MAY_BE_DROPPED = "may-be-dropped"  # consumers with pending entries were deleted
@@ -129,7 +130,7 @@ class EvidenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One ledger event that bears on it."""
+    """One ledger event that concerns the entry."""
 
     kind: EvidenceKind
     at: datetime
@@ -141,8 +142,8 @@ class EntryFinding:
     """The state of an entry, and why."""
 
     state: EntryState
-    message: str  # one sentence or two, for people
-    is_certain: bool = True  # False: it was inferred, and `message` says from what
+    message: str  # one or two sentences, for people
+    is_certain: bool = True  # False: inferred; `message` names the evidence
     again_at: datetime | None = None  # when the passing of time alone changes the state
 
 
@@ -221,7 +222,7 @@ class LetterGroup:
     letters: int
     oldest: EntryId
     newest: EntryId
-    returned: int  # of these, letters that came back after a redrive
+    returned: int  # dead letters among these that failed again after a redrive
     action: str  # suggested: redrive, inspect or discard
     advice: str
     samples: tuple[EntryId, ...]
@@ -234,7 +235,7 @@ class LettersReport:
     stream: str
     group: str
     dead_letter: str
-    letters: int  # all of them, also those not looked at
+    letters: int  # all in the stream, including those that were not read
     groups: tuple[LetterGroup, ...]
     coverage: tuple[Coverage, ...] = ()
 

@@ -1,7 +1,7 @@
 """Answers of an inspection as JSON objects, with `apiVersion` and `kind` for scripts to check.
 
-Times are in UTC with milliseconds, durations in seconds. A value that is no UTF-8 text comes as
-`{"base64": ...}`. Fields may be added; those that are here keep their meaning within the version.
+Times are in UTC with milliseconds, durations in seconds. A value that is not UTF-8 text is rendered
+as `{"base64": ...}`. Within an API version fields may be added, but keep their meaning.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _time(moment: datetime) -> str:
 
 
 def _text(name: str) -> str:
-    """A consumer's name, whose bytes may be no text."""
+    """A consumer's name, in which bytes that are not UTF-8 are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

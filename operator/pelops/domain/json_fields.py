@@ -1,4 +1,4 @@
-"""A JSON object that somebody else may have written, read field by field. Errors name the field."""
+"""Reads an untrusted JSON object field by field. Errors name the field."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Word = TypeVar("Word", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonFields:
-    """An object, and where it stands in the whole. Every method raises InvalidSpec."""
+    """A JSON object, and its path in the document. Every method raises InvalidSpec."""
 
     content: Mapping[str, Any] = field(repr=False)
-    at: str = ""  # what goes before a field's name
+    at: str = ""  # path of the object, the prefix of its fields' names in errors
 
     def number(self, name: str) -> int:
-        """A whole number from 0 to what a counter of Redis reaches."""
+        """A whole number from 0 to 2^63 - 1, the range of a Redis counter."""
         value = self.content.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
             raise InvalidSpec(f"{self.at}{name} is not a count")
@@ -36,11 +36,11 @@ class JsonFields:
         return value
 
     def ratio(self, name: str) -> float | None:
-        """A number of any kind within reason; None when it is absent or null."""
+        """A number whose absolute value is below 1e15; None when it is absent or null."""
         value = self.content.get(name)
         if value is None:
             return None
-        # A comparison that not-a-number fails as well.
+        # Written as `not ... <` so that NaN fails too.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
             raise InvalidSpec(f"{self.at}{name} is not a number")
         return float(value)
@@ -61,7 +61,7 @@ class JsonFields:
 
 
 def load_json_object(text: str | bytes, what: str, *, limit: int) -> JsonFields:
-    """The object that a text of at most `limit` bytes holds. Raises InvalidSpec."""
+    """The JSON object in a text of at most `limit` characters or bytes. Raises InvalidSpec."""
     if len(text) > limit:
         raise InvalidSpec(f"{what} is longer than {limit} bytes")
     try:
@@ -73,11 +73,11 @@ def load_json_object(text: str | bytes, what: str, *, limit: int) -> JsonFields:
     return JsonFields(content=found)
 
 
-PACKED: Final = "pelops.dev/packed"  # the one field of a part that is kept compressed
+PACKED: Final = "pelops.dev/packed"  # the only field of a part that is kept compressed
 
 
 def unpack(part: Any) -> Any:
-    """A part of a kept object as it was, all its own parts unpacked."""
+    """A part of a cached object, with all compressed parts in it unpacked."""
     if isinstance(part, Mapping):
         packed = part.get(PACKED)
         if isinstance(packed, bytes):  # bytes never come from the API server
@@ -87,6 +87,6 @@ def unpack(part: Any) -> Any:
 
 
 def part_of(template: Mapping[str, Any] | None, field: str) -> Any:
-    """One part of a pod template of a resource that was kept; None when it has none."""
+    """One field of a cached pod template, unpacked; None when it does not exist."""
     found = template or {}
     return unpack(found).get(field) if PACKED in found else unpack(found.get(field))

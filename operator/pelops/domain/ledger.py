@@ -1,13 +1,13 @@
 """The ledger: a stream beside each group that records what the operator did to it.
 
-An event is written by the script that does the act, so neither exists without the other. Fields are
-flat text; an event's time is that of its entry ID, on the server's clock. Readers ignore fields and
-kinds that they do not know.
+The script that performs an action also writes its event, so neither exists without the other. All
+fields are text. An event's time is that of its entry ID, on the server's clock. Readers ignore
+unknown fields and kinds.
 
-An act on many entries is one event: its details, then one pair for each entry, whose name is the
-entry's ID and whose value are the words of `ENTRY_WORDS`. `EVENT_FIELDS` is what the scripts write.
+An action on many entries is one event: the fields of `EVENT_FIELDS`, then one pair for each entry.
+The name of such a pair is the entry's ID, and its value has the words of `ENTRY_WORDS`.
 
-A dead letter is the other record of an act: the entry itself, with `LETTER_FIELDS`.
+A dead letter is another record of an action: the entry itself, with `LETTER_FIELDS`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pelops.errors import InvalidSpec
 
 KIND_FIELD: Final = "kind"
 LEDGER_KEPT: Final = timedelta(days=7)
-# How long it waits for an audit that has not archived it: a weekly one may miss a run.
+# How long an event is kept for an audit that has not archived it: a weekly audit may miss a run.
 LEDGER_WAITS: Final = timedelta(days=14)
 _MOST_RETRIES: Final = 999_999  # the field of a copy holds six digits
-_NO_ID: Final = "-"  # in place of an ID that there is not
+_NO_ID: Final = "-"  # in place of an ID that does not exist
 _ENTRY: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 
 
@@ -40,7 +40,7 @@ class LedgerKind(StrEnum):
     REQUEUED = "requeued"  # new ID: the copy's
     DEAD_LETTERED = "dead-lettered"  # new ID: the dead letter's
     PAYLOAD_GONE = "payload-gone"  # the body was deleted; new ID: the dead letter's
-    RELEASED = "released"  # given to whoever claims it, under its own ID
+    RELEASED = "released"  # offered to workers that claim, under its own ID
     CONSUMER_REMOVED = "consumer-removed"
     TRIMMED = "trimmed"
     DEAD_LETTERS_EXPIRED = "letters-expired"
@@ -50,27 +50,27 @@ class LedgerKind(StrEnum):
     CHECKPOINT = "bookmark"
     REDRIVEN = "redriven"  # dead letters moved back; new ID: the copy's
     DISCARDED = "discarded"  # dead letters set aside; new ID: in the stream of these
-    RESTORED = "restored"  # discarded letters moved back; new ID: the dead letter's
+    RESTORED = "restored"  # discarded dead letters moved back; new ID: the dead letter's
 
 
-# What a worker may say in the ledger of the workers, in the same format: what became of entries
-# that it held. Anything else there was not written by the SDK, and counts for nothing.
+# Kinds of events that workers write to the worker ledger, in the same format. The SDK writes no
+# other kinds there, so others are ignored.
 WORKER_KINDS: Final = (
     LedgerKind.DEAD_LETTERED,
     LedgerKind.PAYLOAD_GONE,
     LedgerKind.CONSUMER_REMOVED,
 )
 _OWNER: Final = ("uid", "cluster", "namespace", "name")
-# Then a pair for each entry. `target` is the stream that has the new IDs; a requeue without it was
-# into the same stream.
+# Then a pair for each entry. `target` is the stream of the new IDs; a requeue without it went into
+# the same stream.
 _ACT: Final = ("stream", "consumer", "reason", "trigger", "actor", "target")
-# Then a pair for each letter. `stream` is the one that it was taken from.
+# Then a pair for each dead letter. `stream` is the one that it was taken from.
 _MOVED_LETTERS: Final = ("stream", "target", "redrive", "requested_by", "actor")
-# What each kind says beside itself, in this order. A field may be missing, or be an empty text.
+# The fields of each kind, in this order. A field may be missing or empty.
 EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
-    # `position` is the last-delivered-id with which it begins, `why` a CreationReason, `repeats`
-    # how many entries there may have been delivered before, or "many", `from` where it was last
-    # seen, `added` the stream's entries-added where the group begins at its end, else empty.
+    # `position` is the group's first last-delivered-id; `why` is a CreationReason; `repeats` is how
+    # many entries may be delivered a second time, or "many"; `from` is the last known position.
+    # `added` is the stream's entries-added if the group begins at the stream's end, else empty.
     LedgerKind.GROUP_CREATED: (
         *_OWNER,
         *("stream", "position", "why", "repeats", "from", "added"),
@@ -85,8 +85,8 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     # `first_id_after` is the first entry left.
     LedgerKind.TRIMMED: ("stream", "count", "below", "first_id_after"),
     LedgerKind.DEAD_LETTERS_EXPIRED: ("count", "last_id"),  # no dead letter up to it is left
-    # `after` is the position, `before` the first entry left. With `at_least` 0 the group passed
-    # entries that were removed between two observations, and may have been given all of them.
+    # `after` is the position, `before` the first entry left. With `at_least` 0, entries were
+    # removed between two observations, and all of them may have been delivered before.
     LedgerKind.DATA_LOSS: (
         *("at_least", "at_most", "after", "before"),
         *("cause", "undelivered", "pending", "observed_ms"),
@@ -97,26 +97,26 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     LedgerKind.CHECKPOINT: (
         *("stream", "entries_added", "last_generated", "last_delivered"),
         *("lowest_pending", "length", "pending", "first_id"),
-        # What was removed after it, up to `last_delivered`, was delivered before.
+        # Entries after it, up to `last_delivered`, that were removed had been delivered.
         "watched_from",
     ),
     LedgerKind.REDRIVEN: _MOVED_LETTERS,
     LedgerKind.DISCARDED: _MOVED_LETTERS,
     LedgerKind.RESTORED: _MOVED_LETTERS,
 }
-# A larger delivery count says as much: too often. XCLAIM RETRYCOUNT and XNACK FATAL set 2^63 - 1,
-# and the delivery after that wraps to a negative number.
+# Larger delivery counts are cut to this. XCLAIM RETRYCOUNT and XNACK FATAL set 2^63 - 1, and the
+# delivery after that wraps to a negative number.
 MOST_DELIVERIES: Final = 2**53
-# Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.
+# The value of one entry's pair, separated by spaces. `new_id` is "-" when the entry kept its ID.
 ENTRY_WORDS: Final = ("new_id", "root_id", "retry_count", "deliveries", "idle_ms")
 
 
 class CreationReason(StrEnum):
-    """Why a group was created where it was."""
+    """Why a group was created at its position."""
 
-    FIRST = "first"  # nobody acted on it before: where the resource asked for
-    CONTINUES = "continues"  # the stream went on: where the group was last seen
-    LOST_TAIL = "lost-tail"  # the stream lacks what was seen of it: where it ends now, or before
+    FIRST = "first"  # no resource acted on the group before: where the resource asks for
+    CONTINUES = "continues"  # the stream is the same: where the group was last seen
+    LOST_TAIL = "lost-tail"  # the stream's last entries are missing: at its end, or before
     NEW_STREAM = "new-stream"  # another stream, or nothing is known: at its beginning
 
 
@@ -131,28 +131,28 @@ class GroupCreation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """What became of one entry in an act on several."""
+    """What one action did to one of its entries."""
 
     entry_id: EntryId
     new_id: EntryId | None  # None: it kept its own
     root_id: EntryId  # the first of the chain of copies
     retry_count: int
     deliveries: int
-    idle: timedelta  # before the act; negative: it belonged to nobody
+    idle: timedelta  # before the action; negative: the entry had no owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEvent:
-    """One act of the operator."""
+    """One action of the operator."""
 
     entry_id: EntryId
     kind: str  # a LedgerKind, or one of a newer version
     details: Mapping[str, str]
-    entries: tuple[LedgerEntry, ...] = ()  # of an act on several entries, in their order
+    entries: tuple[LedgerEntry, ...] = ()  # in the order of the event
 
 
 def parse_ledger_event(entry_id: EntryId, pairs: Mapping[bytes, bytes]) -> LedgerEvent:
-    """The event that a ledger's entry holds; its kind is empty when it names none."""
+    """The event from a ledger entry; its kind is empty when the entry has none."""
     texts = {
         field.decode("utf-8", "replace"): value.decode("utf-8", "replace")
         for field, value in pairs.items()
@@ -168,7 +168,7 @@ def parse_ledger_event(entry_id: EntryId, pairs: Mapping[bytes, bytes]) -> Ledge
 
 
 def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
-    """The pair of one entry; None for any other pair, and for one that holds something else."""
+    """The pair of one entry; None for any other pair, and for a malformed one."""
     words = value.split(" ")
     # A newer version may add words at the end.
     if not _ENTRY.fullmatch(field) or len(words) < len(ENTRY_WORDS):
@@ -188,7 +188,7 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
 
 
 def bound_deliveries(count: int) -> int:
-    """A delivery count as a server reports it, `MOST_DELIVERIES` at most."""
+    """A delivery count from the server, cut to `MOST_DELIVERIES`; negative counts as too large."""
     return count if 0 <= count <= MOST_DELIVERIES else MOST_DELIVERIES
 
 
@@ -202,7 +202,7 @@ def _read_number(text: str) -> int:
 # The last pairs of a dead letter, in this order, each behind spec.recovery.tuning.fieldPrefix.
 LETTER_FIELDS: Final = (
     "original_id",  # of the first entry in the chain of copies
-    "stream",  # that the entry was pending in: the stream, or the retry stream
+    "stream",  # where the entry was pending: the stream, or the retry stream
     "group",
     "consumer",  # its last owner
     "delivery_count",

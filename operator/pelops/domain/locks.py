@@ -1,8 +1,8 @@
-"""The keys of locks that workers of their own hold per entry: rendered, judged and read back.
+"""The keys of locks that users' workers hold per entry: rendered, checked and parsed.
 
-`$stream` is the stream's name, `$tag` its hash tag, `$id` the entry's ID and `$$` a dollar sign; a
-template holds `$id` at least once. A lock that is looked for under a wrong key seems to be free, so
-a template that breaks these rules is refused here too, as the resource's own rules do.
+In a template `$stream` is the stream's name, `$tag` its hash tag, `$id` the entry's ID and `$$` a
+dollar sign. It holds `$id` at least once. A lock under a wrong key would seem free, so a template
+that breaks these rules is refused here, in addition to the validation rules of the resource.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def lock_key(template: str, keys: GroupKeys, entry_id: EntryId) -> str:
 
 
 def lock_slot_problem(template: str, keys: GroupKeys) -> str | None:
-    """Why a cluster cannot tell whether these locks exist; None when it can.
+    """Why scripts on a cluster cannot check these locks; None when they can.
 
-    A script sees only keys in the stream's slot. An ID holds no brace, so the place of the hash tag
-    is the same for all entries: two IDs show whether the tag changes with them.
+    A script may only read keys in the stream's slot. An ID holds no brace, so the hash tag is at
+    the same place for all entries: comparing two IDs shows whether the tag depends on the ID.
     """
     one, other = (lock_key(template, keys, EntryId(0, seq)) for seq in (0, 1))
     tag = own_hash_tag(one)
@@ -52,7 +52,7 @@ def lock_slot_problem(template: str, keys: GroupKeys) -> str | None:
 
 
 def match_lock(template: str, keys: GroupKeys) -> MatchLock:
-    """What tells whose lock a key is: the inverse of `lock_key`, None for any other key."""
+    """A function from a key to its entry ID: the inverse of `lock_key`, None for any other key."""
     first, second, *others = map(re.escape, _pieces(template, keys.stream, keys.tag))
     pattern = re.compile(_SAME_ID.join([f"{first}{_FIRST_ID}{second}", *others]))
 
@@ -65,7 +65,7 @@ def match_lock(template: str, keys: GroupKeys) -> MatchLock:
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str, stream: str, tag: str) -> tuple[str, ...]:
-    """What stands before, between and after the IDs."""
+    """The parts of the key before, between and after the IDs."""
     literals = _VARIABLE.split(template)  # text, variable, text, variable, ..., text
     values = {"$": "$", "stream": stream, "tag": tag}
     pieces = [""]

@@ -5,8 +5,8 @@
     tag               orders:events            shop                           decimal of its slot
     prefix            {orders:events}:<group>  {shop}:{shop}%3Aorders:<group>  {4297}:a}b:<group>
 
-All keys of one group live in the stream's slot, and no two (stream, group) share one: the tag holds
-no `}` and ends at the first one, and the parts after it hold no `:`, so a key can be read back.
+All keys of one group are in the stream's hash slot, and no two groups share a key. The tag holds no
+`}`, and the parts after it hold no `:`, so stream and group can be parsed from a key.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _OWNERSHIP: Final = "ownership"
 class DerivedKey(StrEnum):
     """What a derived key holds: the last part of its name."""
 
-    DEAD_LETTER = "dlq"  # stream of the entries that were given up
-    LEDGER = "ledger"  # stream of what the operator did
-    STATE = "state"  # hash: who acts on the group, scan cursor; workers do not write it
+    DEAD_LETTER = "dlq"  # stream of dead letters
+    LEDGER = "ledger"  # stream of the operator's actions
+    STATE = "state"  # hash: ownership record, scan cursor; workers do not write it
     STARTED = "started"  # hash: entries whose handler has started, by consumer
-    WORKER_STATE = "worker-state"  # hash: what workers say of themselves, such as boot times
-    WORKER_LEDGER = "worker-ledger"  # stream of what workers say that they did
+    WORKER_STATE = "worker-state"  # hash: what workers report of themselves, such as boot times
+    WORKER_LEDGER = "worker-ledger"  # stream of actions that workers report
     RETRY = "retry"  # stream of copies for this group alone
     OFFERS = "handover"  # stream of entries that workers may claim
     AUDIT = "audit"  # hash: what audits recorded about the group
@@ -44,16 +44,16 @@ class DerivedKey(StrEnum):
 class GroupKeys:
     """A consumer group's names in Redis.
 
-    All lie in one slot, but for a dead-letter stream that the user named: see `check_slots`.
+    All are in one slot, except a dead-letter stream that the user named: see `check_slots`.
     """
 
     stream: str
     group: str
     tag: str
     slot: int
-    prefix: str  # what every derived key begins with, without the `:` after it
+    prefix: str  # of every derived key, without the `:` after it
     dead_letter: str  # the default, or the stream that the user named
-    dead_letter_owner: str  # hash: which group that stream was made for or adopted by
+    dead_letter_owner: str  # hash: the group that created or adopted that stream
     ledger: str
     state: str
     started: str
@@ -66,12 +66,12 @@ class GroupKeys:
 
     @property
     def hashes(self) -> tuple[str, ...]:
-        """The keys that are hashes; all others are streams."""
+        """The keys of hashes; all others are streams."""
         of_group = (self.state, self.started, self.worker_state, self.audit)
         return (*of_group, self.dead_letter_owner)
 
     def by_name(self) -> dict[str, str]:
-        """Every key by the name that scripts have for it."""
+        """Every key by the name that scripts use for it."""
         return {
             "stream": self.stream,
             "dead_letter": self.dead_letter,
@@ -88,17 +88,17 @@ class GroupKeys:
         }
 
     def derived(self) -> Iterator[str]:
-        """Every key beside the stream, the dead letters first; not whose these are."""
+        """Every key except the stream and `dead_letter_owner`, the dead-letter stream first."""
         yield from (self.dead_letter, self.ledger, self.state)
         yield from (self.started, self.worker_state, self.worker_ledger)
         yield from (self.retry, self.offer_stream, self.audit, self.discarded)
 
 
 def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
-    """All names of one consumer group; `dead_letter` is the user's own choice of that stream.
+    """All names of one consumer group; `dead_letter` is the dead-letter stream that the user chose.
 
-    Raises InvalidSpec when a name is empty or no text, or when the chosen dead-letter stream is a
-    key that Pelops keeps for a group, this one's dead letters aside.
+    Raises InvalidSpec when a name is empty or not valid UTF-8. Also when `dead_letter` is the
+    stream itself, or a key that Pelops derives for another purpose or group.
     """
     _require_text("stream", stream)
     _require_text("group", group)
@@ -129,9 +129,9 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
 
 
 def check_slots(keys: GroupKeys) -> None:
-    """Refuse a dead-letter stream that a Redis Cluster could not write together with the stream.
+    """Refuse a dead-letter stream in another hash slot than the stream. Only for Redis Cluster.
 
-    Any other Redis takes every name. Raises DeadLetterInAnotherSlot.
+    Raises DeadLetterInAnotherSlot.
     """
     if key_slot(keys.dead_letter) != keys.slot:
         raise DeadLetterInAnotherSlot(
@@ -143,14 +143,14 @@ def check_slots(keys: GroupKeys) -> None:
 
 
 def key_prefix(stream: str, group: str) -> str:
-    """What every key of this group begins with, without the `:` after it."""
+    """The prefix of every derived key of this group, without the `:` after it."""
     tag = hash_tag(stream)
     middle = "" if stream == tag else f":{_escape(stream)}"
     return f"{{{tag}}}{middle}:{_escape(group)}"
 
 
 def ownership_key(dead_letter: str) -> str:
-    """The key beside a dead-letter stream, in its slot, that says whose dead letters it holds."""
+    """The key, in a dead-letter stream's slot, that records which group the stream belongs to."""
     if own_hash_tag(dead_letter) is not None:
         return f"{dead_letter}:{_OWNERSHIP}"
     tag = hash_tag(dead_letter)
@@ -158,14 +158,15 @@ def ownership_key(dead_letter: str) -> str:
 
 
 def audit_index_key(name: str) -> str:
-    """The key in which an audit of a stream pattern names the groups that it found."""
+    """The key in which an audit of a stream pattern lists the groups that it found."""
     return f"pelops:audit:{name}"
 
 
 def parse_derived_key(key: str) -> tuple[str, str, DerivedKey] | None:
     """The stream, the group and the meaning of a derived key; None for any other key.
 
-    The inverse of `derive_keys` for default names: also tells whose key a user's stream would be.
+    The inverse of `derive_keys` for default names. Applied to a stream that a user chose, it shows
+    which derived key that stream would collide with.
     """
     tag, closed, rest = key.removeprefix("{").partition("}")
     parts = rest.split(":")
@@ -180,13 +181,13 @@ def parse_derived_key(key: str) -> tuple[str, str, DerivedKey] | None:
 
 
 def key_slot(key: str) -> int:
-    """The cluster slot of a key, as CLUSTER KEYSLOT answers it."""
+    """The hash slot of a key, as CLUSTER KEYSLOT returns it."""
     tag = own_hash_tag(key)
     return crc_hqx((tag or key).encode(), 0) % SLOTS
 
 
 def own_hash_tag(key: str) -> str | None:
-    """What stands between the first `{` and the first `}` after it, if anything does."""
+    """The text between the first `{` and the first `}` after it; None when there is none."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return tag if opened and closed and tag else None
@@ -201,9 +202,9 @@ def hash_tag(stream: str) -> str:
 
 
 def escape_glob(text: str) -> str:
-    """A pattern for Redis that matches `text` and as little else as possible.
+    """A Redis glob pattern that matches `text` and as little else as possible.
 
-    An ACL pattern may hold no white space and no NUL: there `?` stands for each of its bytes.
+    An ACL pattern must not contain white space or NUL: each such character becomes `?`.
     """
     return "".join(_escape_glob_character(character) for character in text)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# The largest unit in which a number is whole is shown. Seconds up to an hour stay seconds, as the
-# fields of the spec have them.
+# The largest unit that gives a whole number is used. Durations below two hours stay in seconds, the
+# unit of the spec's fields.
 _DURATIONS: Final = ((86_400, "day", 1), (3_600, "hour", 2))
 _SIZES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 

@@ -1,11 +1,11 @@
-"""A redrive plan: which dead letters of a group to move back, which to look at, which to drop.
+"""A redrive plan: which dead letters of a group to redrive, to inspect or to discard.
 
-A text of JSON lines. The first one is the header; every other one is a letter, in the order of IDs:
+A text of JSON lines. The first one is the header, and each other one a dead letter, ordered by ID:
 
     {"kind":"pelops.redrive-plan","version":1,"stream":"orders:events","group":"mail",...}
     {"id":"1760000009000-0","root":"1760000000000-0","cluster":"9f...","action":"redrive"}
 
-People may edit it: change an action, or drop lines. The header's counts say what was suggested.
+Users may edit it: change actions or delete lines. The header's counts are those of the suggestion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINE_LIMIT: Final = 1024 * 1024  # bytes; a header names every cluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCluster:
-    """Why the letters of a cluster were given their action."""
+    """The action suggested for one cluster of dead letters, and why."""
 
     cluster: str
     letters: int
@@ -39,14 +39,14 @@ class PlannedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeader:
-    """Whose dead letters a plan is about, and what it was made from."""
+    """The group that a plan is for, and a summary of its dead letters."""
 
     stream: str
     group: str
     dead_letter: str  # the stream that holds them
-    at: datetime  # when the letters were looked at
+    at: datetime  # when the dead letters were read
     letters: int
-    actions: Mapping[str, int] = field(default_factory=dict)  # how many letters each action has
+    actions: Mapping[str, int] = field(default_factory=dict)  # number of dead letters by action
     clusters: tuple[PlannedCluster, ...] = ()  # the largest ones
 
 
@@ -54,14 +54,14 @@ class PlanHeader:
 class PlannedLetter:
     """What to do with one dead letter."""
 
-    entry_id: EntryId  # of the letter
-    root_id: EntryId  # of the entry that it was
+    entry_id: EntryId  # in the dead-letter stream
+    root_id: EntryId  # of the original entry
     cluster: str
     action: str
 
 
 def render_plan(header: PlanHeader, letters: Iterable[PlannedLetter]) -> Iterator[str]:
-    """The lines of a plan, each with its line feed. Equal plans give equal bytes."""
+    """The lines of a plan, each with a line feed. Equal plans give equal bytes."""
     yield _line(_render_header(header))
     for letter in letters:
         yield _line(
@@ -75,10 +75,10 @@ def render_plan(header: PlanHeader, letters: Iterable[PlannedLetter]) -> Iterato
 
 
 def parse_plan(lines: Iterable[str]) -> tuple[PlanHeader, Iterator[PlannedLetter]]:
-    """The header, and the letters one by one; blank lines are passed over.
+    """The header, and an iterator over the dead letters; blank lines are skipped.
 
-    Raises InvalidSpec, at once or while the letters are read, with the number of the line, when a
-    line is none of a plan, when the plan is of another version, or when a letter comes twice.
+    Raises InvalidSpec when a line is malformed, when the plan has another version, or when IDs are
+    repeated or out of order. The iterator raises it too.
     """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, ""))
@@ -147,7 +147,7 @@ def _parse_dead_letters(numbered: Iterable[tuple[int, str]]) -> Iterator[Planned
     last: EntryId | None = None
     for number, line in numbered:
         letter = _parse_letter(line, number)
-        # In the order of IDs a letter that comes twice follows itself: nothing is kept in memory.
+        # The ascending order excludes repeated dead letters without keeping their IDs in memory.
         if last is not None and letter.entry_id <= last:
             raise InvalidSpec(f"line {number}: {letter.entry_id} does not follow {last}")
         last = letter.entry_id
@@ -179,5 +179,5 @@ def _load(line: str, number: int) -> JsonFields:
 
 
 def _line(content: Mapping[str, Any]) -> str:
-    # Escaped: a line separator of Unicode would end the line for some readers.
+    # Escaped, because some readers end a line at a line separator of Unicode.
     return json.dumps(content, ensure_ascii=True, separators=(",", ":")) + "\n"

@@ -1,12 +1,12 @@
-"""What a group remembers beside its stream: the fields of the hash `<prefix>:state`.
+"""The state of a group: the fields of the hash `<prefix>:state`.
 
-Every replica reads the same hash, so all of them tell the same about a group whichever of them did
-the work. Losing it costs repetition, never an entry: positions are found anew, retry batches are
-formed anew, and a scan that is not remembered is scanned again.
+Every replica of the operator reads the same hash, so all of them report the same about a group.
+Losing it costs repeated work, never an entry: positions, retry batches and scans are determined
+again.
 
-The ownership record says who acts on the group. Two resources may name one group from two clusters,
-or under two spellings of one address. Neither API server can see that, so the group itself says
-it: the oldest resource whose record has not expired.
+The ownership record names the resource that acts on the group: the oldest one whose record has not
+expired. It is in Redis because two resources may name one group from two Kubernetes clusters, or by
+two addresses of one server, which neither API server can detect.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
 
-# The format of the fields below, as a number; absent in a state of version 1. Only a change that an
-# older operator would misread raises it. The field keeps its name and meaning in every version.
+# The version of the fields below; absent in version 1. It is raised only by a change that an older
+# operator would misread. The field keeps its name and meaning in every version.
 FORMAT_VERSION: Final = 1
 FORMAT: Final = "group:format"
 # Fields with one value. The scripts write them; their names are part of the protocol.
 MASTER_REPLID: Final = "master:replid"
 MASTER_SINCE: Final = "master:since_ms"  # server time at which this master was first seen
-SCAN_AT: Final = "sweep:at_ms"  # when a scan began last, whatever came of it
-SCAN_DONE: Final = "sweep:done_ms"  # when the last one began that was completed
+SCAN_AT: Final = "sweep:at_ms"  # when the last scan began, completed or not
+SCAN_DONE: Final = "sweep:done_ms"  # when the last completed scan began
 SCAN_CURSOR: Final = "sweep:cursor"
 SCAN_REPORT: Final = "sweep:report"
 SEEN_DELIVERED: Final = "seen:last_delivered"
@@ -38,12 +38,12 @@ SEEN_LOWEST: Final = "seen:lowest_pending"  # empty: nothing was pending
 SEEN_ADDED: Final = "seen:entries_added"
 SEEN_GENERATED: Final = "seen:last_generated"
 SEEN_PENDING: Final = "seen:pending"
-SEEN_UNDELIVERED: Final = "seen:undelivered"  # at least so many; empty: not known
+SEEN_UNDELIVERED: Final = "seen:undelivered"  # a lower bound; empty: not known
 SEEN_AT: Final = "seen:at_ms"
 SEEN_REPLID: Final = "seen:replid"  # the master that it was read from
-WATCH: Final = "watch"  # what the next observation is compared with: see watch.lua
-CREATED_AT: Final = "group:created_ms"  # when we made the group, for the first time or anew
-TRIM_AT: Final = "trim:at_ms"  # when trimming was last tried and could not go on
+WATCH: Final = "watch"  # the basis of comparison for the next observation: see watch.lua
+CREATED_AT: Final = "group:created_ms"  # when the operator last created the group
+TRIM_AT: Final = "trim:at_ms"  # when trimming last removed all that it could, or nothing
 CHECKPOINT_AT: Final = "bookmark:at_ms"
 BACK_SINCE: Final = "back:since_ms"
 BACK_FROM: Final = "back:from"
@@ -57,12 +57,12 @@ LOSS_CAUSE: Final = "loss:cause"  # a LossCause; absent: trimmed
 LOSS_UNDELIVERED: Final = "loss:undelivered"  # of a cause other than trimming, as last observed
 LOSS_PENDING: Final = "loss:pending"
 LOSS_OBSERVED: Final = "loss:observed_ms"  # when these were observed; empty: not known
-LOSS_FOUND: Final = "loss:found_ms"  # when it was recorded; stays when it is acknowledged
+LOSS_FOUND: Final = "loss:found_ms"  # when it was recorded; kept after acknowledgement
 DROPPED_AT_MOST: Final = "dropped:at_most"
-DROPPED_CONSUMER: Final = "dropped:consumer"  # one of them
-DROPPED_CONSUMERS: Final = "dropped:consumers"  # how many
+DROPPED_CONSUMER: Final = "dropped:consumer"  # one of the deleted consumers
+DROPPED_CONSUMERS: Final = "dropped:consumers"  # their number
 DROPPED_OBSERVED: Final = "dropped:observed_ms"
-DROPPED_FOUND: Final = "dropped:found_ms"  # when it was recorded; stays when it is acknowledged
+DROPPED_FOUND: Final = "dropped:found_ms"  # when it was recorded; kept after acknowledgement
 DROPPED_SEEN: Final = "dropped:seen_ms"
 TOTAL_REQUEUED: Final = "total:requeued"
 TOTAL_RELEASED: Final = "total:released"
@@ -72,12 +72,12 @@ TOTAL_TRIMMED: Final = "total:trimmed"
 TOTAL_REDRIVEN: Final = "total:redriven"
 TOTAL_DISCARDED: Final = "total:discarded"
 TOTAL_RESTORED: Final = "total:restored"
-# "first_undelivered position at_ms": the copy that waits first in the retry stream, and where the
-# group stood on the stream when that was noted.
+# "first_undelivered position at_ms": the first undelivered copy in the retry stream, and the
+# group's position on the stream when that was recorded.
 RETRY_WAITS: Final = "retry:waits"
 RETRY_BATCH: Final = "chunk"  # IDs of suspects released and not yet resolved, separated by spaces
 
-# What every look reads, in one HMGET.
+# The fields that every observation reads, in one HMGET.
 FIXED_FIELDS: Final = (
     FORMAT,
     *(MASTER_SINCE, SCAN_DONE, SCAN_REPORT, CHECKPOINT_AT, CREATED_AT, TRIM_AT),
@@ -95,36 +95,37 @@ FIXED_FIELDS: Final = (
 
 
 class StickyCondition(StrEnum):
-    """What is reported until a person acknowledges it: the types of the conditions."""
+    """Types of the conditions that stay until a person acknowledges them."""
 
     DATA_LOSS = "DataLoss"
     POSITION_WENT_BACK = "PositionWentBack"
     PENDING_DROPPED = "PendingEntriesDropped"
 
 
-# The fields that go when it is acknowledged. Of a loss the numbers stay: that gap is known.
+# The fields that an acknowledgement deletes. The numbers of a loss stay, so it is not reported
+# again.
 STICKY_FIELDS: Final[Mapping[StickyCondition, tuple[str, ...]]] = {
     StickyCondition.DATA_LOSS: (LOSS_SEEN,),
     StickyCondition.POSITION_WENT_BACK: (BACK_SINCE, BACK_FROM, BACK_TO, BACK_DELAY_UNTIL),
     StickyCondition.PENDING_DROPPED: (DROPPED_SEEN,),
 }
 
-# Beginnings of fields of which there is one per consumer or entry.
+# Prefixes of fields that exist once for each consumer or entry.
 CO_FAILED: Final = "crowd:"  # + consumer: entries delivered before this time (ms) failed together
 # + entry ID: "attempts isolated_failures delivered_ms"; " offered" while this delivery is on offer
 TRY: Final = "try:"
 OFFER: Final = "offer:"  # + number, from offers:first to offers:last: an offer that is not taken
 POD: Final = "pod:"  # + consumer: JSON of the pod that it was matched to
-# + "running", or the uid of a StreamRedrive, ":" and what is known of it: see redrive.lua
+# + "running", or the uid of a StreamRedrive, ":" and the name of a value: see redrive.lua
 REDRIVE: Final = "redrive:"
 BOOT: Final = "boot:"  # + consumer: when its process began, ms by Redis TIME; the SDK writes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedPosition:
-    """Where the group stood when it was last looked at: the pair.
+    """The group's position as last observed: `last_delivered_id` and `lowest_pending`.
 
-    The counters are the stream's when the group was first seen there.
+    The counters are the stream's when the group was first seen at this position.
     """
 
     last_delivered_id: EntryId
@@ -133,71 +134,71 @@ class RememberedPosition:
     last_generated_id: EntryId
     at: datetime
     pending: int = 0
-    undelivered: int = 0  # at least so many
+    undelivered: int = 0  # a lower bound
 
 
 class LossCause(StrEnum):
-    """How entries that the group had not finished were lost."""
+    """How entries that the group had not acknowledged were lost."""
 
-    TRIMMED = "trimmed"  # before the group was given them
-    STREAM_GONE = "stream-gone"  # deleted, evicted or flushed, with all that it held
+    TRIMMED = "trimmed"  # deleted or trimmed before they were delivered
+    STREAM_GONE = "stream-gone"  # the whole stream was deleted, evicted or flushed
     RETRY_STREAM_GONE = "retry-stream-gone"
     TAIL_LOST = "tail-lost"  # the server came back with an older state of the stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WentBack:
-    """The group was found behind where it had been: a failover or a restored backup."""
+    """The group's position went back, after a failover or a restored backup."""
 
     since: datetime
-    before: EntryId  # last-delivered-id as it had been
-    after: EntryId  # as it was found
-    delay_until: datetime  # until then nothing delivered before `since` is recovered
+    before: EntryId  # last-delivered-id as it was before
+    after: EntryId  # last-delivered-id as it was found
+    delay_until: datetime  # until then, no entry delivered before `since` is recovered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Entries that are gone from Redis before the group had finished them.
+    """Entries that were removed from Redis before the group had acknowledged them.
 
-    Of what was trimmed the bounds are exact. Of a stream that is gone, or that lost its end, there
-    are the numbers of the last observation: what was added or acknowledged later is not in them.
+    For trimmed entries the bounds are exact. For other causes the numbers are those of the last
+    observation, without what was added or acknowledged later.
     """
 
     at_least: int
     at_most: int | None  # None: no bound is known
-    position: EntryId  # last-delivered-id at which it was found, or before the stream was gone
+    position: EntryId  # last-delivered-id when the loss was found, or as last observed before it
     seen: datetime
     cause: LossCause = LossCause.TRIMMED
-    undelivered: int = 0  # of other causes, as last observed
+    undelivered: int = 0  # for other causes than trimming, as last observed
     pending: int = 0
-    observed: datetime | None = None  # when; None: as the resource's status says
-    # The lost entries lie after `after` and before `before`; None: right after `position`.
+    observed: datetime | None = None  # time of that observation; None: see the resource's status
+    # The lost entries are after `after` and before `before`; None: right after `position`.
     after: EntryId | None = None
     before: EntryId | None = None
 
     @property
     def is_certain(self) -> bool:
-        """Whether anything was lost for sure; else users may have deleted all of it by hand."""
+        """Whether entries were certainly lost; else users may have deleted all of them."""
         return self.at_least > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PossibleLoss:
-    """Entries that were removed between two observations, and that the group passed in between.
+    """Entries that were removed, and passed by the group's position, between two observations.
 
-    Redis does not record whether they were delivered before.
+    Redis does not record whether they were delivered before they were removed.
     """
 
-    after: EntryId  # they lay after it,
-    before: EntryId  # and before it
+    after: EntryId  # the entries were after this ID,
+    before: EntryId  # and before this one
     at_most: int | None  # None: no bound is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedConsumers:
-    """Consumers that somebody deleted with entries pending."""
+    """Consumers that were deleted by other clients while they had pending entries."""
 
-    at_most: int  # entries
+    at_most: int  # entries that were pending
     consumer: str  # one of them
     consumers: int
     observed: datetime  # when these entries were last seen pending
@@ -205,7 +206,7 @@ class DroppedConsumers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What the operator did to the group, counted by the scripts that did it."""
+    """Counters of the operator's actions, incremented by the scripts that perform them."""
 
     requeued: int = 0
     released: int = 0
@@ -219,53 +220,53 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """What the last scan found that stays as it is. The same for all who read it."""
+    """What the last scan could not resolve. All replicas read the same report."""
 
     reason: str = ""  # why recovery does not work, or only in part; empty: it works
     message: str = ""
     unmovable: int = 0  # entries that no script can move
     unmovable_example: str = ""
     unmatched: tuple[str, ...] = ()  # consumers with pending entries that no pod matches
-    is_partial: bool = False  # more consumers may be so: there are too many to look at
-    waiting: int = 0  # suspects that wait for their turn
-    offered: int = 0  # entries that were offered to workers that claim, and are not taken
-    stuck: int | None = None  # entries that stay where they are; None: not known
-    is_not_taken: bool = False  # no worker has taken any of them for too long
+    is_partial: bool = False  # there were too many consumers to check, so more may be unmatched
+    waiting: int = 0  # suspects that wait until the retry batch is resolved
+    offered: int = 0  # entries that are offered to workers that claim, and not taken
+    stuck: int | None = None  # stuck entries that were not recovered; None: not known
+    is_not_taken: bool = False  # no worker has taken an offered entry for too long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryWait:
-    """A copy that waits in the retry stream for its delivery, as it was noted first."""
+    """A copy that waits in the retry stream for its delivery, as first recorded."""
 
     first_undelivered: EntryId
-    position: EntryId  # the group's on the stream at that time
+    position: EntryId  # the group's position on the stream at that time
     at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """The group's state as it was read; what was never written is absent."""
+    """The group's state as it was read; fields that were never written have their defaults."""
 
-    format: int = 1  # the version of the format that it is written in
+    format: int = 1  # the format version
     seen: RememberedPosition | None = None
     back: WentBack | None = None
     loss: Loss | None = None
-    acknowledged_loss: Loss | None = None  # told before, and acknowledged; in place of `loss`
+    acknowledged_loss: Loss | None = None  # set instead of `loss` after its acknowledgement
     loss_found_at: datetime | None = None  # when the last loss was recorded
     dropped: DroppedConsumers | None = None
-    dropped_found_at: datetime | None = None  # when the last of these was recorded
+    dropped_found_at: datetime | None = None  # when the last dropped entries were recorded
     totals: Totals = field(default_factory=Totals)
     report: ScanReport = field(default_factory=ScanReport)
-    scanned_at: datetime | None = None  # the beginning of the last scan that was completed
+    scanned_at: datetime | None = None  # when the last completed scan began
     checkpointed_at: datetime | None = None
     master_since: datetime | None = None  # None: this server was the master from the beginning
-    created_at: datetime | None = None  # None: the group was there before us
-    trim_tried_at: datetime | None = None  # and nothing more could go
+    created_at: datetime | None = None  # None: the operator did not create the group
+    trim_tried_at: datetime | None = None  # when trimming last removed all that it could
     retry_wait: RetryWait | None = None
 
 
 def parse_state(fields: Mapping[str, str | None]) -> GroupState:
-    """The state from its fields; whatever is damaged counts as never written. Never raises."""
+    """The state from its fields; damaged fields count as never written. Never raises."""
     loss, is_acknowledged = _parse_loss(fields), fields.get(LOSS_SEEN) is None
     return GroupState(
         format=_number(fields.get(FORMAT)) or 1,
@@ -300,7 +301,7 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
 
 
 def parse_report(fields: Mapping[str, object]) -> ScanReport:
-    """The report that a scan wrote as JSON; whatever does not fit counts as absent."""
+    """The report that a scan wrote as JSON; malformed fields count as absent."""
     unmatched = fields.get("unmatched")
     return ScanReport(
         reason=_text(fields.get("reason")),
@@ -317,7 +318,7 @@ def parse_report(fields: Mapping[str, object]) -> ScanReport:
 
 
 def render_report(report: ScanReport) -> dict[str, object]:
-    """The report as a JSON object, without what is empty: the same report, the same bytes."""
+    """The report as a JSON object without empty fields; equal reports give equal objects."""
     fields: dict[str, object] = {
         "reason": report.reason,
         "message": report.message,
@@ -330,7 +331,7 @@ def render_report(report: ScanReport) -> dict[str, object]:
         "not_taken": report.is_not_taken,
     }
     fields = {name: value for name, value in fields.items() if value}
-    # No stuck entry is a fact; without a scan nothing is known.
+    # `stuck` is written even when it is 0: a missing value means that it is not known.
     return fields if report.stuck is None else {**fields, "stuck": report.stuck}
 
 
@@ -415,7 +416,7 @@ def _parse_report_text(text: str | None) -> ScanReport:
 
 
 def _number(text: str | None) -> int | None:
-    # 19 digits hold what a counter of Redis can reach; more would cost a long conversion.
+    # 19 digits hold every Redis counter; the limit bounds the cost of the conversion.
     fits = text is not None and 0 < len(text) <= 19 and text.isascii() and text.isdigit()
     return int(text) if fits and text is not None else None
 
@@ -443,18 +444,18 @@ def _count(value: object) -> int:
 
 OWNERSHIP_LIFETIME: Final = timedelta(
     minutes=10
-)  # a resource that is not renewed this long gives way
+)  # a record that is not renewed for this long expires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecord:
-    """The resource that acts on a group, as it introduces itself to Redis."""
+    """The identity of a resource that acts on a group, as written to Redis."""
 
     uid: str
     cluster: str  # identity of the Kubernetes cluster; empty when unknown
     namespace: str
     name: str
-    created: datetime  # of the resource: the older one acts
+    created: datetime  # of the resource; the oldest resource acts
 
     def __post_init__(self) -> None:
         if self.created.tzinfo is None:
@@ -465,16 +466,16 @@ class OwnerRecord:
         return f"{self.namespace}/{self.name}{place}"
 
     def is_same_as(self, other: OwnerRecord) -> bool:
-        """Whether both records speak of one resource, known by its uid alone.
+        """Whether both records are of the same resource, judged by its uid alone.
 
-        The cluster may be unknown for a while: a namespaced install cannot read who it is.
+        The cluster may be unknown: a namespaced install cannot read its identity.
         """
         return self.uid == other.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipRecord:
-    """An owner's record as the group holds it."""
+    """The owner as recorded in the group's state."""
 
     owner: OwnerRecord
     owned_until: datetime  # on the server's clock

@@ -1,4 +1,4 @@
-"""What was seen of a stream and its consumer group in one look."""
+"""One observation of a stream and its consumer group."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class GroupObservation:
 
     last_delivered_id: EntryId
     pending: int  # delivered, not yet acknowledged
-    lag: int | None  # not yet delivered; None: unknown, and never to be taken for zero
+    lag: int | None  # not yet delivered; None: unknown, which is never zero
     consumers: int
-    entries_read: int | None  # the server's own count; None when it lost count
+    entries_read: int | None  # the server's count; None when the server does not know it
     lowest_pending: EntryId | None  # None when nothing is pending
     holding: int | None = None  # consumers that hold pending entries; None: too many to count
-    at_least: int = 0  # not yet delivered are so many or more; the lag itself when that is known
-    is_lag_repairable: bool = False  # the server's own lag is unknown or wrong, and need not be
-    first_undelivered: EntryId | None = None  # None: none is, or it may not be read
+    at_least: int = 0  # lower bound of the lag; the lag itself when that is known
+    is_lag_repairable: bool = False  # the server's lag is unknown or wrong, and can be repaired
+    first_undelivered: EntryId | None = None  # None: there is none, or reading it is not allowed
     # Since the last delivery or heartbeat of the lowest pending entry; None: nothing is pending.
     lowest_idle: timedelta | None = None
 
@@ -36,15 +36,15 @@ class ConsumerObservation:
 
     name: str
     pending: int
-    idle: timedelta  # since it last asked for anything; an acknowledgement is no such thing
+    idle: timedelta  # since its last read or claim; acknowledgements do not count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryObservation:
     """The group's own retry stream: copies of entries that were stuck."""
 
-    exists: bool  # the stream, and our group of it
-    is_former: bool = False  # spec.recovery no longer asks for it, and it is still there
+    exists: bool  # both the retry stream and the group on it
+    is_former: bool = False  # spec.recovery no longer uses it, but it still exists
     length: int = 0
     first_id: EntryId | None = None  # None when it holds no entry
     last_delivered_id: EntryId = EntryId.MIN
@@ -54,8 +54,8 @@ class RetryObservation:
     holding: int | None = 0  # consumers that hold pending entries; None: too many to count
     at_least: int = 0
     is_lag_repairable: bool = False
-    first_undelivered: EntryId | None = None  # None: none is, or it may not be read
-    lowest_idle: timedelta | None = None  # as that of the group
+    first_undelivered: EntryId | None = None  # None: there is none, or reading it is not allowed
+    lowest_idle: timedelta | None = None  # as in GroupObservation
 
     def __post_init__(self) -> None:
         _settle_at_least(self)
@@ -63,49 +63,49 @@ class RetryObservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBacklog:
-    """What a group still has to process, in its stream and in its retry stream together."""
+    """A group's backlog in its stream and in its retry stream together."""
 
-    lag: int | None  # not yet delivered; None: unknown in one of the two, and never zero
-    at_least: int  # not yet delivered are so many or more
+    lag: int | None  # not yet delivered; None: unknown in one of the two, which is never zero
+    at_least: int  # lower bound of the lag
     pending: int
     lowest_pending: EntryId | None  # the lowest ID of both; None when nothing is pending
-    first_undelivered: EntryId | None = None  # the lowest of both; None: none is, or not known
+    first_undelivered: EntryId | None = None  # the lowest of both; None: there is none, or unknown
     lowest_idle: timedelta | None = None  # the longest of both; None when nothing is pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamObservation:
-    """A stream, our group of it and our keys beside it, all seen at one instant."""
+    """A stream, one group on it and the group's derived keys, all observed at one instant."""
 
-    server_time: datetime  # the server's own clock
+    server_time: datetime  # on the server's clock
     exists: bool
     length: int
     last_generated_id: EntryId  # `EntryId.MIN` when the stream does not exist or never had an entry
     first_id: EntryId | None  # None when the stream holds no entry
     entries_added: int | None  # ever; None when the stream does not exist
-    groups: int  # all of them, not only ours
-    group: GroupObservation | None  # None when ours does not exist
+    groups: int  # number of all groups on the stream
+    group: GroupObservation | None  # None when the group does not exist
     dead_letters: int
     dead_letter_exists: bool
     ledger_exists: bool
-    ownership: OwnershipRecord | None  # who acts on the group, by its state key; may have run out
+    ownership: OwnershipRecord | None  # who acts on the group, by its state key; may have expired
     max_deleted_id: EntryId = (
         EntryId.MIN
-    )  # the greatest that XDEL removed; trimming is not reported
+    )  # the greatest ID that XDEL removed; Redis does not record trimming here
     state: GroupState = field(default_factory=GroupState)
     retry: RetryObservation | None = None  # None: the group has none
-    # All of them; None: not asked for, not allowed, or too many.
+    # All of them; None: not requested, not allowed, or too many.
     consumers: tuple[ConsumerObservation, ...] | None = None
-    has_offer_stream: bool = True  # the offer stream and our group of it; true when not asked for
+    has_offer_stream: bool = True  # offer stream and the group on it; true when not requested
     owns_dead_letters: bool = True  # the record of the dead-letter stream names this group
     dead_letter_groups: int = 0  # consumer groups that read the dead-letter stream
-    first_dead_letter: EntryId | None = None  # None: not asked for, not allowed, or there is none
-    # The same in a later observation of this process: nothing but times has changed. 0: not known.
+    first_dead_letter: EntryId | None = None  # None: not requested, not allowed, or there is none
+    # Equal digests of one process mean that only times differ. 0: not known.
     digest: int = field(default=0, compare=False)
 
     @property
     def is_provisioned(self) -> bool:
-        """Whether all that provisioning creates is there."""
+        """Whether everything that provisioning creates exists."""
         retry = self.retry
         has_retry = retry is None or retry.exists or retry.is_former
         has_letters = self.dead_letter_exists and self.owns_dead_letters
@@ -139,10 +139,10 @@ class StreamObservation:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Entries counted beyond a group's position."""
+    """Entries counted after a group's position."""
 
     counted: int
-    is_all: bool  # else there are as many or more
+    is_all: bool  # False: the count is a lower bound
 
 
 def judge_lag(
@@ -153,13 +153,14 @@ def judge_lag(
     length: int,
     ahead: Ahead | None,
 ) -> int | None:
-    """The number of entries not yet delivered that can be believed, or None.
+    """The lag of a group if it can be trusted, else None.
 
-    A group at the stream's very end has no backlog, whatever was reported. Ahead of the end the
-    server says 0 though new entries are skipped. What was counted to the end is exact. Else the
-    server's number is believed unless it contradicts what was seen: with a wrong entries-read it
-    may say anything, also -76 or more than the stream holds. Where nothing could be counted
-    (`ahead` is None) no number is believed.
+    1. At the end of the stream the lag is 0, whatever the server reports.
+    2. Beyond the end it is None: the server reports 0, although new entries will be skipped.
+    3. Without a count (`ahead` is None) it is None.
+    4. A count up to the end of the stream is exact.
+    5. Otherwise the server's number is used if it is between the count and the stream's length.
+       With a wrong entries-read the server may report any number, even a negative one.
     """
     if last_delivered_id == last_generated_id:
         return 0

@@ -1,4 +1,4 @@
-"""What is known of the workers: the object that runs them, and its pods."""
+"""Observations of the workers: the object that runs them, its pods and their nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Names the object whose replicas are the workers; without a name there is none."""
+    """Reference to the object whose replicas are the workers; without a name there is none."""
 
     api_version: str
     kind: str
@@ -26,7 +26,7 @@ class Target:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What two references to one object have in common, whatever version they name."""
+        """Equal for all references to one object, whatever API version they name."""
         return self.namespace, self.api_version.rpartition("/")[0], self.kind, self.name
 
 
@@ -35,12 +35,12 @@ ContainerState = Literal["running", "waiting", "terminated", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerObservation:
-    """One container of a pod as its kubelet reported it last. Times are the node's, cut to 1 s."""
+    """One container of a pod as its kubelet last reported it. Times are the node's, cut to 1 s."""
 
     name: str
     state: ContainerState = "unknown"  # unknown: nothing was reported yet
-    started: datetime | None = None  # of the process that runs
-    finished: datetime | None = None  # of the process that ended and was not started again
+    started: datetime | None = None  # of the running process
+    finished: datetime | None = None  # of a process that ended and was not restarted
     exit_code: int | None = None
     reason: str | None = None  # why it ended: OOMKilled, Error, ContainerStatusUnknown
     waiting_reason: str | None = None
@@ -66,7 +66,7 @@ class PodObservation:
     phase: str
     is_ready: bool
     is_deleting: bool
-    waiting_reason: str | None = None  # of the first container that waits
+    waiting_reason: str | None = None  # of the first waiting container
     waiting_message: str | None = None
     restarts: int = 0
     exit_code: int | None = None  # of the last container that ended
@@ -77,15 +77,16 @@ class PodObservation:
     grace_period_s: float = 30.0  # how long its processes may take to end
     is_disrupted: bool = False  # evicted, preempted, drained, or its node shut down or was lost
     is_collected: bool = False  # its phase was written by the pod garbage collector, not a kubelet
-    hostname: str = ""  # what its processes see as their host's name
-    # Says who goes first in a scale-in and nothing of the pod's life: a change of it is no news.
+    hostname: str = ""  # the host name that its processes get
+    # Only orders pods for a scale-in, so a change of it alone is not a change of the observation.
     deletion_cost: int | None = field(default=None, compare=False)
 
 
 def keep_request(pod: PodObservation, before: PodObservation | None) -> PodObservation:
-    """The pod; its deletion counts from when it was first seen to be asked for.
+    """The pod, with the earliest observed time of its deletion request.
 
-    Whoever asks for it again, as a kubelet does in the end, moves the time that a pod tells.
+    A repeated deletion request, such as the final one of a kubelet, changes the pod's
+    deletionTimestamp.
     """
     if before is None or before.uid != pod.uid or before.deletion_requested is None:
         return pod
@@ -98,15 +99,15 @@ class NodeObservation:
     """A node as the API server shows it."""
 
     name: str
-    is_ready: bool | None  # None: it never said
+    is_ready: bool | None  # None: never reported
     exists: bool = True
-    is_out_of_service: bool = False  # somebody vouches that it is off
-    ready_since: datetime | None = None  # when `is_ready` changed last
+    is_out_of_service: bool = False  # has the out-of-service taint: an administrator shut it down
+    ready_since: datetime | None = None  # when `is_ready` last changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadObservation:
-    """The workers of one resource, seen through their target."""
+    """The workers of one resource, observed through their target."""
 
     target: Target
     exists: bool
@@ -116,9 +117,9 @@ class WorkloadObservation:
     current: int = 0  # pods that exist
     ready: int = 0
     selector: str = ""  # label selector in its string form
-    is_rolled_out: bool = True  # its controller has seen the newest spec
+    is_rolled_out: bool = True  # its controller has observed the newest spec
     failure: str | None = None  # why pods cannot be created (a quota, an admission rule)
-    overdue: str | None = None  # that the rollout passed its progressDeadlineSeconds, if it did
+    overdue: str | None = None  # message of a rollout beyond its progressDeadlineSeconds
     autoscaler: str | None = None  # the HorizontalPodAutoscaler that refers to it
     pods: tuple[PodObservation, ...] = ()
     unready_nodes: frozenset[str] = frozenset()
