@@ -15,14 +15,14 @@ from pelops.worker.redaction import report_without_input
 from pelops.worker.server.adapter import DeliverySource, RawEntry
 
 T = TypeVar("T")
-# As many failed attempts as `spec.recovery.maxRetries` allows, and one: a larger count, which only
-# a producer can write, tells nothing more.
+# The maximum of `spec.recovery.maxRetries`, plus one. A larger count, which only a producer can
+# write, has no further effect.
 MOST_RETRIES: Final = 1001
 TRACE_FIELDS: Final = (b"traceparent", b"tracestate")  # of W3C trace context
 
 
 class Terms:
-    """What all entries of one worker share."""
+    """Settings that all entries of one worker share."""
 
     __slots__ = ("clock", "idle_s", "prefix")
 
@@ -33,14 +33,14 @@ class Terms:
 
 
 class Arrival:
-    """What entries that came together share."""
+    """Data that entries of one delivery share."""
 
     __slots__ = ("key", "source", "stamp_s", "terms")
 
     def __init__(self, key: bytes, source: DeliverySource, stamp_s: float, terms: Terms) -> None:
         self.key = key
         self.source = source
-        self.stamp_s = stamp_s  # when they were asked for: from then on they may have been idle
+        self.stamp_s = stamp_s  # time of the request, the earliest start of their idle time
         self.terms = terms
 
 
@@ -51,16 +51,16 @@ class Entry:
     `entry[name]` raise Undecodable, which moves an entry with other content to the dead letters.
     """
 
-    # Most entries never get values of their own for these.
-    failures: int = 0  # here, beside its failed attempts before
+    # Class attributes, because most entries keep these defaults.
+    failures: int = 0  # failed attempts in this worker
     started_s: float = 0.0
-    seconds: float = 0.0  # its handler took
+    seconds: float = 0.0  # duration of its handler
     cancelled_for: str = ""
     is_disowned: bool = False
     has_finished: bool = False
     runs_isolated: bool = False
-    was_put_back: bool = False  # whose it is was not known when it could have started
-    batch: Sequence[Entry] = ()  # that failed with it, while that is settled
+    was_put_back: bool = False  # its start was deferred once to check its owner
+    batch: Sequence[Entry] = ()  # its batch, while the failure is settled
     order: Hashable | None = None  # entries with equal ones run one after another
 
     def __init__(self, arrival: Arrival, raw: RawEntry) -> None:
@@ -191,7 +191,7 @@ class Entry:
         except Undecodable:
             raise
         except Exception as error:
-            # The message may show the payload: it goes no further than the type.
+            # The message may hold the payload, so at most fields and types are reported.
             reported = report_without_input(error) or type(error).__name__
             raise Undecodable(f"{getattr(model, '__name__', model)}: {reported}") from None
 

@@ -1,7 +1,7 @@
-"""Handlers as users give them, made into one shape: a coroutine function.
+"""Adapts the handlers of users to one form, a coroutine function.
 
 Handlers that are not async run in `Threads`, not in a pool of concurrent.futures. There, a handler
-that hangs would keep the process from ending and occupy a thread of the pool.
+that hangs would occupy a thread of the pool and prevent the process from ending.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Call = tuple[asyncio.Future[Any], Callable[[], Any]]
 
 
 class Threads:
-    """Runs calls in daemon threads. As many as run at once, kept for the next ones."""
+    """Runs calls in daemon threads: one per concurrent call, reused for later calls."""
 
     def __init__(self, name: str = "pelops-handler") -> None:
         self._name = name
@@ -30,7 +30,7 @@ class Threads:
         self._closed = False
 
     async def run(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """What `function` answers.
+        """Return the result of `function`.
 
         A thread cannot be canceled: a cancellation is raised when the call has ended. A second one
         is raised at once; the call then runs to its end, and its result is dropped.
@@ -46,11 +46,11 @@ class Threads:
             if not future.done():
                 await asyncio.wait([future])
             if not future.cancelled():
-                future.exception()  # it is known: nobody need be told that it was not
+                future.exception()  # otherwise asyncio logs that it was never retrieved
             raise
 
     def close(self) -> None:
-        """End the threads that have nothing to do; the others end when they are done."""
+        """End the idle threads now, and the others when their calls end."""
         self._closed = True
         for inbox in self._idle:
             inbox.put(None)
@@ -105,21 +105,21 @@ HandleMany = Callable[[list[Entry]], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """Exactly one of the two is there."""
+    """A handler of single entries or of batches: exactly one of the two is set."""
 
     one: HandleOne | None = None
     many: HandleMany | None = None
 
 
 def make_handler(given: Any) -> Any:
-    """What handles: of a class its one object."""
+    """Return the handler itself, or an instance if a class is given."""
     return given() if inspect.isclass(given) else given
 
 
 def adapt_handler(target: Any, threads: Threads) -> Handler:
-    """A function, async or not; or an object with `handle_batch` or `handle`.
+    """Adapt a function, async or not, or an object with `handle_batch` or `handle`.
 
-    A function that is not async runs in a thread.
+    A function that is not async runs in a thread. Raises TypeError for anything else.
     """
     if hasattr(target, "handle_batch"):
         return Handler(many=_as_async(target.handle_batch, threads))
@@ -132,7 +132,7 @@ def adapt_handler(target: Any, threads: Threads) -> Handler:
 
 
 def _as_async(function: Any, threads: Threads) -> Callable[[Any], Awaitable[Any]]:
-    called = type(function).__call__  # of an object that is called like a function
+    called = type(function).__call__  # for an object that is callable
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called):
         answer: Callable[[Any], Awaitable[Any]] = function
         return answer
@@ -146,7 +146,7 @@ def _as_async(function: Any, threads: Threads) -> Callable[[Any], Awaitable[Any]
 
 
 def decode_first(given: Any, decode: Callable[..., Any], field: str | None) -> Any:
-    """A handler of what `decode` makes of an entry, as a handler of entries."""
+    """Wrap a handler that receives the result of `decode` instead of the entry."""
     if not callable(given) or inspect.isclass(given):
         raise TypeError("decode= requires a function; in a class, call entry.decode")
     if inspect.iscoroutinefunction(given):
@@ -159,7 +159,7 @@ def decode_first(given: Any, decode: Callable[..., Any], field: str | None) -> A
 
 
 def outcomes_of_batch(answer: Any, entries: Sequence[Entry]) -> list[Outcome]:
-    """One outcome for each entry. None: all are done; a list: each has its own, in their order."""
+    """One outcome per entry. None: all succeeded; a list: one each, in order."""
     if answer is None:
         return [None] * len(entries)
     if isinstance(answer, BaseException):

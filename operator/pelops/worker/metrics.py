@@ -1,7 +1,7 @@
-"""What a worker did, as Prometheus metrics. Names begin with `pelops_worker_`.
+"""Prometheus metrics of a worker. Names begin with `pelops_worker_`.
 
-Counting is done here in plain numbers, once for many entries: a client's own counters would cost as
-much as a quick handler. They become metrics when a client reads them.
+Values are plain numbers, updated once for many entries: the counters of prometheus-client would
+cost as much as a quick handler. They become metrics when they are collected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HANDLER_BOUNDS_S: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
 AGE_BOUNDS_S: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0)
-_MOST_REASONS: Final = 30  # handlers choose them: a series for each must not go on for ever
+_MOST_REASONS: Final = 30  # handlers choose them: the number of series must be bounded
 _OTHER: Final = "other"
 _LABELS: Final = ("stream", "group")
 
@@ -51,7 +51,7 @@ class HistogramCounts:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.sum = 0.0
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)  # the last one: of all
+        self._counts = [0] * (len(bounds) + 1)  # the last: all values
 
     def add(self, values: Iterable[float]) -> None:
         """Count these values; several in one call are cheaper."""
@@ -125,8 +125,8 @@ class Metrics(Observer):
 def _ages_s(entries: Sequence[Entry], now_s: float) -> list[float]:
     now_ms = now_s * 1000
     ages_s = [
-        # Only one that runs alone may be a copy of another. The number of an ID within its
-        # millisecond is read as a fraction of it: nothing is quicker.
+        # Only an entry that runs in isolation may be a copy, whose original ID is older. The ID
+        # `ms-seq` is parsed as `ms.seq`, the fastest way; the error is below 1 ms.
         entry.age_s
         if entry.runs_isolated
         else (now_ms - float(entry.raw_id.replace(b"-", b"."))) / 1000
@@ -136,21 +136,21 @@ def _ages_s(entries: Sequence[Entry], now_s: float) -> list[float]:
 
 
 class Exposition:
-    """The metrics of all workers of this process, as Prometheus' client collects them."""
+    """The collector for prometheus-client: metrics of all workers of this process."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Metrics] = {}
 
     def of(self, stream: str, group: str) -> Metrics:
-        """The metrics of a group's worker here; workers of one group share them."""
+        """The metrics of this group; all its workers in this process share them."""
         return self._known.setdefault((stream, group), Metrics(stream=stream, group=group))
 
     def describe(self) -> Iterator[Metric]:
-        """Their names: without it Prometheus' client would collect to find these out."""
+        """Return the metrics, from which prometheus-client registers the names."""
         return self.collect()
 
     def collect(self) -> Iterator[Metric]:
-        """Called by Prometheus' client, perhaps from another thread."""
+        """Called by prometheus-client, perhaps from another thread."""
         all_of_them = list(self._known.values())
         yield from _counters(all_of_them)
         yield from _gauges(all_of_them)
@@ -212,7 +212,7 @@ def _histograms(known: list[Metrics]) -> Iterator[Metric]:
     yield from (seconds, ages)
 
 
-_EXPOSITIONS: Final[dict[int, tuple[Any, Exposition]]] = {}  # by registry, which it keeps
+_EXPOSITIONS: Final[dict[int, tuple[Any, Exposition]]] = {}  # by id() of the registry
 
 
 def build_metrics(
@@ -229,7 +229,7 @@ def build_metrics(
 
 
 def _expose(registry: CollectorRegistry | None) -> Exposition:
-    # Late: it costs a third of what all of the worker does to import.
+    # Imported late: it would add a third to the import time of the worker.
     from prometheus_client import REGISTRY
 
     where = REGISTRY if registry is None else registry

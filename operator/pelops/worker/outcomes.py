@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-HANDLER_FAILED: Final = "HandlerFailed"  # reason of entries that failed as often as they may
-MAX_RETRIES: Final = "MaxRetriesExceeded"  # of entries that ended process after process
+HANDLER_FAILED: Final = "HandlerFailed"  # reason of entries that exceeded the retries
+MAX_RETRIES: Final = "MaxRetriesExceeded"  # reason of entries that ended too many processes
 REJECTED: Final = "Rejected"
 UNDECODABLE: Final = "Undecodable"
 LONGEST_REASON: Final = 100  # characters of a reason that go into a dead letter

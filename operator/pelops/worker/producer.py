@@ -31,12 +31,12 @@ PATIENCE_S: Final = 10.0
 class AddOptions:
     """Settings of one producer. Raises WrongWorkerSettings for limits that are invalid."""
 
-    # About so many entries stay; older ones are deleted, whether or not they were handled. None:
-    # all stay, or as the operator's retention says, which looks at what was handled.
+    # Approximate number of entries to keep. Older ones are deleted, processed or not. None: all are
+    # kept, unless the operator's retention deletes entries, which it does after they are processed.
     max_length: int | None = None
-    max_age_s: float | None = None  # the same by age and this machine's clock
-    name: str = "pelops"  # producers of one name share their keys
-    patience_s: float = PATIENCE_S  # how long an entry is tried again
+    max_age_s: float | None = None  # the same by age, by this machine's clock
+    name: str = "pelops"  # producers with one name share their keys
+    patience_s: float = PATIENCE_S  # how long an entry is retried
     trace: bool = True  # whether the current span's context is added as fields
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class AddOptions:
             raise WrongWorkerSettings(f"max_age_s is {self.max_age_s}; it must be greater than 0")
 
     def limit(self) -> list[Part]:
-        """The words of XADD that delete old entries, now."""
+        """The arguments of XADD that delete old entries."""
         if self.max_length is not None:
             return ["MAXLEN", "~", self.max_length]
         if self.max_age_s is not None:
@@ -60,23 +60,23 @@ class AddOptions:
 
 @dataclass(slots=True)
 class PendingAdd:
-    """One entry on its way."""
+    """One entry to add."""
 
     pairs: list[Part]
     key: Part | None
-    until_s: float  # how long it is tried again
+    until_s: float  # end of its retries, in loop time
     added: asyncio.Future[str]
-    by_key: bool = False  # as it was sent last
-    is_doubtful: bool = False  # it may be there already
+    by_key: bool = False  # whether it was last sent with its key
+    is_doubtful: bool = False  # it may have been added already
 
     @property
     def size(self) -> int:
-        """About how many bytes it has."""
+        """Approximate size in bytes."""
         return sum(len(part) if isinstance(part, str | bytes) else 8 for part in self.pairs)
 
 
 def own_error(error: Exception) -> Exception:
-    """An error for one order: several must not share the place where it was raised."""
+    """A copy of the error for one entry: several must not share one traceback."""
     try:
         copy = type(error)(*error.args)
     except TypeError:
@@ -87,28 +87,28 @@ def own_error(error: Exception) -> Exception:
 
 
 def check_key(key: Part | None) -> Part | None:
-    """The key, if it can be one; raises ValueError."""
+    """The key, if it is valid; raises ValueError."""
     if key is not None and (not isinstance(key, str | bytes) or not key):
         raise ValueError("a key must be text or bytes, and not empty")
     return key
 
 
 def flatten(fields: Any) -> list[Part]:
-    """Fields and values in turn; raises TypeError for what Redis cannot hold."""
+    """Alternating fields and values; raises TypeError for types that Redis cannot hold."""
     pairs = fields.items() if isinstance(fields, Mapping) else fields
     flat: list[Part] = [part for name, value in pairs for part in (name, value)]
     for part in flat:
         if isinstance(part, bool) or not isinstance(part, str | bytes | int | float):
-            # Not the value: it may be what nobody is to read in a log.
+            # Not the value, which may be confidential.
             raise TypeError(f"a field must be text, bytes or a number, not {type(part).__name__}")
     return flat
 
 
 log = logging.getLogger("pelops.worker")
 
-_AT_ONCE: Final = 500  # commands of one round trip
+_AT_ONCE: Final = 500  # commands per round trip
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
-_UNKNOWN_OPTION: Final = "Invalid stream ID"  # what IDMP is to servers that do not know it
+_UNKNOWN_OPTION: Final = "Invalid stream ID"  # what servers without IDMP answer to it
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -128,15 +128,15 @@ class Producer:
     supports it (Redis 8.6 or later). The server keeps the last 100 keys of each `name` for 100 s;
     `XCFGSET` changes both. Other servers ignore the key, which is logged; see `is_idempotent`.
 
-    A command that surely had no effect is repeated for up to `patience_s` seconds. So is one whose
-    outcome is unknown if the server keeps its key; otherwise OutcomeUnknown is raised.
+    A command that had no effect is repeated for up to `patience_s` seconds. So is one whose outcome
+    is unknown if the server keeps its key; otherwise OutcomeUnknown is raised.
     """
 
     def __init__(
         self, endpoint: RedisEndpoint, stream: str, adding: AddOptions | None = None
     ) -> None:
         """Raises InvalidSpec when the endpoint's certificates cannot be read."""
-        # Late: who only works a stream by the double of it needs no Redis client.
+        # Imported late: tests with the in-memory double need no Redis client.
         from pelops.worker.server.connection import wire_to
 
         self.stream = stream
@@ -144,7 +144,7 @@ class Producer:
         self._wire = wire_to(endpoint, stream)
         self._waiting: list[PendingAdd] = []
         self._sender: asyncio.Task[None] | None = None
-        self._known_in = 0  # the connection of which it was found out
+        self._known_in = 0  # the connection for which `_knows_keys` holds
         self._knows_keys: bool | None = None
 
     @classmethod
@@ -248,7 +248,7 @@ class Producer:
             raise
 
     def _take(self) -> list[PendingAdd]:
-        """Take what fits one round trip; orders that no caller waits for are dropped."""
+        """Take entries for one round trip; drop those whose caller was cancelled."""
         wanted = [order for order in self._waiting if not order.added.done()]
         size, count = 0, 0
         for order in wanted[:_AT_ONCE]:
@@ -268,7 +268,7 @@ class Producer:
             replies = [error] * len(some)
         if self._known_in != self._wire.connections:
             self._known_in = self._wire.connections
-            self._knows_keys = None  # another server may stand there by now
+            self._knows_keys = None  # it may be another server
         again = [
             order for order, reply in zip(some, replies, strict=True) if self._hear(order, reply)
         ]
@@ -283,8 +283,8 @@ class Producer:
         return (*head, "*", *order.pairs)
 
     def _hear(self, order: PendingAdd, reply: Any) -> bool:
-        """Note what became of an order; whether it is to be sent again."""
-        # Late, as all that loads redis-py: who only defines handlers does without it.
+        """Apply the reply to an entry; return whether it is sent again."""
+        # Imported late, like all that loads redis-py: an import of the SDK does not need it.
         from pelops.redis_core.errors import words_of
 
         if not isinstance(reply, Exception):
@@ -324,7 +324,7 @@ class Producer:
             return False
         if isinstance(error, RedisUnavailable):
             return True
-        # Whoever does not know keys refused it, which means that it did not happen.
+        # Repeating is safe: a server with keys adds it once, and one without refuses the command.
         if isinstance(error, OutcomeUnknown) and order.by_key:
             order.is_doubtful = True
             return True

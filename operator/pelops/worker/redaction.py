@@ -23,11 +23,9 @@ Redact: TypeAlias = Callable[[BaseException], str]
 log = logging.getLogger("pelops.worker")
 
 TAKEN_OUT: Final = "[...]"
-_WHOLE: Final = 3  # characters of a value from which on it is taken out where it stands whole
-_PART: Final = 8  # characters of a part of a value that is taken out
-_SEARCHED: Final = (
-    64 * 1024
-)  # characters of values; of an entry that has more, only the type is shown
+_WHOLE: Final = 3  # minimum length of a whole value that is taken out
+_PART: Final = 8  # minimum length of a part of a value that is taken out
+_SEARCHED: Final = 64 * 1024  # characters of values; with more, the whole message is taken out
 _WORD: Final = re.compile(r"\w")
 
 
@@ -53,18 +51,18 @@ def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redac
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The error to show: what lay behind a Retry, or behind a Reject without words."""
+    """The error to show: for a Retry, or a Reject without `error`, its cause."""
     is_silent = isinstance(error, Retry) or (isinstance(error, Reject) and not error.error)
     return (error.__cause__ or error.__context__ or error) if is_silent else error
 
 
 def _without_payload(error: BaseException, given: Sequence[Entry]) -> str:
     if isinstance(error, Undecodable):
-        return error.error[:REPORTED_AT_MOST]  # names fields and types alone
+        return error.error[:REPORTED_AT_MOST]  # has only names of fields and types
     shown = report_without_input(error)
     if shown is None:
         message = error.error if isinstance(error, Reject) else str(error)
-        shown = message[: 4 * REPORTED_AT_MOST]  # what is cut may end within a value
+        shown = message[: 4 * REPORTED_AT_MOST]  # the cut may be within a value
         shown = take_out(shown, given) if shown else shown
     if isinstance(error, Reject):
         return shown
@@ -72,7 +70,7 @@ def _without_payload(error: BaseException, given: Sequence[Entry]) -> str:
 
 
 def report_without_input(error: BaseException) -> str | None:
-    """An error of validation without the input that it complains about; None: it is none."""
+    """A validation error (pydantic) without its input; None for any other error."""
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return None
@@ -89,7 +87,7 @@ def take_out(message: str, given: Sequence[Entry]) -> str:
     if sum(map(len, texts)) > _SEARCHED:
         return TAKEN_OUT
     values = {value for text in texts for value in _values(text)}
-    # As messages quote what holds quotes or control characters.
+    # Messages may quote values with quotes or control characters in their escaped form.
     values |= {repr(value)[1:-1] for value in values}
     hidden = bytearray(len(message))
     for value in values | {*texts}:
@@ -99,7 +97,7 @@ def take_out(message: str, given: Sequence[Entry]) -> str:
 
 
 def _values(text: str) -> Iterator[str]:
-    """The scalars of JSON without the names of its members; of anything else all of it."""
+    """The scalars of JSON without member names, or the whole text if it is not JSON."""
     try:
         yield from _scalars(json.loads(text))
     except (ValueError, RecursionError):
@@ -117,7 +115,7 @@ def _scalars(parsed: Any) -> Iterator[str]:
 
 
 def _hide_whole(message: str, value: str, hidden: bytearray) -> None:
-    """Hide a value where it stands as a word of its own."""
+    """Hide a value where it is not part of a longer word."""
     at = message.find(value) if len(value) >= _WHOLE else -1
     while at >= 0:
         end = at + len(value)
@@ -131,7 +129,7 @@ def _hide_whole(message: str, value: str, hidden: bytearray) -> None:
 
 
 def _hide_parts(message: str, values: Iterable[str], hidden: bytearray) -> None:
-    """Hide what is quoted of a longer value, as messages that cut it do."""
+    """Hide parts of longer values, because some messages quote only a part."""
     parts = {
         value[at : at + _PART] for value in values for at in range(max(len(value) - _PART + 1, 0))
     }

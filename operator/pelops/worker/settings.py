@@ -1,9 +1,9 @@
-"""The settings of a worker: arguments, or variables that the operator injects; and its place.
+"""Settings of a worker, from arguments or from variables that the operator injects.
 
-`from_env` raises `WrongWorkerSettings`, also while the user's module is imported, and an
-application may catch it. Without more, it would end the process with a traceback and exit code 1,
-as a bug does. `ends_with_a_line` therefore puts a hook before `sys.excepthook`, which Python calls
-last. The hook prints one line and exits with code 2; all other exceptions pass to the hook before.
+`from_env` raises `WrongWorkerSettings`, which an application may catch. If it does not, the process
+must not end with a traceback and exit code 1, as with a bug. `ends_with_a_line` therefore wraps
+`sys.excepthook`: for this exception the hook prints one line and exits with code 2. It passes all
+others to the previous hook.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _PLAIN: Final = {
     "username": "PELOPS_REDIS_USERNAME",
     "password": "PELOPS_REDIS_PASSWORD",
 }
-_SPOKEN: Final = {  # what messages for authors of resources call it
+_SPOKEN: Final = {  # terms of messages about resources, and those for variables
     "spec.redis.sentinel needs both a masterName and at least one node": (
         "set both PELOPS_REDIS_SENTINEL_MASTER and PELOPS_REDIS_SENTINEL_NODES, or neither"
     ),
@@ -94,10 +94,10 @@ class WorkerPlace:
     endpoint: RedisEndpoint
     keys: GroupKeys
     consumer: str
-    processing_timeout_ms: int = 30_000  # what has been idle for so long anywhere is claimed
+    processing_timeout_ms: int = 30_000  # entries idle for longer are claimed
     field_prefix: str = "_"  # of the fields that recovery adds
-    patience_s: float = 5.0  # with a server that owes an answer and says nothing
-    deletes: bool = False  # acknowledged entries that no other group needs: by XACKDEL
+    patience_s: float = 5.0  # how long the server may take for a reply
+    deletes: bool = False  # XACKDEL entries that all groups have acknowledged
 
 
 def read_endpoint(environment: Mapping[str, str]) -> RedisEndpoint:
@@ -141,8 +141,8 @@ def _in_variables(message: str) -> str:
     return message
 
 
-PROCESSING_TIMEOUT_MS: Final = 30_000  # without an operator that says how long entries may be idle
-GRACE_S: Final = 25.0  # less than the 30 s after which Kubernetes kills
+PROCESSING_TIMEOUT_MS: Final = 30_000  # without an operator to set it
+GRACE_S: Final = 25.0  # less than the 30 s until Kubernetes sends SIGKILL
 _LAST_PORT: Final = 65_535
 _WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 
@@ -155,29 +155,29 @@ class WorkerSettings:
     """Settings of one worker. Each has a default."""
 
     processing_timeout_ms: int = (
-        PROCESSING_TIMEOUT_MS  # what is not refreshed for so long is somebody else's
+        PROCESSING_TIMEOUT_MS  # without a heartbeat for longer, others may claim an entry
     )
     field_prefix: str = "_"  # of the fields that Pelops adds
     concurrency: int = 100
-    prefetch: int = 1000  # entries that wait here at most, and only if they can start soon
+    prefetch: int = 1000  # maximum number of prefetched entries; fewer if they cannot start soon
     prefetch_bytes: int = 64 * 1024 * 1024
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout_s: float | None = None  # for one run of a handler
     grace_s: float = GRACE_S  # from SIGTERM on
     acknowledge_s: float = 0.02  # how long an acknowledgement may wait for others
     acknowledge_count: int = 100
-    blocked_s: float | None = None  # how long a blocked event loop is spoken for
-    max_entry_bytes: int = 8 * 1024 * 1024  # a larger entry that is given up stays pending
-    max_crashes: int | None = None  # processes that an entry may end while it runs alone
-    batch_size: int = 100  # entries of one call, for handlers of batches
-    redact: Redact | None = None  # the text of an error for dead letters; None: `redaction`
-    health_port: int | None = None  # where `run` answers probes; None: nowhere
-    health_host: str | None = None  # None: at every address
+    blocked_s: float | None = None  # as `spoken_for_s`, which has the default
+    max_entry_bytes: int = 8 * 1024 * 1024  # a larger one is not dead-lettered
+    max_crashes: int | None = None  # processes that an entry may end while it runs in isolation
+    batch_size: int = 100  # maximum size of a batch
+    redact: Redact | None = None  # error text of dead letters; None: that of `redaction`
+    health_port: int | None = None  # port for probes and metrics; None: none
+    health_host: str | None = None  # None: all addresses
 
     def __post_init__(self) -> None:
         for attribute, (name, least) in _LEAST.items():
             value = getattr(self, attribute)
-            # `not <=` also refuses what is no number at all.
+            # `not <=` also refuses NaN.
             if value is not None and not least <= value < float("inf"):
                 raise WrongWorkerSettings(
                     f"{name} is {value}; it must be greater than or equal to {least:g}"
@@ -195,7 +195,7 @@ class WorkerSettings:
 
     @property
     def block_ms(self) -> int:
-        """Milliseconds that a read may wait. Its entries may have been idle for as long."""
+        """Milliseconds that a read may block; its entries may be idle for as long on arrival."""
         return max(min(1000, self.processing_timeout_ms // 6), 1)
 
     @property

@@ -1,7 +1,7 @@
-"""W3C trace context in the fields of entries, where OpenTelemetry's API is installed.
+"""W3C trace context in the fields of entries, if OpenTelemetry's API is installed.
 
-A producer's span continues in the worker: `traceparent` and `tracestate` are the last fields of an
-entry, under the names that they have in HTTP, so that other programs find them.
+A worker's span is a child of the producer's. `traceparent` and `tracestate` are the last fields of
+an entry and have their names from HTTP, so that other programs can use them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SYSTEM: Final = "redis"
 
 
 def read_context() -> dict[str, str]:
-    """Fields that carry the current span; none without OpenTelemetry, or without a span."""
+    """Fields with the current span's context; empty without OpenTelemetry or a span."""
     carrier: dict[str, str] = {}
     tools = _tools()
     if tools is not None:
@@ -29,10 +29,10 @@ def read_context() -> dict[str, str]:
 
 
 def traced(handler: Handler) -> Handler:
-    """The same handler, run as a span: a child of the producer's, or of a batch linked with them.
+    """Run a handler in a span: a child of the producer's, or for a batch with links to them.
 
-    Without OpenTelemetry, the handler itself. With its API alone, entries without a context cost
-    nothing more.
+    Returns the handler itself without OpenTelemetry. If only its API is installed, entries without
+    a trace context add no cost.
     """
     tools = _tools()
     if tools is None:
@@ -44,7 +44,7 @@ def traced(handler: Handler) -> Handler:
 
 
 class _Tools:
-    """What is needed of OpenTelemetry's API."""
+    """The parts of OpenTelemetry's API that are used."""
 
     def __init__(self) -> None:
         module = "opentelemetry.trace.propagation.tracecontext"
@@ -55,7 +55,7 @@ class _Tools:
 
     @property
     def records(self) -> bool:
-        """Whether spans are exported: more than the API is set up."""
+        """Whether a tracer provider is set up, beyond the API's default."""
         return not isinstance(self.trace.get_tracer_provider(), self.trace.ProxyTracerProvider)
 
     @contextmanager
@@ -77,7 +77,7 @@ class _Tools:
                 raise
 
     def links(self, entries: Iterable[Entry]) -> list[Any]:
-        """To the spans in which these entries were added."""
+        """Links to the spans in which these entries were added."""
         trace = self.trace
         carriers = filter(None, map(find_carrier, entries))
         contexts = (
@@ -95,7 +95,7 @@ def _tools() -> _Tools | None:
 
 
 def find_carrier(entry: Entry) -> dict[str, str] | None:
-    """The trace context that an entry carries; of a doubled field the last one."""
+    """The trace context of an entry, or None. Of a repeated field, the last value."""
     if not entry.carries_trace:
         return None
     return {
@@ -114,13 +114,13 @@ def _trace_one(tools: _Tools, handle: HandleOne) -> HandleOne:
             "messaging.message.id": entry.id,
             "pelops.attempt": entry.attempt,
         }
-        # A trace that a worker happens to serve in is not the entry's: hence the empty context.
+        # An empty context: a trace in which the worker itself runs is not the entry's.
         context = tools.propagator.extract(find_carrier(entry) or {}, context=tools.no_context)
         with tools.span(f"process {entry.stream}", about, context=context):
             return await handle(entry)
 
     def traced_one(entry: Entry) -> Awaitable[Any]:
-        # Not a coroutine around another: that would cost as much as a quick handler.
+        # No coroutine around another: it would cost as much as a quick handler.
         return in_span(entry) if records or entry.carries_trace else handle(entry)
 
     return traced_one

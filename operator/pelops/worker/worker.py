@@ -157,7 +157,7 @@ class Worker:
         if self._handler is not None:
             raise WrongWorkerSettings("this worker already has a handler; a worker has exactly one")
         made = make_handler(used)
-        adapt_handler(made, self._threads)  # what cannot be used is refused here
+        adapt_handler(made, self._threads)  # raises TypeError for an invalid handler
         self._handler = made
         return given
 
@@ -243,7 +243,7 @@ class Worker:
 
 def _redis_adapters(place: WorkerPlace) -> MakeAdapter:
     def make() -> GroupAdapter:
-        # Late, so that tests with the double need no Redis client.
+        # Imported late: tests with the in-memory double need no Redis client.
         from pelops.worker.server.redis_adapter import RedisAdapter
 
         return RedisAdapter(place)

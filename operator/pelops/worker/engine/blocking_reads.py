@@ -1,4 +1,4 @@
-"""Reads what there is to do: the own history first, then what is new, idle or offered."""
+"""Reads entries: first the consumer's history, then new, idle and offered entries."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pelops.worker.engine.prefetch import FinishRate
 from pelops.worker.engine.shared import Alarm, Shared
 from pelops.worker.server.adapter import Delivered
 
-_PATIENCE_S = 0.05  # beside what the adapter itself waits after a refusal
+_PATIENCE_S = 0.05  # in addition to the adapter's own backoff
 _LOOK_S = 1.0
 
 
 class BlockingReader:
-    """Blocking reads; while entries pour in, the exchanges read."""
+    """Reads with blocking commands. While entries arrive fast, exchanges read instead."""
 
     def __init__(self, shared: Shared) -> None:
         self.alarm = Alarm()
         self.pace = FinishRate(shared.clock())
         self.is_closing = False
-        self.has_read = False  # a read was answered: the worker is ready
+        self.has_read = False  # a read succeeded: the worker is ready
         self._adapter = shared.adapter
         self._in_flight = shared.in_flight
         self._prefetcher = shared.prefetcher
@@ -28,20 +28,20 @@ class BlockingReader:
         self._complaints = shared.complaints
         self._block_ms = shared.settings.block_ms
         self._clock = shared.clock
-        self._epoch: int | None = None  # of the history that was read
+        self._epoch: int | None = None  # in which the history was read to its end
 
     @property
     def has_unread_history(self) -> bool:
-        """Whether something may have been delivered that did not arrive."""
+        """Whether entries may have been delivered that did not arrive."""
         return self._epoch != self._adapter.epoch
 
     @property
     def queued(self) -> int:
-        """How many wait for a start record, or are about to."""
+        """Number of entries that wait for a start record, including those put off."""
         return self._in_flight.queued + self._receiving.coming
 
     def room(self) -> int:
-        """How many more entries may come."""
+        """Number of entries that may be read now."""
         in_flight = self._in_flight
         if in_flight.is_isolating:
             return 0
@@ -49,7 +49,7 @@ class BlockingReader:
         return self._prefetcher.room(held=held, waiting=in_flight.waiting, per_s=self.pace.per_s)
 
     async def run(self, arrived: Alarm) -> None:
-        """Read until told to close. What is under way then is still taken."""
+        """Read until `is_closing`; the read that is in progress then still counts."""
         while not self.is_closing:
             try:
                 if self.has_unread_history:
@@ -94,7 +94,7 @@ class BlockingReader:
             arrived.ring()
 
     def _forget_settled(self, found: list[Delivered], held: set[tuple[bytes, bytes]]) -> None:
-        """Leave out what was held when the page was asked for, and was settled meanwhile."""
+        """Leave out entries that were settled after the page was requested."""
         settled = {(key, raw_id) for key, raw_id in held if not self._in_flight.get(key, raw_id)}
         for some in found if settled else ():
             some.entries = [raw for raw in some.entries if (some.key, raw[0]) not in settled]

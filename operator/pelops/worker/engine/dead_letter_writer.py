@@ -1,4 +1,4 @@
-"""The writer of dead letters: entries that are given up, each until Redis has taken it."""
+"""Writes dead letters, and repeats each write until Redis accepts it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_S: Final = 60.0
 
 
 class DeadLetterWriter:
-    """Entries on their way to the dead letters: held, and refreshed, until they are there."""
+    """Moves entries to the dead-letter stream. They stay in flight, with heartbeats, until then."""
 
     def __init__(self, shared: Shared, disown: Callable[[Iterable[Entry]], None]) -> None:
         self.has_ended = False
@@ -37,7 +37,7 @@ class DeadLetterWriter:
         return len(self._queue)
 
     def add(self, entry: Entry, why: GivenUp) -> None:
-        """Make a dead letter of this entry."""
+        """Queue this entry for the dead-letter stream."""
         self._queue.append((entry, why))
         self._alarm.ring()
 
@@ -47,7 +47,7 @@ class DeadLetterWriter:
         self._alarm.ring()
 
     async def run(self) -> None:
-        """Go on until told to end; what is under way then is awaited."""
+        """Write dead letters until `end` is called; the write in progress is completed."""
         while not self.has_ended:
             if not self._queue:
                 await self._alarm.wait(_LOOK_S)
@@ -55,7 +55,7 @@ class DeadLetterWriter:
                 await asyncio.sleep(_PATIENCE_S)
 
     async def reject_next(self) -> bool:
-        """One more; False when Redis refused it, and it is to be tried again."""
+        """Write the next dead letter; False: Redis refused it, and it is retried."""
         entry, why = self._queue[0]
         if entry.is_disowned:
             self._queue.popleft()
@@ -70,7 +70,7 @@ class DeadLetterWriter:
             )
         except RedisError as error:
             self._complaints.hear("reject", error)
-            self._queue.rotate(-1)  # one that cannot be moved does not keep the others
+            self._queue.rotate(-1)  # one that fails must not block the others
             return False
         self._complaints.end("reject")
         self._queue.remove((entry, why))
@@ -78,7 +78,7 @@ class DeadLetterWriter:
         return True
 
     def _leave(self, entry: Entry, why: GivenUp) -> None:
-        """It would be copied within Redis: it stays pending, and recovery reports it."""
+        """Leave an entry pending that is too large to copy; recovery reports it."""
         self._disown([entry])
         log.error(
             "%r has %d bytes, more than PELOPS_MAX_ENTRY_BYTES (%d): no dead letter is written "

@@ -1,12 +1,11 @@
-"""The exchange: one round trip with what is done, what starts and what needs a heartbeat.
+"""The exchange: one round trip with acknowledgements, started entries and heartbeats.
 
-The loop decides when there is something to send, sends it, and acts on the answer, which brings
-what is next. None of it is urgent. Done at once, it would keep the server idle, and then the worker
-while that works: the two take turns instead of working side by side.
+The loop decides when to send, and applies the reply, which also delivers entries. The reply is
+digested during the next exchange, so that the worker and the server work at the same time.
 
-An entry that may have been given to somebody else, because it was not refreshed for long, is
-acknowledged by a script that checks first. What could not be sent is sent again: all of it repeats
-safely.
+An entry without a recent heartbeat may belong to another worker by now: a script acknowledges it
+after it has checked the owner. What could not be sent is sent again, which is safe for all
+commands.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from pelops.worker.entry import Entry
 from pelops.worker.server.adapter import Delivered, Exchanged, Ids, Outgoing
 
 REFRESH_AT: Final = 1 / 3  # of the processing timeout: two heartbeats may fail
-TRUSTED_FOR: Final = 2 / 3  # of the processing timeout: so long nobody else can have been given it
-REFRESHED_AT_ONCE: Final = 200  # 33 us of the server for 10
+TRUSTED_FOR: Final = 2 / 3  # of the processing timeout: until then no other worker can own it
+REFRESHED_AT_ONCE: Final = 200  # 10 take 33 microseconds of server time
 
 
 @dataclass(slots=True)
 class Sent:
-    """What an exchange is about."""
+    """An exchange that was sent, with its entries."""
 
     outgoing: Outgoing
     at_s: float
@@ -45,20 +44,20 @@ class Sent:
 
 @dataclass(slots=True)
 class ExchangeAdditions:
-    """What the next exchange carries beside what is held."""
+    """What the next exchange needs beside the entries in flight."""
 
     left: Iterable[bytes]  # started entries of former processes of this name
-    started_ids: bytes | None  # as Redis has them; None: unknown
-    grant: int  # so many may be active
+    started_ids: bytes | None  # as recorded in Redis; None: unknown
+    grant: int  # maximum number of active entries; 0: grant none
     grant_at_once: int
     read: int
-    trusts: bool = True  # Redis did what it was asked last: this is said at once
+    trusts: bool = True  # no outage since the last exchange: this one is sent without backoff
 
 
 def build_outgoing(
     in_flight: InFlight, additions: ExchangeAdditions, now_s: float, idle_s: float
 ) -> Sent:
-    """Take from `holding` what is to be said now."""
+    """Take from `in_flight` what to send now."""
     done = in_flight.take_done()
     offered = in_flight.offer(additions.grant, additions.grant_at_once) if additions.grant else []
     acks, checked = _split(done, now_s - idle_s * TRUSTED_FOR if additions.trusts else math.inf)
@@ -79,7 +78,7 @@ def build_outgoing(
 
 
 def _add_doubtful(kept: list[Entry], offered: Iterable[Entry], trusted_from_s: float) -> None:
-    """What may be somebody else's by now is asked for before it starts: it came late."""
+    """Check the owner, with a heartbeat, of entries that waited long before their start."""
     doubtful = [entry for entry in offered if entry.refreshed_s < trusted_from_s]
     if doubtful:
         known = set(kept)
@@ -87,7 +86,7 @@ def _add_doubtful(kept: list[Entry], offered: Iterable[Entry], trusted_from_s: f
 
 
 def _split(done: list[Entry], trusted_from_s: float) -> tuple[Ids, Ids]:
-    """What is certainly ours, and what may not be."""
+    """IDs that this worker certainly owns, and IDs whose owner must be checked."""
     acks: dict[bytes, list[bytes]] = {}
     checked: dict[bytes, list[bytes]] = {}
     for entry in done:
@@ -110,18 +109,18 @@ def by_key(entries: Iterable[Entry]) -> dict[bytes, list[bytes]]:
 
 @dataclass(slots=True)
 class Heard:
-    """What an answer means for the entries that it is about."""
+    """The result of an exchange for its entries."""
 
     settled: list[Entry]
-    unsaid: list[Entry]  # their acknowledgement was refused, and is to be sent again
+    unsaid: list[Entry]  # their acknowledgement was refused; it is sent again
     lost: list[Entry]
     gone: list[Entry]  # their body was deleted
     kept: list[Entry]
-    pending: int  # acknowledged entries that had been pending
+    pending: int  # number of acknowledged entries that were pending
 
 
 def understand_answer(sent: Sent, answer: Exchanged) -> Heard:
-    """What became of what was sent. With a problem nothing counts as refreshed."""
+    """Sort the entries by the reply. With a problem, no entry counts as refreshed."""
     if _is_all_well(sent, answer):
         pending = sum(answer.acked.values())
         return Heard(sent.done, unsaid=[], lost=[], gone=[], kept=sent.kept, pending=pending)
@@ -140,7 +139,7 @@ def understand_answer(sent: Sent, answer: Exchanged) -> Heard:
 
 
 def _is_all_well(sent: Sent, answer: Exchanged) -> bool:
-    """Nearly always; then there is nothing to look at entry by entry."""
+    """Whether everything succeeded, the usual case, so that no entry needs a check."""
     asked = sent.outgoing.acks.keys() | sent.outgoing.checked_acks.keys()
     refused = answer.problem or answer.lost or answer.gone
     return not refused and asked <= answer.acked.keys()
@@ -155,7 +154,7 @@ log = logging.getLogger("pelops.worker")
 
 @dataclass(slots=True)
 class Answered:
-    """One exchange that was heard."""
+    """An exchange and its result."""
 
     sent: Sent
     heard: Heard
@@ -163,11 +162,11 @@ class Answered:
 
 
 class AnswerDigest:
-    """Takes in what was delivered, tells the observer what was done, and learns the pace."""
+    """Accepts deliveries, reports results to the observer, and measures the pace."""
 
     def __init__(self, shared: Shared, reader: BlockingReader) -> None:
-        self.handler_s = 0.0  # how long one takes, lately
-        self.repeats = False  # what is acknowledged may have been before
+        self.handler_s = 0.0  # recent average duration of a handler
+        self.repeats = False  # acknowledgements may be repetitions
         self._reader = reader
         self._in_flight = shared.in_flight
         self._prefetcher = shared.prefetcher
@@ -177,11 +176,11 @@ class AnswerDigest:
 
     @property
     def is_unacknowledged(self) -> bool:
-        """Whether anything is put off."""
+        """Whether results wait for `digest`."""
         return bool(self._put_off)
 
     def put_off(self, answered: Answered) -> None:
-        """Digest this later; what is to come is known at once."""
+        """Digest this later, but count its deliveries now."""
         self._put_off.append(answered)
         asked = answered.sent.outgoing.read
         if asked:
@@ -189,7 +188,7 @@ class AnswerDigest:
             self._prefetcher.learn(asked=asked, got=got)
 
     async def digest(self) -> None:
-        """See to all that was put off."""
+        """Process all results that were put off."""
         self._receiving.catch_up()
         for answered in self._put_off:
             self._learn(answered.sent, answered.heard)
@@ -222,7 +221,7 @@ class AnswerDigest:
             )
 
 
-_PATIENCE_S: Final = 0.05  # beside what the adapter itself waits after a refusal
+_PATIENCE_S: Final = 0.05  # in addition to the adapter's own backoff
 _LOOK_S: Final = 1.0
 _TICK_S: Final = 0.0001
 _INSTANT_S: Final = 0.0005
@@ -230,12 +229,12 @@ _QUICK_S: Final = 0.005
 
 
 class ExchangeLoop:
-    """All that one worker says to Redis while it works."""
+    """Sends the exchanges of one worker."""
 
     def __init__(self, shared: Shared, reader: BlockingReader) -> None:
         self.alarm = Alarm()
         self.slots: Slots | None = None
-        self.is_closing = False  # nothing is read or started any more
+        self.is_closing = False  # no more entries are read or started
         self.has_ended = False
         self._digesting = AnswerDigest(shared, reader)
         self._reader = reader
@@ -248,14 +247,14 @@ class ExchangeLoop:
         self._complaints = shared.complaints
         self._clock = shared.clock
         self._started_ids: bytes | None = None
-        self._trusts = True  # after a refusal the adapter waits, and connects, before it asks again
+        self._trusts = True  # False: the adapter may back off or reconnect first
         self._done_since_s: float | None = None
-        self._limit = self._low = shared.settings.concurrency  # so many may be active
+        self._limit = self._low = shared.settings.concurrency  # numbers of active entries
 
-    # When.
+    # When to send.
 
     async def run(self) -> None:
-        """Talk until told to end; what is being said then is heard to the end."""
+        """Exchange until `has_ended`; the exchange in progress is completed."""
         while not self.has_ended:
             now_s = self._clock()
             self._in_flight.wake(now_s)
@@ -269,7 +268,7 @@ class ExchangeLoop:
                 await self.alarm.wait(_PATIENCE_S)
 
     def _wait_s(self, now_s: float) -> float:
-        """How long nothing needs to be said; 0: there is something."""
+        """Seconds until something must be sent; 0: now."""
         in_flight, settings = self._in_flight, self._settings
         self._set_limits()
         if self._may_grant() or self._should_read():
@@ -281,17 +280,17 @@ class ExchangeLoop:
             self._done_since_s = None
         oldest_s = in_flight.oldest_refresh_s()
         if oldest_s is not None:
-            # As build_outgoing reckons, to the last bit: else nothing would be due yet.
+            # Exactly the arithmetic of build_outgoing: otherwise no heartbeat would be due yet.
             waits.append(_no_instant(oldest_s - (now_s - settings.idle_s * REFRESH_AT)))
         if in_flight.next_wake_s is not None:
             waits.append(_no_instant(in_flight.next_wake_s - now_s))
         return max(min(waits), 0.0)
 
     def _set_limits(self) -> None:
-        """How many may be active, and when there are few enough to grant others.
+        """Set how many entries may be active, and how few must be left to grant more.
 
-        Half of them at a time, when handlers are quick: they run while the others are recorded as
-        started.
+        If handlers are quick, half of them are granted at a time: these are recorded as started
+        while the other half runs.
         """
         most = self._settings.concurrency
         ahead = decide_ahead(most, self._digesting.handler_s)
@@ -301,11 +300,11 @@ class ExchangeLoop:
             self.slots.low = max(self._low - len(self._in_flight.running), 0)
 
     def _wait_for_others_s(self, now_s: float) -> float:
-        """How long acknowledgements may wait for others."""
+        """Seconds that acknowledgements may wait for more of them."""
         in_flight, settings = self._in_flight, self._settings
         if self._done_since_s is None:
             self._done_since_s = now_s
-        # At the end the last word is near, which says it all at once.
+        # While the worker closes, a last exchange sends all of them soon.
         is_idle = not in_flight.active and not self.is_closing
         if is_idle or len(in_flight.done) >= settings.acknowledge_count:
             return 0.0
@@ -337,10 +336,10 @@ class ExchangeLoop:
                 entry.cancelled_for = "timeout"
                 self._in_flight.running[entry].cancel()
 
-    # What.
+    # What to send.
 
     async def exchange(self) -> bool:
-        """Say all that there is to say; False when Redis refused."""
+        """Send one exchange and apply the reply; False: Redis refused some of it."""
         if not self.is_closing:
             self._in_flight.wake(self._clock())
         sent = build_outgoing(
@@ -397,7 +396,7 @@ class ExchangeLoop:
         in_flight.bring_back(heard.unsaid)
         in_flight.refreshed(heard.kept, sent.at_s)
         self.disown(heard.lost)
-        in_flight.refreshed(heard.gone, math.inf)  # nobody can be given an entry without a body
+        in_flight.refreshed(heard.gone, math.inf)  # no worker can claim an entry without a body
         self._hear_problem(sent, answer.problem)
         self._digesting.put_off(Answered(sent, heard, answer.delivered))
         return answer.problem is None
@@ -411,9 +410,9 @@ class ExchangeLoop:
         if isinstance(problem, NoSuchGroup):
             self._in_flight.distrust()
         if problem is None or isinstance(problem, PermissionDenied | OutOfMemory):
-            # Who cannot record started entries works on without: all that it held gets a failed
-            # attempt if it dies, or what was recorded as started before. What fills the memory may
-            # be what is to be worked on.
+            # A worker that cannot record started entries still starts them. If it dies, all its
+            # entries, or those recorded earlier, get a failed attempt. With OutOfMemory, to process
+            # entries may be what frees memory.
             self._started_ids = sent.started_ids
             self._in_flight.confirm()
         else:
@@ -425,10 +424,10 @@ class ExchangeLoop:
         if self.slots is not None:
             self.slots.wake()
 
-    # What is lost.
+    # Lost entries.
 
     def disown(self, entries: Iterable[Entry]) -> None:
-        """These belong to other workers by now: what is done with them here ends."""
+        """Stop handling these entries, which now belong to other workers."""
         tasks: dict[Entry, Task[None]] = {}
         for entry in entries:
             if entry.is_disowned:
@@ -441,23 +440,22 @@ class ExchangeLoop:
                 tasks[entry] = task
         running = self._in_flight.running
         for task in set(tasks.values()):
-            # A batch goes on for the sake of the others.
+            # A batch is cancelled only when all its entries are disowned.
             if all(one.is_disowned for one, other in running.items() if other is task):
                 task.cancel()
 
 
 def _no_instant(wait_s: float) -> float:
-    """A wait that the clock can show: what is due a rounding error later is not asked for now."""
+    """A positive wait of at least one tick, so that rounding errors cause no busy loop."""
     return max(wait_s, _TICK_S) if wait_s > 0 else 0.0
 
 
 def decide_ahead(concurrency: int, handler_s: float) -> int:
-    """How many entries are recorded as started before there is a place for them to start.
+    """Number of entries that are recorded as started before a slot is free for them.
 
-    None for handlers that take some milliseconds: then exactly what has started is recorded as
-    started. Quicker ones would wait for the round trip that marks the next. Should the process die,
-    such an entry gets a failed attempt with the others, and runs alone the next time, which costs a
-    round trip.
+    0 for handlers that take 5 ms or more: then only running entries are recorded. Quicker handlers
+    would wait for the round trip that records the next entry. If the process dies, entries recorded
+    ahead get a failed attempt too and then run in isolation, which costs a round trip each.
     """
     if handler_s >= _QUICK_S:
         return 0

@@ -1,12 +1,12 @@
-"""What a worker holds, and which of it may run next. No I/O and no clock: callers give `now`.
+"""Entries in flight, and which may run next. No I/O and no clock: callers pass `now_s`.
 
     accept -> (its key is busy) -> ready -> offered -> granted -> running -> done -> settled
                                 -> alone -^                         |
                                    ^------------ waiting <- failed -+
 
-An entry is *offered* when its start record is on the way to Redis and *granted* when the start
-record is there: only then may its handler start. One that was counted as failed before is granted
-alone. Entries with equal keys run one after another.
+An entry is *offered* while its start record is sent to Redis, and *granted* when Redis has the
+record: only then may its handler start. An entry with failed attempts runs in isolation (*alone*).
+Entries with equal keys run one after another.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ OrderBy = Callable[[Entry], Hashable]
 
 
 class KeyOrder:
-    """Who waits behind whom. Without a rule nobody does."""
+    """Queues of entries with equal keys. Without `order_by`, no entry waits."""
 
     def __init__(self, order_by: OrderBy | None) -> None:
         self.is_on = order_by is not None
         self._order_by = order_by
-        self._rows: dict[Hashable, deque[Entry]] = {}  # by key; the first one may run
+        self._rows: dict[Hashable, deque[Entry]] = {}  # by key; the first entry may run
 
     def has_to_wait(self, entry: Entry) -> bool:
-        """Whether others with its key come first; it is behind them now."""
+        """Append it to the queue of its key; return whether it must wait for others."""
         entry.order = self._find_key(entry)
         if entry.order is None:
             return False
@@ -49,11 +49,11 @@ class KeyOrder:
             key = self._order_by(entry)
             hash(key)
         except Exception:
-            return None  # what cannot be read has no order to keep; its handler will say so
+            return None  # an unreadable entry has no order; its handler fails and reports it
         return key
 
     def free(self, entry: Entry) -> Entry | None:
-        """It is done with. Answers the one that may run now."""
+        """Remove the entry from its queue. Return the next one, if it may run now."""
         row = self._rows.get(entry.order) if entry.order is not None else None
         if not row:
             return None
@@ -68,28 +68,28 @@ class KeyOrder:
         return None
 
     def waiting(self) -> int:
-        """How many have others before them."""
+        """Number of entries that wait for others with their key."""
         return sum(len(row) - 1 for row in self._rows.values())
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Drop all queues."""
         self._rows.clear()
 
 
 def turn_of(entry: Entry) -> int:
-    """The place of an entry among those that run alone: another one after each delivery.
+    """The position of an entry among those that run in isolation. Each delivery changes it.
 
-    Without an operator nobody knows which of them ended the processes that had them. Those which
-    always came behind it would never run.
+    Without an operator, no record shows which entry ended its process. In a fixed order, entries
+    behind that one would never run.
     """
     return crc32(b"%b %d" % (entry.raw_id, entry.deliveries)) if entry.deliveries else 0
 
 
 class Unsettled:
-    """What this worker was given and has not settled, whatever became of it since."""
+    """Entries that were delivered to this worker and are not settled."""
 
     def __init__(self) -> None:
-        self._held: dict[bytes, dict[bytes, Entry]] = {}  # by stream; refreshed longest ago first
+        self._held: dict[bytes, dict[bytes, Entry]] = {}  # by stream; the oldest heartbeat first
 
     def __len__(self) -> int:
         return sum(map(len, self._held.values()))
@@ -99,17 +99,17 @@ class Unsettled:
             yield from entries.values()
 
     def get(self, key: bytes, raw_id: bytes) -> Entry | None:
-        """The entry, if it is held."""
+        """The entry, or None if it is not in flight."""
         return self._held.get(key, {}).get(raw_id)
 
     def settle(self, entries: Iterable[Entry]) -> None:
-        """These are acknowledged, rejected or released: nothing of them is left here."""
+        """Remove entries that are acknowledged, rejected or released."""
         held = self._held
         for entry in entries:
             held[entry.key].pop(entry.raw_id, None)
 
     def due_for_refresh(self, since_s: float, most: int) -> list[Entry]:
-        """What was not refreshed since `since_s`, longest ago first."""
+        """Up to `most` entries without a heartbeat since `since_s`; by stream, oldest first."""
         due: list[Entry] = []
         for entries in self._held.values():
             for entry in entries.values():
@@ -119,7 +119,7 @@ class Unsettled:
         return due
 
     def refreshed(self, entries: Iterable[Entry], at_s: float) -> None:
-        """These are ours still; they were asked for at `at_s`."""
+        """Note that this worker still owns these, by a request sent at `at_s`."""
         for entry in entries:
             held = self._held[entry.key]
             if held.pop(entry.raw_id, None) is not None:
@@ -127,57 +127,57 @@ class Unsettled:
                 held[entry.raw_id] = entry
 
     def distrust(self) -> None:
-        """Nothing is known to be ours any more, until it is confirmed."""
+        """Treat the owner of every entry as unknown until the next heartbeat."""
         for entry in self:
             entry.refreshed_s = -inf
 
     def oldest_refresh_s(self) -> float | None:
-        """When what was refreshed longest ago was asked for."""
+        """Time of the oldest heartbeat; None without entries."""
         firsts = (next(iter(entries.values()), None) for entries in self._held.values())
         return min((entry.refreshed_s for entry in firsts if entry is not None), default=None)
 
 
 class InFlight(Unsettled):
-    """All entries that this worker was given and has not settled."""
+    """All entries in flight, with the state of each."""
 
     def __init__(
         self, concurrency: int, order_by: OrderBy | None = None, *, idle_s: float = inf
     ) -> None:
         super().__init__()
         self.concurrency = concurrency
-        self._idle_s = idle_s  # refreshed longer ago: it may be somebody else's by now
+        self._idle_s = idle_s  # without a heartbeat for so long, another worker may own it
         self.granted: deque[Entry] = deque()
         self.running: dict[Entry, Task[None]] = {}  # the longest running first
-        self.done: list[Entry] = []  # handled, and not yet known to be acknowledged
+        self.done: list[Entry] = []  # handled, acknowledgement not confirmed
         self._ordering = KeyOrder(order_by)
         self._ready: deque[Entry] = deque()
         self._isolated: deque[Entry] = deque()
         self._offered: list[Entry] = []
-        self._only: Entry | None = None  # it was granted alone
+        self._only: Entry | None = None  # runs in isolation
         self._is_turn_of_isolated = True
         self._waiting: list[tuple[float, int, Entry]] = []
         self._numbers = count()
 
-    # What there is.
+    # State.
 
     @property
     def queued(self) -> int:
-        """How many wait for a start record; not those that wait for their backoff."""
+        """Number of entries that wait for a start record, without those in backoff."""
         return len(self._ready) + len(self._isolated) + self._ordering.waiting()
 
     @property
     def waiting(self) -> int:
-        """How many wait for their backoff."""
+        """Number of entries in backoff."""
         return len(self._waiting)
 
     @property
     def active(self) -> int:
-        """How many run, or may start at any moment."""
+        """Number of entries that run, are granted or are offered."""
         return len(self.running) + len(self.granted) + len(self._offered)
 
     @property
     def may_grant(self) -> bool:
-        """Whether anything could be offered, were there room."""
+        """Whether an entry could be offered, regardless of the limit."""
         if self._only is not None:
             return False
         if self._isolated and not self.active:
@@ -186,18 +186,18 @@ class InFlight(Unsettled):
 
     @property
     def is_isolating(self) -> bool:
-        """Whether an entry runs alone, or will before any other: nothing else is to be read.
+        """Whether an entry runs in isolation, or is next to: no other entry may be read.
 
-        What is read now could not start, while another worker could start it. And if that entry
-        ends the process, what came milliseconds after it would be pending with a dead consumer
-        anew each time, always idle for less long than it, and never run.
+        Entries read now could not start here, although another worker could start them. If the
+        isolated entry ends the process, they would be pending with a dead consumer. This could
+        repeat each time, so that they never run.
         """
         return self._only is not None or (bool(self._isolated) and self._is_turn_of_isolated)
 
-    # What comes.
+    # Deliveries.
 
     def accept(self, entry: Entry, *, isolated: bool = False) -> bool:
-        """Take an entry that was delivered; False if it is held already."""
+        """Add a delivered entry; False if it is in flight already."""
         held = self._held.setdefault(entry.key, {})
         if entry.raw_id in held:
             return False
@@ -209,7 +209,7 @@ class InFlight(Unsettled):
         return True
 
     def accept_plain(self, key: bytes, entries: list[Entry]) -> list[Entry]:
-        """Take entries of one stream, none of them to run alone; those that are held already."""
+        """Add entries of one stream, none isolated; return those that are in flight already."""
         if self._ordering.is_on:
             return [entry for entry in entries if not self.accept(entry)]
         held = self._held.setdefault(key, {})
@@ -225,10 +225,10 @@ class InFlight(Unsettled):
         else:
             self._ready.append(entry)
 
-    # What may run.
+    # Starting.
 
     def offer(self, limit: int, at_once: int | None = None) -> list[Entry]:
-        """Take what may start next, so that at most `limit` are active; to be confirmed."""
+        """Take entries to start, at most `limit` active. `confirm` or `withdraw` must follow."""
         while self._isolated and self._isolated[0].is_disowned:
             self._isolated.popleft()
         if self._only is not None:
@@ -254,12 +254,12 @@ class InFlight(Unsettled):
         return [entry for entry in taken if not entry.is_disowned]
 
     def confirm(self) -> None:
-        """What was offered is recorded as started: it may start."""
+        """Grant the offered entries: Redis has recorded them as started."""
         self.granted.extend(self._offered)
         self._offered = []
 
     def withdraw(self) -> None:
-        """What was offered may not be recorded as started: it waits on, in its place."""
+        """Return the offered entries to their place: their start record is uncertain."""
         if self._only is not None and self._only in self._offered:
             self._isolated.appendleft(self._only)
             self._only = None
@@ -268,11 +268,11 @@ class InFlight(Unsettled):
         self._offered = []
 
     def started_ids(self) -> list[bytes]:
-        """IDs that have started or may start at any moment."""
+        """IDs of all active entries."""
         return [entry.raw_id for entry in chain(self.running, self.granted, self._offered)]
 
     def start(self, task: Task[None], now_s: float) -> Entry | None:
-        """The next entry to handle; None when there is none, or enough are running."""
+        """The next entry to handle; None if none is granted or all slots are used."""
         granted, running = self.granted, self.running
         while granted and len(running) < self.concurrency:
             entry = granted.popleft()
@@ -285,7 +285,7 @@ class InFlight(Unsettled):
         return None
 
     def _is_put_back(self, entry: Entry) -> bool:
-        """Whether it does not start: it is somebody else's, or may be, and that is asked once."""
+        """Whether it must not start: it is disowned, or its owner is checked first, once."""
         if not entry.is_disowned:
             if entry.was_put_back:
                 return False
@@ -294,11 +294,11 @@ class InFlight(Unsettled):
         self._end(entry)
         return True
 
-    # What becomes of it.
+    # Finishing.
 
     def finish(self, entry: Entry) -> None:
-        """Its handler is done with it: it is to be acknowledged."""
-        # Written out, since it is done for every entry.
+        """Its handler succeeded: queue the acknowledgement."""
+        # Inlined, because it runs for every entry.
         self.running.pop(entry, None)
         if self._only is entry:
             self._only = None
@@ -309,27 +309,27 @@ class InFlight(Unsettled):
                 self._free_key(entry)
 
     def take_done(self) -> list[Entry]:
-        """What is to be acknowledged; what could not be is brought back."""
+        """Take the entries to acknowledge. `bring_back` returns those that failed."""
         done, self.done = self.done, []
         return done
 
     def bring_back(self, entries: Iterable[Entry]) -> None:
-        """The acknowledgements of these are to be sent again."""
+        """Queue the acknowledgements of these entries again."""
         self.done = [entry for entry in entries if not entry.is_disowned] + self.done
 
     def wait(self, entry: Entry, until_s: float) -> None:
-        """It failed, and runs again later. Its key stays busy, so that order is kept."""
+        """Retry a failed entry at `until_s`. Its key stays busy, to preserve the order."""
         if self._stop(entry):
             heapq.heappush(self._waiting, (until_s, next(self._numbers), entry))
 
     def set_aside(self, entry: Entry) -> None:
-        """Its handler has ended, and nobody here will run it again; it stays held."""
+        """Its handler ended and this worker will not retry it; it stays in flight."""
         if self._stop(entry):
             entry.has_finished = True
             self._free_key(entry)
 
     def _stop(self, entry: Entry) -> bool:
-        """Its handler has ended; False if the entry is not ours any more."""
+        """Its handler ended; False if the entry is disowned."""
         self.running.pop(entry, None)
         self._end(entry)
         return not entry.is_disowned
@@ -339,7 +339,7 @@ class InFlight(Unsettled):
             self._only = None
 
     def wake(self, now_s: float) -> None:
-        """Queue what has waited for long enough."""
+        """Queue the entries whose backoff has ended."""
         while self._waiting and self._waiting[0][0] <= now_s:
             entry = heapq.heappop(self._waiting)[2]
             if not entry.is_disowned:
@@ -347,11 +347,11 @@ class InFlight(Unsettled):
 
     @property
     def next_wake_s(self) -> float | None:
-        """When the next one has waited for long enough."""
+        """When the next backoff ends; None: there is none."""
         return self._waiting[0][0] if self._waiting else None
 
     def disown(self, entry: Entry) -> Task[None] | None:
-        """It belongs to somebody else: forget it. Answers the task that handles it."""
+        """Drop an entry that another worker owns. Return the task that handles it, if any."""
         entry.is_disowned = True
         self._held[entry.key].pop(entry.raw_id, None)
         if entry.has_finished:
@@ -361,7 +361,7 @@ class InFlight(Unsettled):
         return self.running.get(entry)
 
     def let_go(self, entry: Entry) -> None:
-        """Its handler does not end: others may have its place here, and soon the entry."""
+        """Free the slot of a handler that does not end, and disown its entry."""
         self.disown(entry)
         self.running.pop(entry, None)
         self._end(entry)
@@ -372,7 +372,7 @@ class InFlight(Unsettled):
             self._queue(following)
 
     def abandon(self) -> list[Entry]:
-        """Take out all that has not started: it is not going to."""
+        """Take out all entries that have not started, and start none of them."""
         unstarted = [
             entry for entry in self if entry not in self.running and not entry.has_finished
         ]
@@ -388,5 +388,5 @@ class InFlight(Unsettled):
         return unstarted
 
     def overdue(self, started_before_s: float) -> list[Entry]:
-        """What has been running since before."""
+        """Running entries that started before this time."""
         return list(takewhile(lambda entry: entry.started_s < started_before_s, self.running))

@@ -1,10 +1,10 @@
 """Prefetching: how much to read, when, and how deliveries become entries in flight.
 
-A worker holds no more than it can start soon: what it can run at once, and beside that what it has
-been finishing within a fraction of a second. Entries that come slowly are waited for by a
-blocking read; while they pour in, reads travel with the acknowledgements, at no round trip.
+A worker holds only entries that it can start soon: as many as its slots, and as many as it
+finishes in a fraction of a second. If entries arrive slowly, a blocking read waits for them. If
+they arrive fast, reads are part of the exchanges and cost no extra round trip.
 
-No I/O and no clock: callers give `now`.
+No I/O and no clock: callers pass `now_s`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pelops.worker.engine.observer import Observer
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.server.adapter import Delivered, DeliverySource, RawEntry
 
-AHEAD_S: Final = 0.2  # what can be started within this time may wait here
+AHEAD_S: Final = 0.2  # entries that can start within this time are prefetched
 _WINDOW_S: Final = 0.05  # over which the rate is measured
-_FIRST_WINDOW_S: Final = 0.01  # a rough idea soon is better than none
-_FIRST_READ: Final = 1  # entries, while nothing is known of their size: one may have 100 MB
-_MANY: Final = 16  # entries of one read, from which on more are expected at once
+_FIRST_WINDOW_S: Final = 0.01  # shorter: an early rough rate is better than none
+_FIRST_READ: Final = 1  # entries, while their size is unknown: one may have 100 MB
+_MANY: Final = 16  # entries of one read that show that more are available
 
 
 class FinishRate:
-    """How many entries a second are finished, lately."""
+    """Recent rate of finished entries per second."""
 
     def __init__(self, now_s: float) -> None:
         self.per_s = 0.0
@@ -35,25 +35,25 @@ class FinishRate:
         self._count = 0
 
     def count(self, finished: int, now_s: float) -> None:
-        """So many more have been finished."""
+        """Add `finished` entries."""
         self._count += finished
         passed_s = now_s - self._since_s
         is_first = self.per_s == 0
         if passed_s >= (_FIRST_WINDOW_S if is_first else _WINDOW_S):
-            # What was long ago says nothing.
+            # After a second or more, the old rate is outdated.
             weight = 1.0 if is_first or passed_s >= 1 else 0.5
             self.per_s += weight * (self._count / passed_s - self.per_s)
             self._since_s, self._count = now_s, 0
 
 
 class Sizes:
-    """How large entries are, lately; quick to grow and slow to shrink."""
+    """Recent average size of entries; it grows quickly and shrinks slowly."""
 
     def __init__(self) -> None:
         self.average: float | None = None
 
     def count(self, entries: int, size: int) -> None:
-        """So many entries had so many bytes together."""
+        """Add `entries` with `size` bytes in total."""
         if entries:
             found = size / entries
             known = self.average
@@ -61,52 +61,52 @@ class Sizes:
             self.average = found if grew or known is None else known + (found - known) / 8
 
     def fit(self, bytes_free: float) -> int:
-        """How many such entries there is room for."""
+        """Number of entries of average size that fit."""
         if self.average is None:
             return _FIRST_READ
         return int(min(bytes_free / max(self.average, 1.0), 1e9))
 
 
 class Prefetcher:
-    """Decides how many entries to ask for next."""
+    """Decides how many entries to read next."""
 
     def __init__(self, *, concurrency: int, prefetch: int, prefetch_bytes: int) -> None:
-        self.is_pouring = False  # there was more than was asked for
+        self.is_pouring = False  # entries arrive faster than they are read
         self.sizes = Sizes()
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._bytes = prefetch_bytes
 
     def room(self, *, held: int, waiting: int, per_s: float) -> int:
-        """How many more may come, when `held` run or wait for their turn.
+        """Number of entries to read, when `held` run or are queued and `waiting` are in backoff.
 
-        Those that wait for their backoff leave room for others, up to ten times the prefetch.
+        Entries in backoff do not use up the prefetch, until there are ten times as many.
         """
         if waiting >= max(10 * self._prefetch, 10 * self._concurrency):
             return 0
         target = self._concurrency + min(self._prefetch, math.ceil(per_s * AHEAD_S))
         by_bytes = self.sizes.fit(self._bytes) - held - waiting
-        # One entry at a time is always taken, however large it is.
+        # A worker without entries reads one, whatever its size.
         return max(min(target - held, by_bytes), 1 if held + waiting == 0 else 0)
 
     def learn(self, *, asked: int, got: int) -> None:
-        """What a read brought tells whether the next one has to wait."""
+        """Decide from a read whether the next one should block."""
         self.is_pouring = got >= min(asked, _MANY)
 
     def is_worth_reading(self, room: int, queued: int) -> bool:
-        """Whether a round trip for nothing but entries pays."""
+        """Whether a round trip only to read is worth its cost."""
         return room > 0 and (queued == 0 or room >= self._concurrency // 2)
 
 
-SUSPICIOUS: int = 2  # deliveries before this one: something goes on ending those who hold it
+SUSPICIOUS: int = 2  # earlier deliveries from which on an entry may be what ends processes
 
 
 class DeliveryReceiver:
-    """Takes deliveries in."""
+    """Adds deliveries to the entries in flight."""
 
     def __init__(self, in_flight: InFlight, terms: Terms, sizes: Sizes, observer: Observer) -> None:
-        self.left: set[bytes] = set()  # what former processes of this name had started
-        self.coming = 0  # entries that were put off
+        self.left: set[bytes] = set()  # entries that former processes of this name had started
+        self.coming = 0  # number of entries that were put off
         self._put_off: list[tuple[list[Delivered], float]] = []
         self._in_flight = in_flight
         self._terms = terms
@@ -115,12 +115,12 @@ class DeliveryReceiver:
         self._retries = terms.prefix + b"retry_count"
 
     def accept(self, delivered: Iterable[Delivered], asked_s: float) -> int:
-        """Hold what was asked for at `asked_s`; how many came."""
+        """Add entries that were requested at `asked_s`; return their number."""
         self.catch_up()
         return sum(self._accept(some, asked_s) for some in delivered)
 
     def put_off(self, delivered: list[Delivered], asked_s: float) -> int:
-        """Hold it later, before anything that comes later; how many came."""
+        """Add these with the next `catch_up`, before later ones; return their number."""
         came = sum(len(some.entries) for some in delivered)
         if came:
             self.coming += came
@@ -128,7 +128,7 @@ class DeliveryReceiver:
         return came
 
     def catch_up(self) -> None:
-        """Hold what was put off."""
+        """Add the entries that were put off."""
         put_off, self._put_off, self.coming = self._put_off, [], 0
         for delivered, asked_s in put_off:
             for some in delivered:
@@ -137,7 +137,7 @@ class DeliveryReceiver:
     def _accept(self, some: Delivered, asked_s: float) -> int:
         arrival = Arrival(some.key, some.source, asked_s, self._terms)
         raws = self._without_left(some) if self.left else some.entries
-        whole = [raw for raw in raws if raw[1]]  # of others the body was deleted
+        whole = [raw for raw in raws if raw[1]]  # without entries whose body was deleted
         entries = [Entry(arrival, raw) for raw in whole]
         if self._are_plain(whole):
             known = self._in_flight.accept_plain(some.key, entries)
@@ -151,7 +151,7 @@ class DeliveryReceiver:
         return len(raws)
 
     def _are_plain(self, raws: list[RawEntry]) -> bool:
-        """Whether none of these was delivered or has failed before, as is usual."""
+        """Whether all are first deliveries without failed attempts, the usual case."""
         retries = self._retries
         return not any([raw[3] or raw[1][-2] == retries for raw in raws])
 
@@ -160,13 +160,13 @@ class DeliveryReceiver:
         return self._in_flight.accept(entry, isolated=isolated)
 
     def _meet_again(self, entry: Entry, asked_s: float) -> None:
-        """It is held already: one that was delivered to us again is ours, and runs once."""
+        """An entry in flight was delivered again: count it as a heartbeat, and run it once."""
         held = self._in_flight.get(entry.key, entry.raw_id)
         if held is not None:
             self._in_flight.refreshed([held], asked_s)
 
     def _without_left(self, some: Delivered) -> list[RawEntry]:
-        """What ended a former process is left alone, until it is given to this one anew."""
+        """Skip entries that a former process had started, until they are delivered again."""
         if some.source is DeliverySource.HISTORY:
             return [raw for raw in some.entries if raw[0] not in self.left]
         self.left.difference_update(raw[0] for raw in some.entries)

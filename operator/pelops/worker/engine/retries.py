@@ -1,9 +1,9 @@
-"""What becomes of an entry after its handler: done, again, or a dead letter.
+"""The settlement of an entry after its handler: done, retried, or a dead letter.
 
-An entry that was delivered twice in vain runs alone. If its process ends then, nothing else can be
-the cause. Where no operator counts failed attempts, these runs are counted beside the group before
-they begin, and forgotten when they end in whatever way. An entry that has ended too many processes
-becomes a dead letter instead of a run.
+An entry that was delivered twice before, and not acknowledged, runs in isolation. If its process
+then ends, that entry is the cause. Without an operator, the worker counts these runs in Redis when
+they begin and resets the count when they end. An entry whose runs ended too many processes becomes
+a dead letter instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RetryPolicy:
             raise ValueError(f"a retry policy takes finite numbers, 0 or more, not {self}")
 
     def wait_s(self, failures: int) -> float:
-        """How long an entry waits after so many failures, the first one included."""
+        """Seconds of backoff after `failures` failures; at least one is assumed."""
         return backoff_s(
             max(failures, 1), first_s=self.initial_s, longest_s=self.max_s, factor=self.factor
         )
@@ -56,21 +56,21 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """It runs here once more."""
+    """The entry is retried in this worker."""
 
     wait_s: float
-    counts: bool  # as a failure
+    counts: bool  # as a failed attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """It becomes a dead letter."""
+    """The entry becomes a dead letter."""
 
     reason: str
     error: str
 
 
-Settlement: TypeAlias = Again | GivenUp | None  # None: it is done
+Settlement: TypeAlias = Again | GivenUp | None  # None: done, acknowledge
 
 
 Describe: TypeAlias = Callable[[BaseException], str]  # the text for a dead letter
@@ -79,7 +79,7 @@ Describe: TypeAlias = Callable[[BaseException], str]  # the text for a dead lett
 def decide_settlement(
     outcome: Outcome, failures: int, policy: RetryPolicy, describe: Describe
 ) -> Settlement:
-    """What becomes of an entry that had failed `failures` times before this outcome."""
+    """Decide about an entry that had failed `failures` times before this outcome."""
     match outcome:
         case Reject():
             return GivenUp(reason=outcome.reason[:LONGEST_REASON], error=_report(outcome, describe))
@@ -102,7 +102,7 @@ def _again_or_never(
 
 
 def _report(error: BaseException, describe: Describe) -> str:
-    """The words of an error, or of what lay behind it where it has none."""
+    """The text of an error, or of its cause if it has no text."""
     behind = cause_of(error)
     is_silent = isinstance(behind, Reject) and not behind.error
     return "" if is_silent else describe(behind)
@@ -112,7 +112,7 @@ log = logging.getLogger("pelops.worker")
 
 
 def counted(handler: Handler, adapter: GroupAdapter, max_crashes: int) -> Handler:
-    """The same handler, which rejects what has ended `max_crashes` processes while it ran alone."""
+    """Wrap a handler: reject entries that ended `max_crashes` processes in isolation."""
     runs = _Runs(adapter, max_crashes)
     one, many = handler.one, handler.many
 
@@ -122,7 +122,7 @@ def counted(handler: Handler, adapter: GroupAdapter, max_crashes: int) -> Handle
 
     async def handle_many(entries: list[Entry]) -> Any:
         assert many is not None
-        first = entries[0]  # what runs alone is a batch of its own
+        first = entries[0]  # an isolated entry is a batch of its own
         return await (runs.run(first, many, entries) if first.runs_isolated else many(entries))
 
     return Handler(one=handle_one) if one is not None else Handler(many=handle_many)
@@ -142,7 +142,7 @@ class _Runs:
             )
         try:
             outcome = await handle(given)
-        except GeneratorExit:  # the loop is being closed: there is no waiting any more
+        except GeneratorExit:  # the loop is being closed, so nothing can be awaited
             raise
         except BaseException:
             await self._end(entry)

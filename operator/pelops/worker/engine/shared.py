@@ -1,4 +1,4 @@
-"""What all loops of one worker share: its parts, its clock, alarms, and complaints of refusals."""
+"""What all loops of one worker share: state, clock, alarms, and a log of refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pelops.worker.settings import WorkerSettings
 Clock = Callable[[], float]
 
 
-# It must go on while the machine sleeps: what was asked before that is old afterwards.
+# It must advance while the machine sleeps, because idle times in Redis do.
 steady: Clock = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_BOOTTIME")
@@ -37,7 +37,7 @@ _LAPSES_S: Final = 5.0
 
 
 class Complaints:
-    """Refusals by what was asked."""
+    """Refusals by operation. Logs a repeated one once every 30 s."""
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
@@ -46,7 +46,7 @@ class Complaints:
 
     @property
     def current(self) -> list[str]:
-        """What is refused at present, and why."""
+        """Operations that Redis refuses, each with the reason."""
         now_s = self._clock()
         for what in [what for what, said in self._said.items() if said.until_s <= now_s]:
             self.end(what)
@@ -55,9 +55,9 @@ class Complaints:
         ]
 
     def hear(self, what: str, error: BaseException) -> None:
-        """Redis did not do this."""
+        """Note that Redis refused `what`."""
         self._observer.refused(what, error)
-        # Heard again and again by whatever is asked, as long as it lasts.
+        # Every operation raises NameTaken while it lasts, and none reports its end.
         lasts_s = math.inf
         if isinstance(error, NameTaken):
             what, lasts_s = "name", _LAPSES_S
@@ -71,22 +71,22 @@ class Complaints:
         self._said[what] = said
 
     def end(self, what: str) -> None:
-        """Redis does it."""
+        """Note that Redis executes `what` again."""
         if self._said.pop(what, None) is not None:
             log.info("%s: succeeded after an error", what)
 
 
 @dataclass(slots=True)
 class _Said:
-    about: tuple[object, ...]  # the same as long as this is: then it is not said again so soon
+    about: tuple[object, ...]  # identifies the refusal, so that it is not logged again soon
     why: str
     at_s: float
-    until_s: float  # it is over then, if it is not heard again
+    until_s: float  # it counts as over then, unless repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """One worker while it serves."""
+    """The state of one running worker."""
 
     adapter: GroupAdapter
     settings: WorkerSettings
@@ -105,7 +105,7 @@ def build_shared(
     clock: Clock,
     order_by: OrderBy | None,
 ) -> Shared:
-    """Everything that a worker has before it begins."""
+    """Build the state of a worker that has not begun."""
     in_flight = InFlight(settings.concurrency, order_by, idle_s=settings.idle_s)
     prefetcher = Prefetcher(
         concurrency=settings.concurrency,
@@ -126,21 +126,21 @@ def build_shared(
 
 
 class Alarm:
-    """One task waits, anybody may ring. Cheaper than `wait_for`, which makes a task each time."""
+    """One task waits until any other rings. Cheaper than `wait_for`, which creates a task."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] | None = None
         self._is_ringing = False
 
     def ring(self) -> None:
-        """End the wait, or the next one if nobody waits."""
+        """End the wait, or the next one if no task waits."""
         self._is_ringing = True
         future = self._future
         if future is not None and not future.done():
             future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a ring, at most so long."""
+        """Wait for a ring, at most this long."""
         if not self._is_ringing and seconds > 0:
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()

@@ -1,15 +1,15 @@
-"""Handlers run in slots: tasks that handle one entry after another, as long as there are any.
+"""Handlers run in slots: tasks that handle one entry after another, while entries are granted.
 
-A task for each entry costs more than most handlers. So a slot awaits a handler directly, within its
-own task: one that never suspends costs a call. While it is suspended, the slot is; then other
-slots, made when there is something to start, take what is next.
+A task per entry costs more than most handlers. So a slot awaits a handler directly, within its own
+task: one that never suspends costs a call. While a handler is suspended, its slot is too. Other
+slots, created when entries are granted, then take the next entries.
 
     slot 1   handler of a ......(suspended)........ end of a | handler of d
     slot 2             handler of b | handler of c .(suspended).
 
-To a handler its slot is a task like any other: `asyncio.timeout`, TaskGroup, cancellation and
-libraries that look at the current task find what they expect, on every Python. What a handler
-leaves behind in its task, a changed context or a cancellation, ends the slot: no other sees it.
+To a handler, its slot is an ordinary task: `asyncio.timeout`, TaskGroup, cancellation and libraries
+that use the current task work on every Python. If a handler leaves a changed context or a
+cancellation in its task, the slot ends, so that no other handler is affected.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pelops.worker.entry import Entry
 from pelops.worker.handlers import HandleMany, HandleOne, Handler, outcomes_of_batch
 from pelops.worker.outcomes import Outcome
 
-_RAISED: Final = object()  # in place of what a handler that raised would have returned
-SLICE_S: Final = 0.02  # handlers that never suspend leave the event loop to others after this time
+_RAISED: Final = object()  # outcome of a handler that raised
+SLICE_S: Final = 0.02  # then handlers that never suspend yield to the event loop
 
 Ended = Callable[[Entry, Outcome], None]
 
 
 class Slots:
-    """Runs what is granted, at most `holding.concurrency` at once."""
+    """Runs the handlers of granted entries, at most `in_flight.concurrency` at once."""
 
     def __init__(
         self, shared: Shared, handler: Handler, *, ended: Ended, look: Callable[[], None]
@@ -43,27 +43,27 @@ class Slots:
         self._batch_size = shared.settings.batch_size
         self._clock = shared.clock
         self._ended = ended
-        self._look = look  # there may be something to say
+        self._look = look  # wakes the exchange loop
         self._enough = shared.settings.acknowledge_count
-        self.low = 0  # as soon as no more than so many are granted, others are to be
+        self.low = 0  # number of granted entries at which to request more
         self._tasks: set[Task[None]] = set()
-        self._unbegun = 0  # slots that have not run yet
+        self._unbegun = 0  # created slots that have not run yet
         self._turn_ends_s: float | None = None
 
     def wake(self) -> None:
-        """Something may be started: see to it that a slot does."""
+        """Create a slot if an entry can start."""
         if self._may_begin():
             self._begin(1)
 
     def _may_begin(self) -> bool:
-        """Whether a new slot would find work: one that does not would end, and wake another."""
+        """Whether a new slot would find work. Without work it would end and wake another."""
         in_flight = self._in_flight
         has_place = len(in_flight.running) < in_flight.concurrency
         return has_place and bool(in_flight.granted) and not self._unbegun
 
     @property
     def tasks(self) -> set[Task[None]]:
-        """The slots, idle or not."""
+        """The tasks of all slots."""
         return self._tasks
 
     def _begin(self, slots: int) -> None:
@@ -86,21 +86,21 @@ class Slots:
             elif self._many is not None:
                 await self._run_batches(task, self._many)
         except GeneratorExit:
-            pass  # it was seen to: nobody asks a slot how it ended
+            pass  # already settled by `_end`; no caller reads a slot's result
         finally:
             self._tasks.discard(task)
             self.wake()
             self._look()
 
     def _spread(self) -> None:
-        """Handlers that suspend leave work to others: make as many slots as there is work for."""
+        """Create slots for all granted entries if other handlers are suspended."""
         in_flight = self._in_flight
         if in_flight.running:
             free = in_flight.concurrency - len(in_flight.running) - 1
             self._begin(max(min(free, len(in_flight.granted) - 1) - self._unbegun, 0))
 
     def _is_turn_over(self) -> bool:
-        """Whether handlers have kept the event loop for long enough since it came round."""
+        """Whether handlers have used their time slice of this event loop iteration."""
         now_s = self._clock()
         if self._turn_ends_s is None:
             self._turn_ends_s = now_s + SLICE_S
@@ -111,7 +111,7 @@ class Slots:
         self._turn_ends_s = None
 
     async def _run_each(self, task: Task[None], handle: HandleOne) -> None:
-        # The hot path, written out: what is done here is done for every entry.
+        # The hot path, inlined: it runs for every entry.
         in_flight, clock, copy_context = self._in_flight, self._clock, contextvars.copy_context
         granted, looks = in_flight.granted, (1, self._enough)
         running, concurrency = in_flight.running, in_flight.concurrency
@@ -127,7 +127,7 @@ class Slots:
                 outcome = await handle(entry)
             except BaseException as error:
                 self._end(entry, error, clock() - started_s)
-                if isinstance(error, GeneratorExit):  # the handler's, or the loop is being closed
+                if isinstance(error, GeneratorExit):  # raised, or the loop is closing
                     raise
                 outcome = _RAISED
             now_s = clock()
@@ -149,7 +149,7 @@ class Slots:
                 ends_s = started_s + SLICE_S
 
     def _end(self, entry: Entry, outcome: Any, seconds: float) -> None:
-        """Anything but a good end, or one that came after the handler was told to stop."""
+        """Settle an entry whose handler did not succeed, or was cancelled before it ended."""
         entry.seconds = seconds
         self._ended(entry, outcome if isinstance(outcome, BaseException) else None)
         self._look()
@@ -187,7 +187,7 @@ class Slots:
             self._look()
 
     def _start_batch(self, task: Task[None]) -> list[Entry]:
-        """The next entries for one call; one that has failed before goes by itself."""
+        """The next batch; an entry that has failed in this worker is a batch of its own."""
         granted, now_s = self._in_flight.granted, self._clock()
         entries: list[Entry] = []
         while len(entries) < self._batch_size and granted:

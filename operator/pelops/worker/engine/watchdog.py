@@ -1,7 +1,7 @@
 """A thread that refreshes entries while a handler blocks the event loop.
 
-The entries of a blocked loop are refreshed over a connection of the thread's own, for a bounded
-time: what has stood still for longer is no better than dead, and others may have its entries.
+The thread sends the heartbeats over its own connection, for a bounded time. A loop that is blocked
+for longer counts as dead, and other workers may claim its entries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST: Final = 1000  # entries in one call
 
 
 class Watchdog:
-    """Looks at when the loop came round last."""
+    """Checks when the event loop last ran."""
 
     def __init__(self, shared: Shared, make_adapter: Callable[[], GroupAdapter]) -> None:
         self._make_adapter = make_adapter
@@ -33,19 +33,19 @@ class Watchdog:
         self._clock = shared.clock
         self._idle_s = shared.settings.idle_s
         self._spoken_for_s = shared.settings.spoken_for_s
-        self._looked_s = shared.clock()  # when the loop came round last
+        self._looked_s = shared.clock()  # when the loop last ran
         self._timer: asyncio.TimerHandle | None = None
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pelops-watchdog", daemon=True)
         self._said_s = 0.0
 
     def start(self) -> None:
-        """Begin to look. Within the loop that is looked at."""
+        """Start the thread. Call it within the event loop to watch."""
         self._tick(asyncio.get_running_loop())
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._ends.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -96,7 +96,7 @@ class Watchdog:
             due = self._in_flight.due_for_refresh(before_s, _MOST)
             if due:
                 asyncio.run(self._refresh(due))
-        except (PelopsError, OSError, RuntimeError) as error:  # the holding changed meanwhile
+        except (PelopsError, OSError, RuntimeError) as error:  # entries changed meanwhile
             log.warning(
                 "cannot refresh entries while the event loop is blocked: %s: %s",
                 type(error).__name__,
@@ -113,6 +113,6 @@ class Watchdog:
         if answer.problem is not None:
             raise answer.problem
         for entry in due:
-            # What is lost keeps its old time: the loop will look before it acknowledges.
+            # A lost entry keeps its old time, so the loop checks the owner before it acknowledges.
             if entry.raw_id not in answer.lost.get(entry.key, ()):
                 entry.refreshed_s = asked_s

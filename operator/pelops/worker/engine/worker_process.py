@@ -1,11 +1,10 @@
-"""A worker as a whole process: signals, exit codes, and an HTTP endpoint for probes and metrics.
+"""A worker as a process: signals, exit codes, and an HTTP endpoint for probes and metrics.
 
-The endpoint (`/livez`, `/readyz`, `/metrics`) has a thread and an event loop of its own: it answers
-while a handler keeps the worker's loop from running, so that a probe learns what is wrong instead
-of waiting. `/livez` turns red when that loop has stood still for so long that its entries are
-refreshed no more: then a restart helps. `/readyz` is red until Redis has answered a read, while
-Redis refuses, and from SIGTERM on; how long that may last before anybody minds is for the probe's
-failureThreshold to say.
+The endpoint (`/livez`, `/readyz`, `/metrics`) has its own thread and event loop, so it answers
+while a handler blocks the worker's loop. `/livez` fails when that loop has been blocked for so long
+that the watchdog stops its heartbeats: a restart then helps. `/readyz` fails until the first read
+succeeds, while Redis refuses commands, and from SIGTERM on. The probe's failureThreshold sets how
+long that may last.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pelops.worker")
 
-_ASK_S: Final = 5.0  # what a client gets to say what it wants, and to take the answer
+_ASK_S: Final = 5.0  # for a client to send its request and receive the response
 _ASK_BYTES: Final = 16 * 1024
 _START_S: Final = 10.0
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -51,7 +50,7 @@ Answer = tuple[int, str, bytes]  # status, content type, body
 
 
 class HealthSubject(Protocol):
-    """What health is asked of; `Worker` is one. Asked from another thread."""
+    """The source of a health status, such as `Worker`. Called from another thread."""
 
     @property
     def is_live(self) -> bool: ...
@@ -63,10 +62,10 @@ class HealthSubject(Protocol):
 
 
 class HealthServer:
-    """Answers while its `with` lasts. Raises WrongSettings when the address cannot be had."""
+    """Serves while its `with` lasts. Raises WrongWorkerSettings if it cannot listen."""
 
     def __init__(self, judged: HealthSubject, *, host: str | None = None, port: int) -> None:
-        """`host` None: every address of this machine. `port` 0: any; see `port` afterwards."""
+        """`host` None: all addresses. `port` 0: any free port; `self.port` then has it."""
         self.port = port
         self._judged = judged
         self._host = host
@@ -121,7 +120,7 @@ class HealthServer:
                 writer.write(await self._hear(reader))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # whoever asked has gone, or says nothing
+            pass  # the client has disconnected, or sends nothing
         finally:
             writer.close()
 
@@ -185,12 +184,12 @@ async def _end_tasks() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-_LEFTOVERS_S: Final = 1.0  # what tasks that handlers left behind get to end
-_EXIT_S: Final = 3.0  # what threads and exit handlers of others get
+_LEFTOVERS_S: Final = 1.0  # for tasks that handlers left running
+_EXIT_S: Final = 3.0  # for the application's threads and exit handlers
 
 
 def run_process(worker: Worker) -> None:
-    """Serve until told to end; does not return."""
+    """Serve until SIGTERM or SIGINT, then exit the process. Does not return."""
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
@@ -239,7 +238,7 @@ async def _serve(worker: Worker, loop: asyncio.AbstractEventLoop) -> int:
 
 
 async def _end_leftovers() -> None:
-    """Cancel what handlers left behind. asyncio.run would wait for it for ever."""
+    """Cancel tasks that handlers left running. asyncio.run would wait for them forever."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -247,11 +246,11 @@ async def _end_leftovers() -> None:
         log.warning("canceling %d tasks that handlers started and that still run", len(left))
         _, stubborn = await asyncio.wait(left, timeout=_LEFTOVERS_S)
         for task in stubborn:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was said
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # logged above
 
 
 def _see_to_the_end(code: int) -> None:
-    """A thread of a handler's own that does not end would keep the process from ending."""
+    """Force the exit after 3 s: a thread that a handler left running would prevent it."""
 
     def end() -> None:
         time.sleep(_EXIT_S)

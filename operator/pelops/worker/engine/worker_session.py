@@ -1,8 +1,7 @@
 """One worker at work, from its first connection to the end of its shutdown.
 
-Shutdown: stop reading; hand back what has not started; let handlers finish, and cancel those that
-do not within the grace period; say once what is done; hand back the rest; leave if the backlog is
-empty.
+Shutdown: stop reading; release entries that have not started; wait for handlers, and cancel them
+after the grace period; acknowledge; release the rest; remove the consumer if it owns no entries.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from pelops.worker.server.adapter import GroupAdapter
 
 log = logging.getLogger("pelops.worker")
 
-CANCELLED_FOR_S: Final = 1.0  # what handlers get to clean up
-LAST_WORDS_S: Final = 3.0  # what Redis gets to answer, beside the grace period
+CANCELLED_FOR_S: Final = 1.0  # for handlers to clean up
+LAST_WORDS_S: Final = 3.0  # for Redis to answer, after the grace period
 
 
 class WindDown:
-    """The last part of a worker's life."""
+    """The shutdown of a worker."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class WindDown:
         rejecting: DeadLetterWriter,
         slots: Slots,
     ) -> None:
-        self.unfinished: list[Entry] = []  # their handlers were cancelled, and have ended
+        self.unfinished: list[Entry] = []  # their handlers were cancelled and have ended
         self._shared = shared
         self._reader = reader
         self._exchanging = exchanging
@@ -58,14 +57,14 @@ class WindDown:
         self._hurry.set()
 
     async def run(self, loops: Sequence[asyncio.Task[None]]) -> None:
-        """Wind down; takes little more than the grace period."""
+        """Shut down. Takes the grace period and a few seconds."""
         reading, exchanging, rejecting = loops
         ends_s = self._now() + self._shared.settings.grace_s
         self._reader.is_closing = self._exchanging.is_closing = True
         self._reader.alarm.ring()
         await self._release(self._shared.in_flight.abandon())
         await asyncio.wait([reading], timeout=self._shared.settings.block_ms / 1000 + 1)
-        await self._release(self._shared.in_flight.abandon())  # what a last read brought
+        await self._release(self._shared.in_flight.abandon())  # entries of the last read
         await self._finish_handlers(ends_s)
         await self._end_loops(exchanging, rejecting)
         await self._say_last_words()
@@ -126,7 +125,7 @@ class WindDown:
         try:
             await self._shared.adapter.release(by_key(entries))
         except RedisError as error:
-            # They stay pending with this name: recovery moves them when the process is gone.
+            # They stay pending with this consumer: they are recovered after the process has ended.
             log.warning(
                 "could not release %d entries to other workers: %s",
                 len(entries),
@@ -145,7 +144,7 @@ _PATIENCE_S: Final = 0.1
 
 
 class WorkerSession:
-    """Everything that runs while a worker serves."""
+    """All tasks of a worker while it serves."""
 
     def __init__(
         self, shared: Shared, handler: Handler, make_adapter: Callable[[], GroupAdapter]
@@ -168,14 +167,14 @@ class WorkerSession:
         )
 
     def stop(self, exit_code: int = 0) -> None:
-        """End: at once if told so a second time."""
+        """Shut down. A second call cancels the running handlers."""
         self.exit_code = self.exit_code or exit_code
         if self.stopping.is_set():
             self.winding.hurry()
         self.stopping.set()
 
     async def run(self) -> None:
-        """Work until told to stop, then wind down. Raises what cannot be helped by waiting."""
+        """Work until `stop`, then shut down. Raises errors that a retry does not fix."""
         try:
             if await self._begin_unless_reported():
                 await self._work()
@@ -183,7 +182,7 @@ class WorkerSession:
             await self.shared.adapter.close()
 
     async def _begin_unless_reported(self) -> bool:
-        """As `_begin`, which does not keep who is told to stop, however long Redis says nothing."""
+        """As `_begin`, but `stop` interrupts it, even if Redis does not answer."""
         begun = asyncio.create_task(self._begin(), name="pelops-begin")
         reported = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
         await asyncio.wait([begun, reported], return_when=asyncio.FIRST_COMPLETED)
@@ -195,7 +194,7 @@ class WorkerSession:
         return begun.result()
 
     async def _begin(self) -> bool:
-        """Connect, and say that this process begins; False when told to stop before."""
+        """Connect and write the boot record; False: `stop` was called before."""
         while not self.stopping.is_set():
             try:
                 await self.shared.adapter.open()
@@ -238,7 +237,7 @@ class WorkerSession:
                 raise end
 
     def _note_end(self, entry: Entry, outcome: Outcome) -> None:
-        """A handler raised, or returned an outcome, or ended after it was told to."""
+        """Settle an entry whose handler raised, returned an outcome, or was cancelled."""
         in_flight = self.shared.in_flight
         why, entry.cancelled_for = entry.cancelled_for, ""
         if entry.is_disowned:
@@ -287,7 +286,7 @@ class WorkerSession:
 
 
 def _place(error: Outcome) -> str:
-    """What was raised and where; not the message, which may hold the payload."""
+    """The type and place of an error, without its message, which may hold the payload."""
     if error is None:
         return "returned"
     frames = traceback.extract_tb(error.__traceback__)

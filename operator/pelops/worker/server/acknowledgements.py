@@ -1,4 +1,4 @@
-"""Acknowledgements, started entries and heartbeats of one round trip, and the answers to them."""
+"""Acknowledgements, started entries and heartbeats of one round trip, and their replies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pelops.redis_core.transport import Reply
 from pelops.worker.server.adapter import Exchanged, Ids, Outgoing
 from pelops.worker.server.script_commands import Names, Parts, worker_script
 
-_IDS_PER_SCRIPT: Final = 1000  # a call from Lua takes 7,999 arguments at most
+_IDS_PER_SCRIPT: Final = 1000  # a Lua call takes 7,999 arguments at most
 
 Understand = Callable[[Exchanged, bytes, Reply], None]
 
 
 class AcknowledgementCommands:
-    """Commands for what is to be said, each with the way to understand its reply."""
+    """Builds the commands of an `Outgoing`, each with a function that reads its reply."""
 
     def __init__(self, names: Names, *, deletes: bool) -> None:
         self._names = names
@@ -25,8 +25,8 @@ class AcknowledgementCommands:
     def say(
         self, outgoing: Outgoing, left: Collection[bytes] = ()
     ) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
-        """The commands, and beside each how to understand its reply; `left` stays recorded as
-        started."""
+        """The commands, and for each the function and key to read its reply; `left` stays recorded
+        as started."""
         said = list(self._say(outgoing, left))
         return [command for command, _, _ in said], [(how, key) for _, how, key in said]
 
@@ -48,13 +48,13 @@ class AcknowledgementCommands:
 
     def _acknowledge(self, key: bytes, ids: Sequence[bytes]) -> Parts:
         if self._deletes:
-            # Only what no other group needs any more: the entry's bodies are not ours alone.
+            # ACKED deletes an entry only when every group has acknowledged it.
             return ("XACKDEL", key, self._names.group, "ACKED", "IDS", len(ids), *ids)
         return ("XACK", key, self._names.group, *ids)
 
 
 def understand(replies: Sequence[Reply], ways: Sequence[tuple[Understand, bytes]]) -> Exchanged:
-    """What the server answered to all that was said."""
+    """The server's replies as one `Exchanged`. Raises errors that are not of Redis."""
     found = Exchanged()
     for reply, (note, key) in zip(replies, ways, strict=False):
         if not isinstance(reply, PelopsError):
@@ -87,11 +87,11 @@ def _note_kept(found: Exchanged, key: bytes, reply: Reply) -> None:
 
 
 def _note_nothing(found: Exchanged, key: bytes, reply: Reply) -> None:
-    """An HSET answers nothing that is not known."""
+    """Ignore the reply of HSET."""
 
 
 def in_chunks(ids: Ids) -> Iterator[tuple[bytes, Sequence[bytes]]]:
-    """As many IDs of one stream at a time as a script takes."""
+    """Split the IDs of each stream into the number that a script takes."""
     for key, all_of_it in ids.items():
         for start in range(0, len(all_of_it), _IDS_PER_SCRIPT):
             yield key, all_of_it[start : start + _IDS_PER_SCRIPT]

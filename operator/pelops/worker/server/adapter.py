@@ -1,10 +1,9 @@
-"""What a worker asks of Redis, whatever stands behind it: bytes in, bytes out.
+"""The interface between a worker and Redis. Keys, IDs and bodies are bytes.
 
-The errors are those of `pelops.errors`, by the question *did it happen?*: RedisUnavailable (no),
-OutcomeUnknown (perhaps), NoSuchGroup (no: wait for whoever makes the group), and
-AuthenticationFailed, PermissionDenied, UnsupportedServer, WrongType (no, and it will not by
-itself); beside them NameTaken. An adapter that was refused, or lost its connection, waits longer
-and longer before it tries again: callers just ask.
+The errors are those of `pelops.errors`, and NameTaken. Each says whether the command was executed:
+no, retry (RedisUnavailable); perhaps (OutcomeUnknown); not until the group exists (NoSuchGroup);
+not until a user fixes the cause (AuthenticationFailed, PermissionDenied, UnsupportedServer,
+WrongType). The adapter backs off after errors, so callers may retry at once.
 """
 
 from __future__ import annotations
@@ -16,116 +15,113 @@ from typing import Any, Protocol, TypeAlias
 
 from pelops.errors import RedisError
 
-# ID, the fields and values in turn, idle milliseconds and delivery count, both before this
-# delivery. A new entry has 0 and 0. As the parser made it: an object for each entry would cost as
-# much as a whole no-op handler.
+# ID; alternating fields and values; idle milliseconds and delivery count before this delivery (both
+# 0 for a new entry). It is the parser's own list, because an object for each entry would cost as
+# much as a no-op handler.
 RawEntry: TypeAlias = list[Any]
-Ids: TypeAlias = Mapping[bytes, Sequence[bytes]]  # entries' IDs by the key of their stream
+Ids: TypeAlias = Mapping[bytes, Sequence[bytes]]  # entry IDs by the key of their stream
 
 
 class NameTaken(RedisError):
-    """Another process has begun under this consumer's name: it did not happen, and will later."""
+    """Another process uses this consumer name: the command was not executed. Retry later."""
 
 
 class DeliverySource(Enum):
     """How an entry came to this worker."""
 
-    NEW = "new"  # by `>`; one with a delivery count was idle for too long elsewhere
-    CLAIMED = "claimed"  # idle for too long elsewhere
+    NEW = "new"  # read with `>`; claimed by CLAIM if it has a delivery count
+    CLAIMED = "claimed"  # it exceeded the processing timeout at another worker
     HANDED_OVER = "handed-over"  # the operator offered it
-    HISTORY = "history"  # delivered under this worker's name before
+    HISTORY = "history"  # delivered to this consumer name before
 
 
 @dataclass(slots=True)
 class Delivered:
-    """Entries of one stream that came together."""
+    """Entries of one stream that were delivered together."""
 
-    key: bytes  # to be acknowledged there
+    key: bytes  # the stream on which to acknowledge them
     source: DeliverySource
     entries: list[RawEntry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """What a process knows before it reads."""
+    """The boot record of a process, and the started entries of its predecessors."""
 
-    now_ms: int  # on the server's clock; written beside the group as the process's beginning
-    left: frozenset[bytes]  # what former processes of this name had started and not finished
+    now_ms: int  # when the process began, by the server's clock
+    left: frozenset[bytes]  # IDs that former processes of this name started and did not finish
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """What is said in one round trip. All of it repeats safely."""
+    """Commands of one round trip. It is safe to repeat all of them."""
 
     acks: Ids = field(default_factory=dict)
-    checked_acks: Ids = field(default_factory=dict)  # acknowledged only if they are ours still
-    started_ids: bytes | None = (
-        None  # IDs of what has started, separated by spaces; None: as before
-    )
-    keeps: Ids = field(default_factory=dict)  # to be refreshed if they are ours still
-    read: int = 0  # as `GroupAdapter.read`, up to so many of each stream, without a wait
+    checked_acks: Ids = field(default_factory=dict)  # only of entries that this consumer still owns
+    started_ids: bytes | None = None  # started entries, separated by spaces; None: unchanged
+    keeps: Ids = field(default_factory=dict)  # heartbeats, only of entries it still owns
+    read: int = 0  # entries to read of each stream, without blocking; see `GroupAdapter.read`
 
 
 @dataclass(slots=True)
 class Exchanged:
-    """The server's answers; what was refused is missing here."""
+    """The server's replies; refused commands have no reply here."""
 
-    acked: dict[bytes, int] = field(default_factory=dict)  # by key: how many had been pending
-    lost: dict[bytes, set[bytes]] = field(default_factory=dict)  # asked to keep or check: not ours
+    acked: dict[bytes, int] = field(default_factory=dict)  # by key: number that were pending
+    lost: dict[bytes, set[bytes]] = field(default_factory=dict)  # no longer owned
     gone: dict[bytes, set[bytes]] = field(
         default_factory=dict
-    )  # kept no more: the body was deleted
+    )  # no longer pending: the body was deleted
     delivered: list[Delivered] = field(default_factory=list)
-    problem: RedisError | None = None  # why something was refused, which then did not happen
+    problem: RedisError | None = None  # why a command was refused and not executed
 
 
 class GroupAdapter(Protocol):
-    """One worker's way to its group. `exchange` may run beside `read`, two of a kind may not."""
+    """One worker's access to its group. `exchange` may run during `read`, but not two of either."""
 
     @property
     def epoch(self) -> int:
-        """Grows whenever a delivery may have been lost: then the own history is to be read."""
+        """Grows when a delivery may have been lost: the worker must then read its history."""
 
     async def open(self) -> None:
-        """Connect, and find out what the server can do. Raises as the module says."""
+        """Connect, and check required commands. Raises the errors that the module lists."""
 
     async def close(self) -> None:
-        """End every connection; what is in flight ends as OutcomeUnknown."""
+        """Close all connections; commands without a reply raise OutcomeUnknown."""
 
     async def begin(self) -> Boot:
-        """Record that this process begins. Before the first read, and once."""
+        """Write the boot record of this process. Call it once, before the first read."""
 
     async def read(self, count: int, block_ms: int) -> list[Delivered]:
-        """New entries, idle ones and those that are handed over; none after `block_ms`.
+        """New, idle and offered entries; an empty list at the latest after `block_ms`.
 
-        Up to `count` of each stream, and what an offer names. Entries that were idle here may be
-        among them. It may come back empty earlier. Cancelling it may lose a delivery: `epoch`
-        grows.
+        At most `count` entries of each stream, and all entries of an offer. They may include idle
+        entries of this consumer. After a cancellation, which may lose a delivery, `epoch` grows.
         """
 
     async def read_history(
         self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
     ) -> list[Delivered]:
-        """Own pending entries behind the last ID of each key, refreshed; none: that was all.
+        """Pending entries of this consumer after the given ID of each key; empty at the end.
 
-        An entry whose body is gone is recorded as such and left out. The IDs to `skip` are left
-        out too, and not refreshed. A page of nothing else is passed over.
+        Their idle time is reset. Entries whose body was deleted are dead-lettered and left out. The
+        IDs in `skip` are left out and not changed. A page without other entries is not returned.
         """
 
     async def exchange(self, outgoing: Outgoing) -> Exchanged:
-        """All of it in one round trip."""
+        """Send these commands in one round trip, and return the replies."""
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
-        """Dead-letter an entry that is ours; False: it is not, or nobody's any more."""
+        """Dead-letter an entry; False: this consumer does not own it, or its body was deleted."""
 
     async def begin_isolated(self, entry_id: bytes) -> int:
-        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+        """Count a run of an entry in isolation; return the runs that began and did not end."""
 
     async def end_isolated(self, entry_id: bytes) -> None:
-        """Such a run has ended, and its process has not: forget all of them."""
+        """Reset the count of `begin_isolated`: the run ended and its process did not."""
 
     async def release(self, ids: Ids) -> int:
-        """Hand entries back that have not been started; how many others may take at once."""
+        """Release entries that were not started; return how many are available at once."""
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns nothing; whether it is gone."""
+        """Remove this worker's consumer if it owns no entries; False: it owns some."""

@@ -1,6 +1,6 @@
-"""Commands to the node that holds the group's keys, which all lie in one slot.
+"""Commands to the node that holds the group's hash slot, which contains all its keys.
 
-Redirects are followed, and scripts are sent where they are missing.
+Redirects are followed, and scripts are loaded where they are missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ASK_SLOTS: Final = Command(parts=SLOT_MAP)
 
 
 class Whereabouts:
-    """Asked whenever a connection is made; told when a server says where to go."""
+    """Locates the master of a hash slot for each new connection, and follows MOVED."""
 
     def __init__(self, endpoint: RedisEndpoint, slot: int, login: Login) -> None:
         self._seed = endpoint.node
@@ -44,40 +44,40 @@ class Whereabouts:
         self._finder = (
             MasterFinder(endpoint, endpoint.sentinel, login) if endpoint.sentinel else None
         )
-        self._members: list[Node] = []  # of a cluster, the one that answered last first
-        self._is_alone = False  # no cluster, or one that may not be asked: MOVED tells the way
+        self._members: list[Node] = []  # of a cluster; the one that answered last comes first
+        self._is_alone = False  # CLUSTER SLOTS gave no nodes: rely on MOVED
         self._reported: Node | None = None
 
     async def __call__(self) -> Node:
-        """The node to connect to. Raises RedisUnavailable when nobody can tell."""
+        """The node to connect to. Raises RedisUnavailable when no known node answers."""
         if self._finder is not None:
             return await self._finder()
         if self._reported is not None:
             reported, self._reported = (
                 self._reported,
                 None,
-            )  # once: if it is wrong, the others are asked
+            )  # used once: if it is wrong, the members are asked
             return reported
         return self._seed if self._is_alone else await self._ask_cluster()
 
     def follow(self, redirect: Redirect) -> None:
-        """Go where MOVED sent us, with the next connection."""
+        """Use the node that MOVED names for the next connection."""
         self._reported = redirect.node
 
     def aside(self, redirect: Redirect) -> Locate:
-        """The way to where ASK sent us, which is nobody's way but this time."""
+        """Locate the node that ASK names. Other commands keep going to the master."""
         return _at(redirect.node)
 
     async def _ask_cluster(self) -> Node:
         problems: list[str] = []
-        # The seed comes last: behind a Service it may be a node that is gone by now. The whole
-        # look-up has the time of a connection.
+        # The seed comes last: behind a Service it may resolve to a node that no longer exists. The
+        # connection timeout covers the whole lookup.
         for node in (*self._members, self._seed):
             try:
                 owner = self._learn(node, await self._slots_of(node))
             except PelopsError as error:
                 if isinstance(error, AuthenticationFailed) or not self._members:
-                    raise  # the others have the same users, or there are none
+                    raise  # other members have the same users, or none are known
                 problems.append(f"{node}: {error}")
                 continue
             return owner or node
@@ -111,10 +111,9 @@ _ASKING: Final[Parts] = ("ASKING",)
 
 
 class Wire:
-    """Sends commands to whoever holds the group's slot.
+    """Sends commands to the master of the group's slot.
 
-    Only what a server refused with NOSCRIPT, MOVED or ASK is sent again by itself: that did not
-    happen.
+    It repeats only commands that were refused with NOSCRIPT, MOVED or ASK: these were not executed.
     """
 
     def __init__(
@@ -125,12 +124,12 @@ class Wire:
         self._patience_s = patience_s
         self._link = Link(whereabouts, login, patience_s)
         self._refusals = refusals
-        self._found: list[Reply] = []  # by the probes
+        self._found: list[Reply] = []  # replies of the probes
         self._found_s = -math.inf
 
     @property
     def connections(self) -> int:
-        """How many there have been; one more means that answers may have been lost."""
+        """Number of connections made. When it grows, replies may have been lost."""
         return self._link.connections
 
     async def connect(self) -> None:
@@ -139,11 +138,11 @@ class Wire:
         await self._link.connect()
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         await self._link.drop()
 
     async def ask(self, commands: Sequence[Parts], *, wait_s: float = 0.0) -> list[Reply]:
-        """The replies, an error in place of each that was refused; raises as `Link.exchange`."""
+        """The replies, with an error for each refused command; raises as `Link.exchange`."""
         await self._link.pause()
         replies = await self._link.exchange(commands, wait_s=wait_s)
         for reply in replies:
@@ -153,11 +152,11 @@ class Wire:
         return replies
 
     def forgive(self) -> None:
-        """The last refusal was to be expected: the next question need not wait."""
+        """Skip the backoff after a refusal that was expected."""
         self._link.served()
 
     async def ask_one(self, command: Parts) -> Reply:
-        """The reply to one command; raises what it was refused with."""
+        """The reply to one command; raises the error if it was refused."""
         reply = (await self.ask([command]))[0]
         if isinstance(reply, PelopsError):
             raise reply
@@ -169,7 +168,7 @@ class Wire:
         try:
             return await self._repair(commands, replies, wait_s)
         except BaseException:
-            await self._link.drop()  # answers are lost, which a new connection says
+            await self._link.drop()  # replies are lost: the new connection raises the epoch
             raise
 
     async def _repair(
@@ -199,12 +198,12 @@ class Wire:
                 return await self._ask_elsewhere(commands, redirect, wait_s)
             return await self._link.exchange(commands, wait_s=wait_s)
         except PelopsError as error:
-            return [error] * len(commands)  # what the others were answered still counts
+            return [error] * len(commands)  # the replies to the other commands are valid
 
     async def _ask_elsewhere(
         self, commands: list[Parts], redirect: Redirect, wait_s: float
     ) -> list[Reply]:
-        """Ask the node that the slot is on its way to, this once."""
+        """Send these commands to the node that the slot is migrating to."""
         link = Link(self._whereabouts.aside(redirect), self._login, self._patience_s)
         try:
             sent = [each for command in commands for each in (_ASKING, command)]
@@ -219,7 +218,7 @@ class Wire:
         if any(map(is_vague, judged)):
             judged = await self._explained(judged, commands)
         if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
-            # A failover has made our master a replica: look for the new one next time.
+            # After a failover the node is a replica: locate the new master for the next command.
             await self._link.drop()
         if any(map(_asks_for_patience, judged)):
             self._link.refused()
@@ -228,7 +227,7 @@ class Wire:
         return judged
 
     async def _explained(self, judged: list[Reply], commands: Sequence[Parts]) -> list[Reply]:
-        """The same replies; refusals say which key and command they are about."""
+        """The same replies, with the key and command added to each refusal."""
         now_s = time.monotonic()
         if now_s - self._found_s > VALID_S:
             self._found_s = now_s
@@ -236,7 +235,7 @@ class Wire:
                 probes = self._refusals.probes
                 self._found = await self._link.exchange(probes) if probes else []
             except PelopsError:
-                self._found = []  # the connection ended: the replies stand all the same
+                self._found = []  # the connection ended; the replies remain valid
         return [
             _explained_one(self._refusals.explain(reply, command, self._found), reply)
             if is_vague(reply)
@@ -246,7 +245,7 @@ class Wire:
 
 
 def wire_to(endpoint: RedisEndpoint, key: str, *, patience_s: float = ANSWER_TIMEOUT_S) -> Wire:
-    """A producer's wire to whoever holds this key; raises InvalidSpec as `build_ssl_context`."""
+    """A producer's wire to the master of this key; raises InvalidSpec as `build_ssl_context`."""
     login = Login.of(endpoint, build_ssl_context(endpoint))
     whereabouts = Whereabouts(endpoint, key_slot(key), login)
     return Wire(whereabouts, login, patience_s, Refusals.of_producer(key))
@@ -259,8 +258,8 @@ def _is_elsewhere(reply: Reply) -> bool:
 
 
 def _asks_for_patience(reply: Reply) -> bool:
-    """Whether it was refused, and the same is to be asked again, but not soon."""
-    # Without memory the rest was done, and makes room.
+    """Whether a refused command must be repeated after a backoff."""
+    # After OutOfMemory there is none: acknowledgements were executed and free memory.
     asks = isinstance(reply, (RedisUnavailable, NoSuchGroup, InvalidReply))
     return asks and not isinstance(reply, OutOfMemory)
 
@@ -274,7 +273,7 @@ def _translated(reply: Reply, command: Parts) -> Reply:
     if not isinstance(reply, Exception) or isinstance(reply, PelopsError):
         return reply
     name = str(command[0])
-    # Only a script may have written before it met an error that is on no list.
+    # Only a script can fail with an unknown error after it has written.
     error = translate_reply(reply, command=name, key=None, writes=name.startswith("EVAL"))
     error.__cause__ = reply
     return error

@@ -1,14 +1,14 @@
-"""Fencing of consumer names: of several processes with one name, the latest one has it.
+"""Fencing of consumer names: if several processes use one name, the latest owns it.
 
-    A begins, works         B begins under A's name       A says what it marks, and looks
-    boot record: A's   ->   boot record: B's         ->   it is B's: A stands by for an processing
-                                                          timeout, then it begins anew, and B stands
-                                                          by
+    A begins and works      B begins under A's name       A reads the boot record with its exchange
+    boot record: A's   ->   boot record: B's         ->   it is B's: A is on standby for one
+                                                          processing timeout, then it begins again,
+                                                          and B is on standby
 
-So a process that is started again never waits for its predecessor: that one is dead, or it is cut
-off here. Whoever stands by reads nothing and starts nothing; what runs already it finishes and
-acknowledges, and the other one has left that alone, since it was marked. If the other one is gone
-without a word, its entries are worked after an processing timeout at the latest.
+A restarted process never waits for its predecessor, which is dead or fenced off here. A process on
+standby neither reads nor starts entries. It finishes and acknowledges its running entries; the
+other process does not touch those, because they are recorded as started. If the other process dies,
+the one on standby continues after one processing timeout at the latest.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from pelops.worker.server.script_commands import Names, Parts
 
 log = logging.getLogger("pelops.worker")
 
-PAUSE_S: Final = 0.5  # between two questions of a process that stands by
+PAUSE_S: Final = 0.5  # between checks of a process on standby
 
 
 class ConsumerNameOwnership:
-    """What one process knows of its name."""
+    """Whether one process owns its consumer name."""
 
     def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
-        self.left: frozenset[bytes] = frozenset()  # what the other one had started at the last turn
+        self.left: frozenset[bytes] = frozenset()  # started by the other process
         self.look: Parts = ("HGET", names.worker_state, b"boot:" + names.me)
         self._name = names.me.decode("utf-8", "replace")
         self._idle_s = processing_timeout_ms / 1000
         self._now = now
-        self._boot_ms: int | None = None  # ours; None: this process has not begun
-        self._until_s: float | None = None  # how long to stand by
+        self._boot_ms: int | None = None  # of this process; None: it has not begun
+        self._until_s: float | None = None  # end of standby; None: not on standby
 
     @property
     def is_taken(self) -> bool:
-        """Whether this process stands by."""
+        """Whether this process is on standby."""
         return self._until_s is not None
 
     @property
     def is_known(self) -> bool:
-        """Whether looking would tell anything."""
+        """Whether this process has a boot record to compare with."""
         return self._boot_ms is not None
 
     @property
     def pause_s(self) -> float:
-        """How long to do nothing while standing by."""
+        """Seconds between two checks on standby."""
         return min(PAUSE_S, self._idle_s / 12)
 
     def begin(self, boot: Boot) -> None:
-        """This process has begun, for the first time or anew."""
+        """Note that this process has begun, for the first time or again."""
         if self.is_taken:
             self.left = boot.left
             log.warning(
@@ -64,18 +64,18 @@ class ConsumerNameOwnership:
         self._boot_ms, self._until_s = boot.now_ms, None
 
     def hear(self, boot: object) -> None:
-        """The boot record as it stands: of a later process, or of any other after a failover."""
+        """Compare the boot record in Redis: a later one puts this process on standby."""
         if self._boot_ms is None or self.is_taken or not isinstance(boot, bytes):
             return
         if boot.isdigit() and int(boot) > self._boot_ms:
             self._until_s = self._now() + self._idle_s
 
     def may_begin_anew(self, boot: object) -> bool:
-        """Whether this process may begin: no other one has the name, or its time is over."""
+        """Whether this process may begin: there is no boot record, or standby has ended."""
         return boot is None or self._until_s is None or self._now() >= self._until_s
 
     def refusal(self) -> NameTaken:
-        """What everything is answered with meanwhile."""
+        """The error that callers get during standby."""
         return NameTaken(
             f"another process started as consumer {self._name}; this process waits. Give each "
             "process "

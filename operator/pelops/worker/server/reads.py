@@ -1,6 +1,6 @@
 """Reads of a worker: new entries, idle entries that it claims, and its own pending entries.
 
-Where XREADGROUP has no CLAIM, idle entries are claimed in bounded turns.
+Where XREADGROUP has no CLAIM, a script claims idle entries page by page.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from pelops.worker.server.connection import Wire
 from pelops.worker.server.script_commands import Names, Parts, worker_script
 from pelops.worker.settings import WorkerPlace
 
-_PAGE: Final = 500  # pending entries looked at in one turn: a third of a millisecond
+_PAGE: Final = 500  # pending entries per run of the claim script: a third of a millisecond
 MAX_BYTES: Final = 256 * 1024  # of bodies that a script reads
-_LONGEST_CURSOR: Final = 64  # more is no place to go on from
+_LONGEST_CURSOR: Final = 64  # a longer value is not a valid cursor
 _BETWEEN_TURNS_S: Final = 0.02
 _PASSES_PER_LIMIT: Final = 3
 
 
 class ClaimTurns:
-    """Passes over what is pending, a page of each stream at a time."""
+    """Passes over all pending entries, a page of each stream at a time."""
 
     def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
         self._names = names
         self._processing_timeout_ms = processing_timeout_ms
         self._now = now
         self._due = now()
-        self._at: dict[bytes, str | bytes] = {}  # where each stream's pass goes on
+        self._at: dict[bytes, str | bytes] = {}  # where each stream's pass continues
 
     @property
     def wait_s(self) -> float:
-        """Until the next turn; 0 when it is due."""
+        """Seconds until the next page is due; 0: now."""
         return max(0.0, self._due - self._now())
 
     def calls(self, keys: Sequence[bytes], count: int) -> list[Parts]:
-        """One turn. Its replies are to be given to `take`, one after the other."""
+        """Commands that claim the next page of each stream. Pass each reply to `take`."""
         self._at = self._at or dict.fromkeys(keys, "-")
         return [
             self._names.recording(
@@ -62,13 +62,13 @@ class ClaimTurns:
         ]
 
     def keys(self) -> list[bytes]:
-        """The streams of the turn under way, in the order of its calls."""
+        """The streams of the last `calls`, in the same order."""
         return list(self._at)
 
     def take(self, key: bytes, reply: Reply) -> list[list[object]]:
-        """The entries that a turn has claimed; none when it was refused."""
+        """The entries that were claimed; empty when the command was refused."""
         if isinstance(reply, Exception):
-            del self._at[key]  # the next pass tries again; a missing group is the read's to tell
+            del self._at[key]  # retried in the next pass; the read reports a missing group
             return []
         turn = worker_script("claim").read(reply)
         if turn["next"] and len(turn["next"]) <= _LONGEST_CURSOR:
@@ -78,17 +78,17 @@ class ClaimTurns:
         return list(turn["taken"])
 
     def finish(self) -> None:
-        """The turn is over: the next is due soon, or after a rest when this was the pass."""
+        """Schedule the next page: soon, or after a longer pause when the pass is complete."""
         rest = with_jitter(self._processing_timeout_ms / 1000 / _PASSES_PER_LIMIT)
         self._due = self._now() + (_BETWEEN_TURNS_S if self._at else rest)
 
 
 _NAMED: Final = re.compile(r"No such key '(.*)' or consumer group", re.DOTALL)
-_LOOK_AGAIN_S: Final = 10.0  # a resource may ask for another strategy while its workers run
+_LOOK_AGAIN_S: Final = 10.0  # the resource's strategy may change while workers run
 
 
 class Streams:
-    """One missing stream would have the whole read refused, so what is missing is left out."""
+    """The streams to read. A missing one is left out: Redis would refuse the whole read."""
 
     def __init__(self, names: Names, now: Callable[[], float]) -> None:
         self._stream = names.stream
@@ -98,7 +98,7 @@ class Streams:
         self._now = now
 
     def to_read(self) -> list[bytes]:
-        """The streams to name in a read."""
+        """Keys of the streams to name in a read."""
         if self._missing_until:
             now = self._now()
             self._missing_until = {
@@ -108,18 +108,18 @@ class Streams:
         return [self._stream, *(key for key in self._optional if key not in missing)]
 
     def with_entries(self) -> list[bytes]:
-        """Those whose entries are worked on: all but the offer stream."""
+        """Streams whose entries are processed: all except the offer stream."""
         return [key for key in self.to_read() if key != self._offer_stream]
 
     @property
     def may_offer(self) -> bool:
-        """Whether an offer would be read by the others, as far as is known."""
+        """Whether the offer stream exists, as far as is known."""
         return self._offer_stream not in self._missing_until
 
     def learn_missing(self, refusal: str, asked: Collection[object]) -> bool:
-        """Note the stream that NOGROUP names; False when the group itself is what is missing.
+        """Note the stream that NOGROUP names; False if it is the group's own stream.
 
-        Of those that were `asked` for only, so that to ask anew without it comes to an end.
+        Only streams among `asked` count. Each repetition then reads fewer streams, so it ends.
         """
         named = _NAMED.search(refusal)
         key = named[1].encode("utf-8", "surrogateescape") if named else b""
@@ -134,25 +134,25 @@ _FRESH: Final = (0, 0)  # idle time and delivery count of a new entry
 
 @dataclass(slots=True)
 class ReadRequest:
-    """One read: its commands, in this order, and what is needed to understand the replies."""
+    """The commands of one read, in order, and what is needed to interpret their replies."""
 
     commands: list[Parts] = field(default_factory=list)
-    claims: list[bytes] = field(default_factory=list)  # streams of the first commands
+    claims: list[bytes] = field(default_factory=list)  # keys of the first commands, which claim
     block_ms: int = 0
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a read brought."""
+    """The result of a read."""
 
     delivered: list[Delivered] = field(default_factory=list)
-    offers: list[Parts] = field(default_factory=list)  # scripts that take what was offered
+    offers: list[Parts] = field(default_factory=list)  # scripts that claim offered entries
     problem: RedisError | None = None
-    again: bool = False  # it was asked in a way that this server does not take: ask anew
+    again: bool = False  # the server refused this form of the read: repeat it
 
 
 class ReadCommands:
-    """Puts the question and understands the answer; learns what the server can do by trying."""
+    """Builds reads and interprets their replies. Detects by trial whether CLAIM exists."""
 
     def __init__(self, place: WorkerPlace, names: Names, now: Callable[[], float]) -> None:
         self._names = names
@@ -162,24 +162,24 @@ class ReadCommands:
         self._turns = ClaimTurns(names, place.processing_timeout_ms, now)
 
     def forget(self) -> None:
-        """Another server may stand there by now: it is tried anew."""
+        """Try CLAIM again: the address may now lead to another server."""
         self.knows_claim = True
 
     def question(self, count: int, block_ms: int) -> ReadRequest:
-        """A read of up to `count` entries; `block_ms` 0: without a wait."""
+        """A read of up to `count` entries per stream; `block_ms` 0: without blocking."""
         asked = ReadRequest()
         if not self.knows_claim:
             wait_ms = int(self._turns.wait_s * 1000)
             if wait_ms == 0:
                 asked.commands = self._turns.calls(self.streams.with_entries(), count)
                 asked.claims = self._turns.keys()
-            block_ms = min(block_ms, wait_ms)  # what was claimed is not to wait for what is new
+            block_ms = min(block_ms, wait_ms)  # claimed entries must not wait for new ones
         asked.block_ms = block_ms
         asked.commands.append(self._read(count, block_ms))
         return asked
 
     def answer(self, asked: ReadRequest, replies: list[Reply]) -> Answer:
-        """What the replies to this question mean."""
+        """Interpret the replies. Raises errors that are not of Redis."""
         found = Answer()
         for key, reply in zip(asked.claims, replies, strict=False):
             taken = self._turns.take(key, reply)
@@ -255,7 +255,7 @@ def _check_progress(after: bytes, pending: Sequence[_Pending]) -> None:
 
 
 class HistoryReader:
-    """Reads page after page, and says that this worker has what it read."""
+    """Reads the pending entries of this consumer page by page, and resets their idle time."""
 
     def __init__(self, wire: Wire, names: Names, streams: Streams) -> None:
         self._wire = wire
@@ -265,7 +265,7 @@ class HistoryReader:
     async def read(
         self, after: Mapping[bytes, bytes], count: int, skip: Collection[bytes]
     ) -> list[Delivered]:
-        """As `Door.read_history`; raises what the server refused with."""
+        """As `GroupAdapter.read_history`; raises the error if the server refuses."""
         at = dict(after)
         while listed := await self._list(at, count):
             for key, pending in listed.items():
@@ -279,7 +279,7 @@ class HistoryReader:
         return []
 
     async def _appear(self, at: Mapping[bytes, bytes]) -> None:
-        """Be a consumer that others can see: below Redis 7.2 a read that waits makes none."""
+        """Create this consumer by a read: before Redis 7.2 a blocked read does not create it."""
         keys = self._streams.with_entries()
         head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", 1)
         behind_all = [at.get(key, _START) for key in keys]
@@ -288,10 +288,10 @@ class HistoryReader:
             raise reply
 
     async def _list(self, at: Mapping[bytes, bytes], count: int) -> dict[bytes, list[_Pending]]:
-        """A page of what is pending here on each stream that has any.
+        """A page of this consumer's pending entries, for each stream that has any.
 
-        XREADGROUP would answer the bodies as well, and make all of it look as if it had just been
-        delivered: the evidence of a crash too, which the operator would then leave here.
+        XREADGROUP would also return the bodies, and reset the idle time of every entry. The
+        operator would then not recover entries that a crashed process had started.
         """
         keys = self._streams.with_entries()
         replies = await self._wire.ask([self._listing(key, at, count) for key in keys])
@@ -311,7 +311,7 @@ class HistoryReader:
     async def _read(
         self, listed: Mapping[bytes, list[_Pending]], skip: Collection[bytes]
     ) -> list[Delivered]:
-        """With their bodies, None for one that is gone; what is to be skipped is left out."""
+        """Read the bodies, None for a deleted one; leave out the IDs in `skip`."""
         wanted = [(key, one) for key, some in listed.items() for one in some if one[0] not in skip]
         calls: list[Parts] = [("XRANGE", key, one[0], one[0]) for key, one in wanted]
         pages = {key: Delivered(key, DeliverySource.HISTORY, []) for key in listed}
@@ -324,7 +324,7 @@ class HistoryReader:
         return list(pages.values())
 
     async def _settle(self, page: Delivered) -> bool:
-        """Keep what is there, record what is gone; whether anything is left of the page."""
+        """Refresh entries and bury those without a body; False: the page is now empty."""
         mine = page.entries
         page.entries = [entry for entry in mine if entry[1] is not None]
         gone = [entry[0] for entry in mine if entry[1] is None]
@@ -334,7 +334,7 @@ class HistoryReader:
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
-        # What was acknowledged, or given to another, since it was listed.
+        # Entries that were acknowledged or claimed by another consumer since they were listed.
         keep = worker_script("renew")
         lost = {one for reply in replies[: len(keeps)] for one in keep.read(reply)["lost"]}
         page.entries = [entry for entry in page.entries if entry[0] not in lost]

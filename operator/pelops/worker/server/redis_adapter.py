@@ -1,4 +1,4 @@
-"""The adapter of a worker to real servers."""
+"""The adapter of a worker to a Redis server."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from pelops.worker.settings import WorkerPlace
 
 
 class RedisAdapter:
-    """A `Door` to Redis or Valkey: standalone, behind Sentinels, or a cluster.
+    """A `GroupAdapter` for Redis or Valkey: standalone, behind Sentinels, or a cluster.
 
-    Two connections: one waits for entries, the other says what became of them. Raises InvalidSpec
+    It uses two connections: one for blocking reads, one for all other commands. Raises InvalidSpec
     when the certificates of the place cannot be read.
     """
 
@@ -57,15 +57,15 @@ class RedisAdapter:
         self._history = HistoryReader(self._reads, self._names, self._reading.streams)
         self._name = ConsumerNameOwnership(self._names, place.processing_timeout_ms, time.monotonic)
         self._regaining = asyncio.Lock()
-        self._judged_in = 0  # the epoch in which it was found out what the server can do
+        self._judged_in = 0  # the epoch for which `_reading` holds what the server supports
 
     @property
     def epoch(self) -> int:
-        """Grows whenever a delivery may have been lost: then the own history is to be read."""
+        """Grows when a delivery may have been lost: the worker must then read its history."""
         return self._reads.connections + self._acts.connections
 
     async def open(self) -> None:
-        """Connect, and see that acknowledged entries can be deleted, if they are to be."""
+        """Connect, and check that XACKDEL is available if acknowledged entries are deleted."""
         await self._reads.connect()
         await self._acts.connect()
         if self._place.deletes:
@@ -75,33 +75,33 @@ class RedisAdapter:
                 raise reply
 
     async def close(self) -> None:
-        """End both connections; what is in flight ends as OutcomeUnknown."""
+        """Close both connections; commands without a reply raise OutcomeUnknown."""
         await self._reads.close()
         await self._acts.close()
 
     async def begin(self) -> Boot:
-        """Record that this process begins, by the server's clock."""
+        """Write the boot record of this process, by the server's clock."""
         return await self._begin(self._acts)
 
     async def read(self, count: int, block_ms: int) -> list[Delivered]:
-        """New entries, idle ones and those that are handed over; none after `block_ms`."""
+        """New, idle and offered entries; an empty list at the latest after `block_ms`."""
         await self._regain(self._reads)
         try:
             return await self._read(count, block_ms)
         except asyncio.CancelledError:
-            await self._reads.close()  # what it was about to bring is found in the history
+            await self._reads.close()  # raises the epoch: the history has what it delivered
             raise
 
     async def read_history(
         self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
     ) -> list[Delivered]:
-        """Own pending entries behind the last ID of each key, refreshed; none: that was all."""
+        """Pending entries of this consumer after the given ID of each key; empty at the end."""
         await self._regain(self._reads)
         left = self._name.left
         return await self._history.read(after, count, {*skip, *left} if left else skip)
 
     async def exchange(self, outgoing: Outgoing) -> Exchanged:
-        """All of it in one round trip, and another when entries were handed over."""
+        """Send these commands in one round trip; one more if entries are offered."""
         if self._name.is_taken:
             try:
                 await self._regain(self._acts)
@@ -131,7 +131,7 @@ class RedisAdapter:
         return found
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
-        """Dead-letter an entry that is ours; False: it is not, or its body is gone."""
+        """Dead-letter an entry; False: this consumer does not own it, or its body was deleted."""
         call = self._names.recording("reject", key, "worker", reason=reason, why=error, id=entry_id)
         answer = worker_script("reject").read(await self._acts.ask_one(call))
         if answer.verdict == "too-wide":
@@ -140,18 +140,18 @@ class RedisAdapter:
         return answer.verdict == "rejected"
 
     async def begin_isolated(self, entry_id: bytes) -> int:
-        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+        """Count a run of an entry in isolation; return the runs that began and did not end."""
         count = ("HINCRBY", self._names.worker_state, b"alone:" + entry_id, 1)
         return int(await self._acts.ask_one(count))
 
     async def end_isolated(self, entry_id: bytes) -> None:
-        """Such a run has ended, and its process has not: forget all of them."""
+        """Reset the count of `begin_isolated`: the run ended and its process did not."""
         await self._acts.ask_one(("HDEL", self._names.worker_state, b"alone:" + entry_id))
 
     async def release(self, ids: Ids) -> int:
-        """Hand entries back that have not been started; how many others may take at once."""
+        """Release entries that were not started; return how many are available at once."""
         if self._name.is_taken:
-            return 0  # the process that has the name now may be working on them
+            return 0  # the process that owns the name may be processing them
         calls = [self._release(key, some) for key, some in in_chunks(ids)]
         replies = await self._acts.ask(calls) if calls else []
         for reply in replies:
@@ -161,7 +161,7 @@ class RedisAdapter:
             return _sum(replies)
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns nothing; whether it is gone."""
+        """Remove this worker's consumer if it owns no entries; False: it owns some."""
         if self._name.is_taken:
             return False
         names = self._names
@@ -181,7 +181,7 @@ class RedisAdapter:
         return boot
 
     async def _regain(self, wire: Wire) -> None:
-        """Begin anew if the name was another process's for long enough; raises NameTaken."""
+        """Begin again if standby is over; otherwise raises NameTaken after a pause."""
         if not self._name.is_taken:
             return
         async with self._regaining:
@@ -191,10 +191,10 @@ class RedisAdapter:
                 await asyncio.sleep(self._name.pause_s)
                 raise self._name.refusal()
             await self._begin(wire)
-            await self._reads.close()  # what was delivered meanwhile is found in the history
+            await self._reads.close()  # raises the epoch: the history has what was delivered
 
     async def _finish(self, outgoing: Outgoing, error: NameTaken) -> Exchanged:
-        """Say what is done and what lives, and start nothing: the name is another process's."""
+        """Send only acknowledgements and heartbeats: another process owns the name."""
         commands, ways = self._saying.say(replace(outgoing, started_ids=None, read=0), ())
         replies = await self._acts.ask(commands) if commands else []
         found = understand(replies, ways)
@@ -221,10 +221,10 @@ class RedisAdapter:
             if answer.problem is not None and not found:
                 raise answer.problem
             if found or not answer.again:
-                return found  # what came before the name was seen to be taken waits for its turn
+                return found  # even if the name is taken: NameTaken is raised by the next call
 
     async def _understood(self, wire: Wire, answer: Answer) -> list[Delivered]:
-        """What was delivered, with what is offered."""
+        """The delivered entries, and the offered ones after they are claimed."""
         if answer.again:
             wire.forgive()
         if not answer.offers:
@@ -232,7 +232,7 @@ class RedisAdapter:
         try:
             replies = await wire.ask(answer.offers)
         except PelopsError:
-            return answer.delivered  # what was read counts; the next scan offers the rest again
+            return answer.delivered  # these are delivered; the next scan offers the others again
         read = worker_script("take_over").read
         taken = [read(reply)["taken"] for reply in replies if isinstance(reply, list) and reply]
         stream = self._names.stream
@@ -259,7 +259,7 @@ class RedisAdapter:
         )
 
     def _raise_refusal(self, answer: ScriptAnswer) -> None:
-        """Raise what a script's verdict says that it refused; other verdicts pass."""
+        """Raise the error for a verdict that means refused; ignore other verdicts."""
         if answer.verdict == "wrong-type":
             raise self._refusals.wrong_type(text_of(answer["key"]), text_of(answer["type"]))
         if answer.verdict == "no-permission":

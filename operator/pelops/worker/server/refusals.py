@@ -1,7 +1,7 @@
-"""Which command and which key a server has refused, and what helps.
+"""Explain refusals: the command, the key and the remedy.
 
-Redis itself says neither of which key the type is wrong nor which one is forbidden, and 7.0 not
-even which command of a script.
+The errors of Redis name neither the key of a wrong type nor a forbidden key. Redis 7.0 does not
+name the forbidden command of a script either.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pelops.redis_core.transport import Reply
 from pelops.redis_streams.access import worker_needs
 from pelops.worker.server.script_commands import Names, Parts, command_of, with_text, worker_script
 
-VALID_S: Final = 1.0  # what was found out, while the same is refused again and again
+VALID_S: Final = 1.0  # how long the replies of the probes are reused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """How to put in words what is refused to one user."""
+    """Explains what is refused to one Redis user."""
 
-    remedy: str  # a command that prints the rights which are needed
-    probes: tuple[Parts, ...] = ()  # what finds out a key of a wrong type, and what is forbidden
-    needs: tuple[Need, ...] = ()  # of which the second probe names the first that is forbidden
+    remedy: str  # a command that prints the required ACL rules
+    probes: tuple[Parts, ...] = ()  # find a key of a wrong type, and a forbidden command
+    needs: tuple[Need, ...] = ()  # the second probe returns the position of the first forbidden one
 
     @classmethod
     def of_worker(cls, names: Names) -> Refusals:
-        """Of a worker, which may run scripts that look."""
+        """For a worker, whose probes are scripts that only read."""
         types = command_of(worker_script("find_wrong_type").call(names))
         needs = worker_needs(names)
         remedy = f"pelops acl --role sdk-worker {_named('stream', names.stream)}"
@@ -43,11 +43,11 @@ class Refusals:
 
     @classmethod
     def of_producer(cls, stream: str) -> Refusals:
-        """Of a producer, which has a single command and key."""
+        """For a producer. It uses one command on one key, so it needs no probes."""
         return cls(remedy=f"pelops acl --role producer {_named('stream', stream.encode())}")
 
     def explain(self, error: PelopsError, command: Parts, found: Sequence[Reply]) -> PelopsError:
-        """The same error, telling what it is about; `found` is what the probes answered."""
+        """The error with its command and key; `found` are the replies of the probes."""
         wrong, place = found if len(found) == 2 else ([], 0)
         if isinstance(error, WrongType):
             return self.wrong_type(*_two(wrong, default=(_report_keys(command), "another type")))
@@ -61,13 +61,13 @@ class Refusals:
         return error
 
     def denied(self, command: str, key: str | None) -> PermissionDenied:
-        """The ACL forbids this command, altogether or on this key."""
+        """The ACL forbids this command, on this key or, with None, on any."""
         on_key = f" on {key}" if key else ""
         message = f"the ACL of the Redis user forbids {command}{on_key}; grant it: `{self.remedy}`"
         return PermissionDenied(message, command=command, key=key)
 
     def wrong_type(self, key: str, found: str) -> WrongType:
-        """A key of the group is somebody else's."""
+        """A key of the group holds a type that Pelops did not write."""
         message = (
             f"{key} holds {found}, which Pelops did not write; rename that key, or use another "
             "stream"
@@ -76,7 +76,7 @@ class Refusals:
 
 
 def is_vague(reply: Reply) -> bool:
-    """Whether a reply is a refusal of which more can be said."""
+    """Whether a reply is a refusal that `Refusals` can explain."""
     return isinstance(reply, (PermissionDenied, WrongType))
 
 

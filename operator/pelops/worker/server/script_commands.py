@@ -14,7 +14,7 @@ from pelops.redis_core.declaration import WORKER_SCRIPTS
 from pelops.redis_core.scripts import Script, ScriptCall, load_script
 from pelops.worker.settings import WorkerPlace
 
-_LOADED: Final[dict[str, Script]] = {}  # by what servers call them
+_LOADED: Final[dict[str, Script]] = {}  # by SHA1
 Parts = tuple[Part, ...]  # one command
 
 
@@ -25,18 +25,18 @@ def worker_script(name: str) -> Script:
 
 
 def command_of(call: ScriptCall) -> Parts:
-    """A command that runs a script, if the server has it cached."""
+    """The command that runs a script by its SHA1, which the server must have cached."""
     return call.by_sha().parts
 
 
 def with_text(command: Parts) -> Parts:
-    """The same run for a server that has not cached the script; it has afterwards."""
+    """The same run with the script's text, for a server that has not cached it."""
     return ("EVAL", _LOADED[str(command[1])].text, *command[2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Bytes, so that nothing is encoded more than once."""
+    """The keys, group and consumer of a worker, encoded once."""
 
     stream: bytes
     retry: bytes
@@ -51,7 +51,7 @@ class Names:
 
     @classmethod
     def of(cls, place: WorkerPlace) -> Names:
-        """The names of this place."""
+        """Encode the names of this place."""
         keys = place.keys
         return cls(
             stream=keys.stream.encode(),
@@ -67,7 +67,7 @@ class Names:
         )
 
     def by_name(self) -> dict[str, bytes]:
-        """The keys by the names that scripts have for them."""
+        """The keys by their names in scripts."""
         return {
             "stream": self.stream,
             "dead_letter": self.dead_letter,
@@ -81,7 +81,7 @@ class Names:
     def run(
         self, script: str, special: Mapping[str, Part | Sequence[Part]], /, **args: object
     ) -> Parts:
-        """A run of a script as this consumer; `special` are keys that are not the group's."""
+        """A run of a script as this consumer; `special` are keys that `by_name` does not have."""
         return command_of(
             worker_script(script).call(self, special, group=self.group, me=self.me, **args)
         )

@@ -1,6 +1,6 @@
-"""One connection of a worker, made anew when it breaks, whose replies are parsed as they come.
+"""A connection of a worker that reconnects when it breaks and parses replies as they arrive.
 
-redis-py connects and introduces itself; from then on its stream reader would cost as much as all
+redis-py does the handshake. Its stream reader is then replaced, because it would cost as much as
 the rest of a round trip.
 """
 
@@ -39,17 +39,17 @@ from pelops.worker.server.script_commands import Parts
 
 
 class NoAnswer(LostConnection, exceptions.TimeoutError):
-    """The server has said nothing for longer than it may."""
+    """The server sent no reply in time."""
 
 
 class StreamedConnection(LocatedConnection):
-    """Connects as any other, then hands its socket to `Replies`. For one caller at a time."""
+    """Connects by redis-py, then passes its socket to `Replies`. For one caller at a time."""
 
     _replies: Replies | None = None
 
     async def connect(self) -> None:
-        """Connect, introduce ourselves, and take over the socket."""
-        self._replies = None  # of a former connection
+        """Connect, do the handshake, and attach `Replies` to the socket."""
+        self._replies = None  # of the previous connection
         await super().connect()
         assert self._writer is not None
         self._replies = Replies()
@@ -57,11 +57,11 @@ class StreamedConnection(LocatedConnection):
 
     @property
     def is_usable(self) -> bool:
-        """Whether a command may be sent: nobody hung up, and nothing was said unasked."""
+        """Whether a command may be sent: the connection is open and has no unexpected data."""
         replies = self._replies
         if replies is None or not self.is_connected or replies.is_over:
             return False
-        # By TLS a server may say a word about keys at any time.
+        # With TLS, session tickets and key updates can arrive at any time.
         return self._login.tls is not None or not self.has_unread()
 
     async def ask(
@@ -69,9 +69,9 @@ class StreamedConnection(LocatedConnection):
     ) -> list[Reply]:
         """The replies to commands sent together; a refused one has its exception as reply.
 
-        The server may be silent for `wait_s` and `patience_s` at first, then for `patience_s`
-        between two pieces of an answer, however large that is. Raises redis-py's ConnectionError
-        when it is silent for longer, or when the connection ends before the last reply.
+        The server may take `wait_s + patience_s` before the first data, then `patience_s` between
+        two parts of a reply, whatever its size. Raises redis-py's ConnectionError when it takes
+        longer, or when the connection ends before the last reply.
         """
         assert self._replies is not None and self._writer is not None
         limit = max((limit_of(command[0]) for command in commands), key=lambda one: one.bytes)
@@ -85,26 +85,26 @@ class StreamedConnection(LocatedConnection):
 
 
 class Replies(asyncio.Protocol):
-    """What the server says on one connection."""
+    """Parses the replies of one connection."""
 
     def __init__(self) -> None:
-        self.is_over = False  # nothing more can be expected
+        self.is_over = False  # no more replies can arrive
         self._parser = BoundedReader()
         self._found: list[Reply] = []
         self._expected = 0
         self._answered: asyncio.Future[list[Reply]] | None = None
         self._loop = asyncio.get_running_loop()
-        self._heard_bytes = 0  # since then
-        self._heard_s = 0.0  # when the server said something last, or need not have before
+        self._heard_bytes = 0  # since `_heard_s`
+        self._heard_s = 0.0  # last progress; at first the end of `wait_s`
         self._patience_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def bound(self, limit: ReplyLimit) -> None:
-        """What each of the next replies may have."""
+        """Limit the size of each of the next replies."""
         self._parser.expect(limit)
 
     def expect(self, count: int, wait_s: float, patience_s: float) -> asyncio.Future[list[Reply]]:
-        """The next `count` replies, once the last of them is there."""
+        """A future of the next `count` replies, done when the last has arrived."""
         self._found, self._expected = [], count
         self._heard_s, self._patience_s = self._loop.time() + wait_s, patience_s
         self._heard_bytes = 0
@@ -113,7 +113,7 @@ class Replies(asyncio.Protocol):
         return self._answered
 
     def rest(self) -> None:
-        """Nothing is expected any more."""
+        """Stop the timeout: no reply is expected."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -130,12 +130,12 @@ class Replies(asyncio.Protocol):
             self._end(error)
             return
         if len(found) > before or self._heard_bytes >= PACE:
-            # A few bytes now and then are no sign of an answer that comes to its end.
+            # A server that sends only a few bytes from time to time must still time out.
             self._heard_s, self._heard_bytes = max(self._heard_s, self._loop.time()), 0
         if len(found) > self._expected:
             self._end(LostConnection("Redis sent more replies than it was sent commands"))
         elif len(found) == self._expected and self._answered and not self._answered.done():
-            self._found, self._expected = [], 0  # what comes now was not asked for
+            self._found, self._expected = [], 0  # further data is unexpected
             self._answered.set_result(found)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -160,14 +160,14 @@ _LONGEST_PAUSE_S: Final = 2.0
 
 
 class Link:
-    """Commands out, replies in, nothing repeated. For one caller at a time.
+    """Sends commands and returns replies, without retries. Serializes its callers.
 
-    After a failure the next attempt waits, longer with each one and never exactly as long as the
-    others do: a server that comes back meets its workers one after the other.
+    `pause` waits after failures, with exponential backoff and jitter: when a server comes back, its
+    workers do not all reconnect at once.
     """
 
     def __init__(self, locate: Locate, login: Login, patience_s: float) -> None:
-        self.connections = 0  # how many there have been
+        self.connections = 0  # number of connections made
         self._failures = 0
         self._patience_s = patience_s
         self._busy = asyncio.Lock()
@@ -178,7 +178,7 @@ class Link:
             username=login.username,
             password=login.password,
             protocol=2,
-            driver_info=None,  # CLIENT SETINFO is unknown to 7.0 and one more word in the ACL
+            driver_info=None,  # Redis 7.0 has no CLIENT SETINFO, and it would need an ACL rule
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             socket_timeout=ANSWER_TIMEOUT_S,  # of the handshake
         )
@@ -186,9 +186,9 @@ class Link:
     async def exchange(self, commands: Sequence[Parts], *, wait_s: float = 0.0) -> list[Reply]:
         """The replies to commands sent together; a refused one has its exception as reply.
 
-        `wait_s` is how long the server may rightly take. Raises RedisUnavailable when nothing was
-        sent, OutcomeUnknown when no answer came, AuthenticationFailed and InvalidSpec from the
-        login. Cancelling it ends the connection.
+        `wait_s` is how long the commands block. Raises RedisUnavailable when nothing was sent,
+        OutcomeUnknown when no reply came, AuthenticationFailed and InvalidSpec from the login. A
+        cancellation closes the connection.
         """
         async with self._busy:
             connection = self._connection
@@ -217,38 +217,38 @@ class Link:
         return replies
 
     def refused(self) -> None:
-        """What was asked is to be asked again: after a pause."""
+        """Count a failure: the next `pause` is longer."""
         self._failures += 1
 
     def served(self) -> None:
-        """The server does what it is asked."""
+        """Reset the backoff: the server executes commands."""
         self._failures = 0
 
     async def connect(self) -> None:
-        """Connect now, if there is no connection; raises as `exchange`."""
+        """Connect unless connected; raises as `exchange`."""
         async with self._busy:
             if not self._connection.is_usable:
                 await self._connect()
 
     async def drop(self) -> None:
-        """End the connection; the next exchange looks for the server anew."""
+        """Close the connection; the next exchange locates the server again."""
         await self._connection.disconnect(nowait=True)
 
     async def pause(self) -> None:
-        """Wait as long as past failures ask for."""
+        """Wait for the backoff of the failures since the last success."""
         if self._failures:
             pause_s = backoff_s(self._failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
 
     @property
     def node(self) -> Node:
-        """Where the connection leads, or led last."""
+        """The node of the connection, or of the last one."""
         return Node(self._connection.host, self._connection.port)
 
     async def _connect(self) -> None:
         await self.drop()
         try:
-            # However many replies the handshake takes, and whoever must be asked for the way.
+            # One timeout for locating the node, connecting, and all replies of the handshake.
             async with asyncio.timeout(CONNECT_TIMEOUT_S + ANSWER_TIMEOUT_S):
                 await self._connection.connect()
         except PelopsError:

@@ -16,8 +16,8 @@
         group.run(worker)
         assert shipped == [b"17", b"17"] and not group.pending
 
-The worker is the real one; only what stands behind its adapter is not. Time passes when all wait,
-at once: a run takes as long as its handlers compute, and takes the same course each time.
+The worker is the real one; only its adapter is replaced. When all tasks wait, the clock moves at
+once: a run takes only the time that its handlers compute, and is deterministic.
 """
 
 from pelops.worker.testing.clock import MovableClock

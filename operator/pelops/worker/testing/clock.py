@@ -1,4 +1,4 @@
-"""Time that tests move, and an event loop that lives by it."""
+"""A clock that tests move, and an event loop that uses it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import selectors
 from collections.abc import Callable
 from typing import Any, Final
 
-BEGINNING_MS: Final = 1_700_000_000_000  # of the time that IDs tell
+BEGINNING_MS: Final = 1_700_000_000_000  # start of the clock, in entry IDs
 
 
 class MovableClock:
-    """Seconds since the test began, as far as it has moved them."""
+    """Seconds since the test began. Only `move` changes it."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -57,14 +57,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._movable()
 
     def break_off(self) -> None:
-        """Run nothing more, not even what is ready."""
+        """Stop the loop at once, and hold back callbacks that are ready."""
         for handle in self._ready_handles():
             self._put_off.append((handle._callback, handle._args, handle._context))
             handle.cancel()
         self.stop()
 
     def resume(self) -> None:
-        """Let go on what was broken off: tasks that are cancelled have to come to their end."""
+        """Schedule the callbacks that `break_off` held back, so that cancelled tasks can end."""
         for callback, arguments, context in self._put_off:
             self.call_soon(callback, *arguments, context=context)
         self._put_off.clear()

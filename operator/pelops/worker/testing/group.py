@@ -1,6 +1,6 @@
-"""A consumer group for tests: what is in it, what becomes of it, and the workers that work it.
+"""A consumer group in memory for tests, and workers that process its entries.
 
-Workers run by a clock that moves when all wait, until there is nothing left to do.
+A worker runs until no work is left. Its clock moves on when all tasks wait.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from pelops.worker.testing.memory_adapter import MemoryAdapter, MemoryStream, Wo
 from pelops.worker.worker import Worker, WorkerOptions
 
 _LOOK_S: Final = 1.0
-_STEPS: Final = 20  # of the event loop
+_STEPS: Final = 20  # iterations of the event loop
 _END_S: Final = 30.0
 
 
 class Crashed(BaseException):
-    """Ends the handler that asked for a crash, without any cleanup: its process has ended."""
+    """Ends the handler that called `crash`."""
 
 
 class InLine(Threads):
-    """Calls handlers that are not async where they are, so that their order is known."""
+    """Calls handlers that are not async in the event loop, for a deterministic order."""
 
     async def run(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        """What `function` answers."""
+        """Return the result of `function`."""
         return function(argument)
 
 
@@ -50,13 +50,13 @@ class Process:
         self._loop = VirtualLoop(world.clock)
 
     def run(self, limit_s: float) -> int:
-        """The exit code; raises TimeoutError when there is still work after `limit_s`."""
+        """Run the worker; return its exit code. Raises TimeoutError if work is left."""
         loop, worker = self._loop, self._worker
         worker._threads = InLine()
         try:
             main = loop.create_task(self._main(limit_s))
             main.add_done_callback(self._stop)
-            loop.run_forever()  # run_until_complete would complain of a crash
+            loop.run_forever()  # run_until_complete would raise after a crash
             main.remove_done_callback(self._stop)
             if not self.crashed:
                 return main.result()
@@ -69,7 +69,7 @@ class Process:
         self._loop.stop()
 
     def crash(self) -> None:
-        """End the process here: nothing that it sends later has an effect."""
+        """End the process here: what it sends later has no effect."""
         if self.crashed:
             raise Crashed
         self.crashed = True
@@ -78,7 +78,7 @@ class Process:
         self._loop.break_off()
         task = asyncio.current_task(self._loop)
         if task is not None:
-            task.cancel()  # or its slot would go on with the next entry
+            task.cancel()  # otherwise its slot would start the next entry
         raise Crashed
 
     async def _main(self, limit_s: float) -> int:
@@ -113,11 +113,11 @@ class Process:
         )
 
     def _end(self, loop: VirtualLoop) -> None:
-        """Take down what is left; a process that crashed does not notice either."""
+        """Cancel the remaining tasks, without effect on the group."""
         for adapter in self.adapters:
             adapter.is_dead = True
         for _ in range(_STEPS):
-            # Slots that end make others: none is to come so far as to begin with a handler.
+            # Slots that end create others: cancel these before they start a handler.
             for task in asyncio.all_tasks(loop):
                 if not task.cancelling():
                     task.cancel()
@@ -125,7 +125,7 @@ class Process:
             loop.call_soon(loop.stop)
             loop.run_forever()
         left = asyncio.all_tasks(loop)
-        if left:  # what cleans up and takes its time
+        if left:  # tasks whose cleanup takes longer
             loop.run_until_complete(asyncio.wait(left, timeout=_END_S))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
@@ -172,10 +172,10 @@ class MemoryGroup:
         )
         self._running: Process | None = None
 
-    # What is in it.
+    # Entries.
 
     def add(self, fields: Fields, *, failures: int = 0) -> str:
-        """A new entry; its ID. With `failures`: a copy with so many failed attempts."""
+        """Add an entry and return its ID. With `failures`: a copy with so many failed attempts."""
         flat = [part if isinstance(part, bytes) else str(part).encode() for part in flatten(fields)]
         stream = self.world.main
         if failures:
@@ -193,7 +193,7 @@ class MemoryGroup:
 
     @property
     def pending(self) -> list[Pending]:
-        """What was delivered and not acknowledged."""
+        """The pending entries of all consumers."""
         now_ms = self.clock.now_ms
         return [
             Pending(
@@ -209,7 +209,7 @@ class MemoryGroup:
 
     @property
     def acknowledged(self) -> list[str]:
-        """IDs in the order of their acknowledgement, dead letters among them."""
+        """IDs in order of acknowledgement for each stream, including dead letters."""
         streams = self.world.streams.values()
         return [entry_id.decode() for stream in streams for entry_id in stream.acknowledged]
 
@@ -218,7 +218,7 @@ class MemoryGroup:
         """Dead letters: the fields of the entries, and `_reason`, `_error` and others."""
         return self.world.letters
 
-    # What becomes of it.
+    # Events.
 
     def redeliver(self, consumer: str | None = None) -> None:
         """Let pending entries, of one consumer or of all, exceed the processing timeout."""
@@ -239,11 +239,11 @@ class MemoryGroup:
         self.world.wake()
 
     def go_down(self, error: RedisError | None = None) -> None:
-        """Redis refuses everything until it comes back."""
+        """Let Redis refuse all commands until `come_back`."""
         self.world.refusal = error or RedisUnavailable("Redis is down: the test called go_down()")
 
     def come_back(self) -> None:
-        """Redis serves again."""
+        """Let Redis execute commands again."""
         self.world.refusal = None
 
     def lose_answer(self) -> None:
@@ -252,7 +252,7 @@ class MemoryGroup:
             adapter.loses_answer = True
 
     def crash(self) -> NoReturn:
-        """End the running worker's process here: nothing that it has not sent is ever sent.
+        """End the running worker's process here: it sends nothing more.
 
         Call it in a handler; it does not return. Other handlers are canceled, which a real crash
         would not do.
@@ -260,10 +260,10 @@ class MemoryGroup:
         self._now_running().crash()
         raise AssertionError("unreachable")
 
-    # Who works it.
+    # Workers.
 
     def adapter(self, consumer: str = "worker") -> MemoryAdapter:
-        """An adapter of a process with this consumer name."""
+        """Create an adapter for a process with this consumer name."""
         adapter = MemoryAdapter(self.world, consumer)
         if self._running is not None:
             self._running.adapters.append(adapter)
@@ -277,7 +277,7 @@ class MemoryGroup:
         order_by: OrderBy | None = None,
         **options: Unpack[WorkerOptions],
     ) -> Worker:
-        """A worker of this group; each run of it is a new process of the same name."""
+        """Create a worker; each run of it is a new process with the same name."""
         options.setdefault("processing_timeout_ms", self.world.processing_timeout_ms)
         options.setdefault("field_prefix", self.world.prefix.decode())
         return Worker(
@@ -289,11 +289,11 @@ class MemoryGroup:
         )
 
     def run(self, worker: Worker, *, limit_s: float = 3600) -> Ended:
-        """Serve until nothing is left to do, or until it ends by itself.
+        """Run the worker until no work is left, or until it ends by itself.
 
-        Pending entries of other consumers are not waited for: use `redeliver` or `clock.move`. Time
-        passes at once when all tasks wait, so real input and output cannot complete. Raises
-        TimeoutError when work is left after `limit_s` seconds, and what the worker raises.
+        Pending entries of other consumers do not count as work: use `redeliver` or `clock.move`.
+        When all tasks wait, the clock moves at once, so real I/O cannot complete. Raises
+        TimeoutError if work is left after `limit_s` seconds, and errors of the worker.
         """
         if self._running is not None:
             raise RuntimeError("a worker of this group is running: run one after the other")

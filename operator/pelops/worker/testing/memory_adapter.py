@@ -1,4 +1,4 @@
-"""A worker's adapter to a group in memory, and what Redis keeps of the group's streams."""
+"""A worker's adapter to a group in memory, and the in-memory streams of the group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pelops.worker.testing.clock import MovableClock
 
 @dataclass(slots=True)
 class Owned:
-    """A pending entry's owner."""
+    """The pending state of an entry."""
 
     owner: bytes
     delivered_ms: int
@@ -34,25 +34,25 @@ class Owned:
 
 
 def order_of(entry_id: bytes) -> tuple[int, int]:
-    """IDs compare as numbers."""
+    """The sort key of an ID, by its numbers."""
     ms, _, seq = entry_id.partition(b"-")
     return int(ms), int(seq or 0)
 
 
 class IdSequence:
-    """Ever higher IDs. No two streams of a group share one: tests name entries by it."""
+    """Increasing IDs, unique across the streams of a group: tests identify entries by them."""
 
     def __init__(self) -> None:
         self._last = (0, -1)
 
     def next(self, now_ms: int) -> bytes:
-        """The ID of an entry that is added now."""
+        """Generate the ID of an entry that is added now."""
         self._last = max((now_ms, 0), (self._last[0], self._last[1] + 1))
         return b"%d-%d" % self._last
 
 
 class MemoryStream:
-    """Bodies by ID, what is not delivered yet, and what is pending."""
+    """One stream: bodies by ID, undelivered IDs and pending entries."""
 
     def __init__(self, key: bytes, ids: IdSequence) -> None:
         self.key = key
@@ -63,7 +63,7 @@ class MemoryStream:
         self._ids = ids
 
     def add(self, flat: list[bytes], now_ms: int) -> bytes:
-        """A new entry; its ID."""
+        """Add an entry and return its ID."""
         entry_id = self._ids.next(now_ms)
         self.bodies[entry_id] = flat
         self.undelivered.append(entry_id)
@@ -80,7 +80,7 @@ class MemoryStream:
         return taken
 
     def find_idle(self, limit_ms: int, now_ms: int) -> list[bytes]:
-        """Pending entries that have been idle for so long, whosever they are."""
+        """Pending entries of any consumer that have been idle for so long."""
         return [
             entry_id
             for entry_id in sorted(self.pending, key=order_of)
@@ -88,7 +88,7 @@ class MemoryStream:
         ]
 
     def take(self, me: bytes, ids: Iterable[bytes], now_ms: int) -> list[RawEntry]:
-        """Deliver pending entries once more."""
+        """Deliver pending entries again, to this consumer."""
         taken: list[RawEntry] = []
         for entry_id in ids:
             owned = self.pending[entry_id]
@@ -98,23 +98,23 @@ class MemoryStream:
         return taken
 
     def owned_by(self, me: bytes) -> list[bytes]:
-        """The pending entries of one consumer, in their order."""
+        """IDs of the pending entries of one consumer, in order."""
         mine = (entry_id for entry_id, owned in self.pending.items() if owned.owner == me)
         return sorted(mine, key=order_of)
 
     def is_mine(self, entry_id: bytes, me: bytes) -> bool:
-        """Whether it is pending, and with this consumer."""
+        """Whether the entry is pending and this consumer owns it."""
         owned = self.pending.get(entry_id)
         return owned is not None and owned.owner == me
 
     def acknowledge(self, ids: Iterable[bytes]) -> int:
-        """How many had been pending, whosever they were."""
+        """Acknowledge entries of any consumer; return how many were pending."""
         found = [entry_id for entry_id in ids if self.pending.pop(entry_id, None) is not None]
         self.acknowledged += found
         return len(found)
 
     def destroy_group(self) -> None:
-        """Nothing is pending any more; a new group begins at the first entry."""
+        """Drop all pending entries; a new group begins at the first entry."""
         self.pending.clear()
         self.undelivered = deque(self.bodies)
 
@@ -123,7 +123,7 @@ GONE = b"the entry was deleted or trimmed before it was acknowledged"
 
 
 class World:
-    """One Redis, as far as one group is concerned."""
+    """A Redis server, with the keys of one group."""
 
     def __init__(
         self, keys: GroupKeys, clock: MovableClock, *, processing_timeout_ms: int, prefix: bytes
@@ -137,17 +137,17 @@ class World:
         self.retry = MemoryStream(keys.retry.encode(), ids)
         self.offers: list[tuple[bytes, int, list[bytes]]] = []  # owner, before, IDs
         self.started: dict[bytes, bytes] = {}
-        self.isolated: dict[bytes, int] = {}  # runs of entries that began alone and did not end
+        self.isolated: dict[bytes, int] = {}  # runs in isolation that began and did not end
         self.boots: dict[bytes, int] = {}
         self.consumers: set[bytes] = set()
         self.letters: list[dict[bytes, bytes]] = []
         self.has_group = True
-        self.refusal: RedisError | None = None  # of everything, until it is taken away
+        self.refusal: RedisError | None = None  # raised for all commands while it is set
         self._sleepers: set[asyncio.Future[None]] = set()
 
     @property
     def streams(self) -> dict[bytes, MemoryStream]:
-        """Those whose entries are worked on."""
+        """The streams whose entries are processed."""
         return {self.main.key: self.main, self.retry.key: self.retry}
 
     def check(self) -> None:
@@ -163,13 +163,13 @@ class World:
     # Waiting.
 
     def wake(self) -> None:
-        """Something has changed."""
+        """Wake all sleepers: something has changed."""
         for sleeper in list(self._sleepers):
             if not sleeper.done():
                 sleeper.set_result(None)
 
     async def sleep(self, seconds: float) -> None:
-        """Until something changes, or for so long."""
+        """Sleep until something changes, at most this long."""
         loop = asyncio.get_running_loop()
         sleeper: asyncio.Future[None] = loop.create_future()
         self._sleepers.add(sleeper)
@@ -180,10 +180,10 @@ class World:
             timer.cancel()
             self._sleepers.discard(sleeper)
 
-    # What adapters ask for.
+    # Commands of adapters.
 
     def take_over(self, me: bytes) -> list[RawEntry]:
-        """What the operator offers, as far as its owners had it since before the offer."""
+        """Claim the offered entries that their owners have held since before the offer."""
         taken: list[RawEntry] = []
         offers, self.offers = self.offers, []
         for owner, before_ms, ids in offers:
@@ -203,7 +203,7 @@ class World:
     def add_letter(
         self, stream: MemoryStream, entry_id: bytes, owned: Owned, *, reason: bytes, error: bytes
     ) -> None:
-        """A dead letter with the fields that the scripts write."""
+        """Add a dead letter with the fields that the scripts write."""
         flat = stream.bodies.get(entry_id, [])
         root, retries = entry_id, b"0"
         if has_attempt_pairs(entry_id, flat, self.prefix):
@@ -226,7 +226,7 @@ class World:
         self.letters.append(letter | added)
 
     def age(self, ids: Iterable[bytes], stream: MemoryStream) -> int:
-        """Have others claim these at the next opportunity; how many there are."""
+        """Let these exceed the processing timeout; return how many are pending."""
         at_ms = self.clock.now_ms - self.processing_timeout_ms
         found = [stream.pending[one] for one in ids if one in stream.pending]
         for owned in found:
@@ -239,31 +239,31 @@ ROUND_TRIP_S: Final = 0.001
 
 
 class MemoryAdapter:
-    """A `Door` as of a server that has CLAIM; the contract suite keeps it honest."""
+    """A `GroupAdapter` like that of a server with CLAIM; the contract suite tests it."""
 
     def __init__(self, world: World, consumer: str) -> None:
         self.me = consumer.encode()
-        self.is_dead = False  # its process crashed: nothing it does has an effect
+        self.is_dead = False  # its process crashed: its commands have no effect
         self.loses_answer = False  # of the next exchange
-        self.left: frozenset[bytes] = frozenset()  # what a former process had started
+        self.left: frozenset[bytes] = frozenset()  # entries that a former process had started
         self._world = world
         self._epoch = 0
 
     @property
     def epoch(self) -> int:
-        """Grows whenever a delivery may have been lost: then the own history is to be read."""
+        """Grows when a delivery may have been lost: the worker must then read its history."""
         return self._epoch
 
     async def open(self) -> None:
-        """Begin the process; refused only after `go_down`."""
+        """Connect; refused only after `go_down`."""
         await self._reach()
         self._epoch += 1
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is no connection."""
 
     async def begin(self) -> Boot:
-        """Record that this process begins."""
+        """Write the boot record of this process."""
         await self._reach()
         world = self._world
         self.left = frozenset(world.started.get(self.me, b"").split())
@@ -271,7 +271,7 @@ class MemoryAdapter:
         return Boot(now_ms=now_ms, left=self.left)
 
     async def read(self, count: int, block_ms: int) -> list[Delivered]:
-        """Deliver new, idle and offered entries; none after `block_ms`."""
+        """New, idle and offered entries; an empty list after `block_ms`."""
         await self._reach()
         try:
             found = self._deliver(count)
@@ -287,7 +287,7 @@ class MemoryAdapter:
     async def read_history(
         self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
     ) -> list[Delivered]:
-        """Own pending entries behind the last ID of each key, refreshed; none: that was all."""
+        """Pending entries of this consumer after the given ID of each key; empty at the end."""
         await self._reach()
         self._world.check_group()
         pages = (
@@ -297,7 +297,7 @@ class MemoryAdapter:
         return [page for page in pages if page.entries]
 
     async def exchange(self, outgoing: Outgoing) -> Exchanged:
-        """All of it in one round trip."""
+        """Execute these commands in one round trip."""
         await self._reach()
         found = Exchanged()
         self._acknowledge(outgoing, found)
@@ -334,18 +334,18 @@ class MemoryAdapter:
         return there
 
     async def begin_isolated(self, entry_id: bytes) -> int:
-        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+        """Count a run of an entry in isolation; return the runs that began and did not end."""
         await self._reach()
         self._world.isolated[entry_id] = self._world.isolated.get(entry_id, 0) + 1
         return self._world.isolated[entry_id]
 
     async def end_isolated(self, entry_id: bytes) -> None:
-        """Such a run has ended, and its process has not: forget all of them."""
+        """Reset the count of `begin_isolated`: the run ended and its process did not."""
         await self._reach()
         self._world.isolated.pop(entry_id, None)
 
     async def release(self, ids: Ids) -> int:
-        """Hand entries back that have not been started; how many others may take at once."""
+        """Release entries that were not started; return how many are available at once."""
         await self._reach()
         given = 0
         for key, some in ids.items():
@@ -355,7 +355,7 @@ class MemoryAdapter:
         return given
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns nothing; return whether it was removed."""
+        """Remove this worker's consumer if it owns no entries; False: it owns some."""
         await self._reach()
         world = self._world
         if any(stream.owned_by(self.me) for stream in world.streams.values()):
@@ -366,10 +366,10 @@ class MemoryAdapter:
         return True
 
     async def _reach(self) -> None:
-        """A round trip: other tasks can run."""
+        """Simulate a round trip, during which other tasks can run."""
         await asyncio.sleep(ROUND_TRIP_S)
         if self.is_dead:
-            await asyncio.get_running_loop().create_future()  # what a dead process sees
+            await asyncio.get_running_loop().create_future()  # never returns: the process is dead
         self._world.check()
 
     def _deliver(self, count: int) -> list[Delivered]:
