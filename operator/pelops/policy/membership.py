@@ -1,34 +1,36 @@
-"""Which replicas take part, and when one of them may decide alone for a key.
+"""Which operator replicas are members, and when one of them may decide alone for a key.
 
-Each replica renews a Lease of its own and lists those of all. There is no leader and no vote: every
-replica ranks the members that it knows for each key (`turn.rank_of`), and the first decides. Two
-lists may differ for a while, so four rules keep two replicas from deciding for one key:
+Each replica renews its own Lease and lists the Leases of all replicas. There is no leader and no
+vote: for each key, every replica ranks the members that it knows (`rank_of`), and the first one
+decides. Two lists may differ for a while, so four rules prevent two replicas from deciding for the
+same key:
 
-fence     A replica decides only within VALID_S of the start of its last renewal, and of its last
-          LIST. Whoever was stopped, cut off or slow for longer decides nothing; it joins anew.
-joining   Who has just renewed its first Lease waits DURATION_S for each other member that its LIST
-          shows, as that one may not have seen it yet. Whoever lists later does see it.
-newcomer  A member that a LIST shows for the first time counts VALID_S after the start of the last
-          LIST without it: when no decision can rest on that older list any more. So the member that
-          decided until then goes on while the newcomer waits, and ends before it begins.
-expiry    A member is gone when its Lease is, or when the Lease did not change for its duration
-          since it was first seen so. Who then renews it is a newcomer, and by rule 1 joins.
+Fence     A replica decides only within VALID_S of the start of its last renewal and of its last
+          LIST. After a longer stop, partition or delay it decides nothing, and must join again.
+Joining   After the first renewal of its Lease, a replica waits DURATION_S for each other member in
+          its LIST, because that member may not have listed the new Lease yet.
+Newcomer  A member that appears in a LIST for the first time counts VALID_S after the start of the
+          last LIST without it. By then no decision can rest on that older LIST. The replica that
+          decided until then continues while the newcomer waits, and stops before it starts.
+Expiry    A member has left when its Lease was deleted, or has not changed for its duration since
+          this version was first listed. If it renews the Lease later, it is a newcomer and joins.
 
     S lists      l |------------- VALID_S -------------| S counts R
     R joins          c |--answer a |-------------- DURATION_S -------------| R decides
 
-c, when R's Lease came to be, is after l, since that LIST did not show it, and before a. Hence S
-ends before R begins, however late any answer is. In the same way the last renewal of a member that
-dies began before others saw it: it has ended VALID_S later, and they wait DURATION_S.
+R's Lease is created at c: after l, because the LIST of S does not contain it, and before a. So S
+stops before R starts, however late any answer arrives. Likewise, the last renewal of a member that
+dies began before others listed it: its validity ends VALID_S later, and they wait DURATION_S.
 
-What is assumed: a LIST shows every write that was answered before it was asked; clocks of two
-replicas run at rates that differ by less than DURATION_S to VALID_S (what they show does not
-matter, and renewTime is not read); nobody else removes the Lease of a replica that runs. A write
-that was under way when the fence fell may still land: the next look of the successor mends that.
+Assumptions: a LIST contains every write that was answered before the LIST was sent; the clocks of
+two replicas run at rates that differ by less than DURATION_S to VALID_S (their absolute time does
+not matter, and renewTime is not read); no other client deletes the Lease of a running replica. A
+write that was in progress when the fence expired may still land. The next observation of the
+successor corrects it.
 
-Every replica sees every difference. The first in rank writes at once; the others only when the
-difference is still there after their delay, so that normally one of them writes and nobody leads.
-A wrong idea of the ranks costs a delay or a repeated write, never correctness.
+Every replica detects every difference. The first in rank writes at once. The others write only if
+the difference still exists after their delay, so normally one replica writes, without a leader.
+A wrong ranking costs a delay or a repeated write, never correctness.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 STEP = timedelta(seconds=1.5)
-# Of what may be late, a status and a look without need: a busy first in rank is not overtaken.
+# For writes and passes that may be late, so that no replica overtakes a busy first one.
 LONG_STEP = timedelta(seconds=15)
 
 
 def rank_of(member: str, members: Iterable[str], key: str) -> int:
-    """The place of a member for one key: 0 writes first (rendezvous hashing, Thaler 1998).
+    """Return a member's rank for one key: 0 writes first (rendezvous hashing, Thaler 1998).
 
-    A member that is not in the list ranks as if it were.
+    A member that is not in the list is ranked as if it were.
     """
 
     def weight(name: str) -> bytes:
@@ -61,12 +63,12 @@ def rank_of(member: str, members: Iterable[str], key: str) -> int:
 def wait_for_turn(
     rank: int, differing_since: datetime, now: datetime, *, step: timedelta = STEP
 ) -> timedelta:
-    """How long this replica still leaves the difference to others; zero means write now."""
+    """Return how long this replica leaves a difference to the others; zero: write now."""
     return max(timedelta(0), differing_since + rank * step - now)
 
 
-VALID_S: Final = 6.0  # how long a renewal and a LIST hold good for who made them
-DURATION_S: Final = 8.0  # how long others believe a Lease; the difference is for unequal clocks
+VALID_S: Final = 6.0  # how long a renewal and a LIST are valid for the replica that made them
+DURATION_S: Final = 8.0  # how long others trust a Lease; longer because clock rates differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +77,15 @@ class SeenLease:
 
     name: str
     holder: str
-    version: str  # another one after each renewal
-    duration_s: float  # what its holder says; an older version of the operator says more
-    format: int = 1  # of the groups' states that it writes: pelops/domain/state.py
+    version: str  # changes with each renewal
+    duration_s: float  # set by its holder; longer in older versions of the operator
+    format: int = 1  # format of the group states that it writes: pelops/domain/state.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
     version: str
-    since: float  # when the answer that first showed this version was there
+    since: float  # when the answer that first contained this version arrived
     counts_from: float
     is_expired: bool = False
 
@@ -95,20 +97,21 @@ class _Known:
 class Membership:
     """What one replica knows of itself and the others; times are seconds on its own clock.
 
-    A turn is a renewal and then a LIST, both told here with the start and the answer.
+    Each pass renews the Lease, then lists all: call `renewed`, then `listed`.
     """
 
     identity: str
     renewed_at: float = -math.inf  # start of the last renewal that was answered
     listed_at: float = -math.inf
-    joined_at: float | None = None  # answer to the renewal that it joined by; None: it must join
-    joins: int = 0  # how often it did
+    joined_at: float | None = None  # when the renewal that joined was answered; None: must join
+    joins: int = 0  # how often it joined
     leases: Mapping[str, SeenLease] = field(default_factory=dict)
     _known: Mapping[str, _Known] = field(default_factory=dict)
-    _unaware_until: Mapping[str, float] = field(default_factory=dict)  # who may not have seen us
+    # Members that may not have listed this replica's Lease, and until when.
+    _unaware_until: Mapping[str, float] = field(default_factory=dict)
 
     def renewed(self, *, began: float, answered: float) -> Membership:
-        """After a renewal. Whose validity ran out before the answer joins anew."""
+        """Record a renewal. If the validity expired before its answer, the replica joins again."""
         if self.joined_at is not None and answered < self.renewed_at + VALID_S:
             return replace(self, renewed_at=began)
         return replace(
@@ -121,7 +124,7 @@ class Membership:
         )
 
     def listed(self, leases: Collection[SeenLease], *, began: float, answered: float) -> Membership:
-        """After a LIST. One that no renewal preceded tells nothing."""
+        """Record a LIST; ignored before the first renewal."""
         if self.joined_at is None:
             return self
         others = {one.holder: one for one in leases if one.holder != self.identity}
@@ -145,17 +148,17 @@ class Membership:
             return replace(was, is_expired=is_expired)
         if was is not None and not was.is_expired:
             return replace(was, version=lease.version, since=answered)
-        # After joining there is no older list to decide by: listed_at is then in the endless past.
+        # After joining there is no older LIST to decide by: listed_at is minus infinity then.
         counts_from = self.listed_at + VALID_S
         return _Known(version=lease.version, since=answered, counts_from=counts_from)
 
     @property
     def valid_until(self) -> float:
-        """Until when this replica may decide anything."""
+        """The time until which this replica may decide."""
         return min(self.renewed_at, self.listed_at) + VALID_S
 
     def members(self, now: float) -> frozenset[str]:
-        """Those that count, this one included."""
+        """Return the members that count, including this replica."""
         counted = (
             name
             for name, each in self._known.items()
@@ -164,7 +167,7 @@ class Membership:
         return frozenset({self.identity, *counted})
 
     def knows_newer(self, format_version: int) -> bool:
-        """Whether another member writes a newer format: during an upgrade, or after it."""
+        """Whether another member writes a newer format, as during an upgrade."""
         return any(
             lease.format > format_version
             for name, lease in self.leases.items()
@@ -172,15 +175,15 @@ class Membership:
         )
 
     def is_admitted(self, now: float) -> bool:
-        """Whether it takes part: its Lease holds good, and all others have seen it."""
+        """Whether this replica is a member: its Lease is valid, and all others have listed it."""
         return now < self.valid_until and all(at <= now for at in self._unaware_until.values())
 
     def decides(self, key: str, now: float) -> bool:
-        """Whether this replica, and no other, decides for the key now."""
+        """Whether only this replica decides for the key now."""
         return self.is_admitted(now) and rank_of(self.identity, self.members(now), key) == 0
 
     def next_change(self, now: float) -> float:
-        """When time alone will next change what a LIST tells: a Lease that may have run out."""
+        """Return when the next Lease may expire; infinity if none can."""
         times = (
             each.expires(self.leases[name].duration_s)
             for name, each in self._known.items()
@@ -189,7 +192,7 @@ class Membership:
         return min((at for at in times if at > now), default=math.inf)
 
     def long_dead(self, now: float, *, after_s: float) -> list[SeenLease]:
-        """Leases that did not change for so long that nobody will renew them."""
+        """Return the expired Leases that have not changed for `after_s`."""
         return [
             self.leases[name]
             for name, each in self._known.items()

@@ -4,31 +4,33 @@ A process that dies while it holds 500 entries has not failed 500 times: one of 
 or none. So attempts are counted by cause, not by delivery, and suspects are separated until one
 fails in isolation::
 
-    first crash     every entry it held gets one failed attempt and is retried at once
-    from then on    entries with failed attempts are suspects. They stay pending and are
-                    released in retry batches of about the root of their number; the next retry
-                    batch follows when every entry of the last is acknowledged
-    last attempt    one at a time
-    failed alone    an entry that has used up its retries, with no other suspect beside it: it is a
-                    dead letter. Whatever failed beside others was perhaps their neighbour
+    first crash     every entry that the process held gets one failed attempt and is retried at once
+    next crashes    entries with failed attempts are suspects. They stay pending and are released
+                    in retry batches of about the square root of their number. The next batch
+                    follows when every entry of the last one is acknowledged
+    last attempt    one entry at a time
+    in isolation    an entry that has used up its retries and is the only suspect of its process
+                    becomes a dead letter. With other suspects, one of them may be the cause
 
-Of two suspects that crash 4,000 entries, four crashes each are enough; no innocent is given up. A
-process that was killed from outside says little about what it held: an entry must then have failed
-alone twice, and while it is tried again, nothing else that failed is. A worker that records started
-entries names its suspects itself, and runs them one by one; only the last attempts are staged.
+Two poison entries among 4,000 are isolated after four crashes each, and no other entry becomes a
+dead letter. A process that was killed from outside is weak evidence against its entries. Such an
+entry must fail in isolation twice, and no other failed entry is retried during its last attempt.
+A worker that records started entries names its suspects itself and runs them one by one; only
+their last attempts wait for a retry batch.
 
-An entry that idles past its limit while its process lives says more, since no process went down
-with its neighbours::
+An entry that exceeds the processing timeout while its process lives is stronger evidence, because
+the other entries of the process did not fail with it::
 
-    failed together   what one read delivered: a worker that hangs in one entry of a read, or never
-                      received the answer, leaves all of that read
-    failed alone      the only suspect of its read, whatever else the process holds
-    next retry batch        as soon as the last one is delivered, so that no read holds two retry
-                      batches. The retry batches then fail side by side, within one limit
+    failed together   the entries of one read: a worker that hangs in one of them, or never received
+                      the reply, leaves the whole read pending
+    in isolation      the only suspect of its read, whatever else the process holds
+    next retry batch  follows as soon as the last one is delivered, so that no read contains two
+                      batches. Batches can then fail in parallel, within one timeout
 
-A process that reads ahead may hang with several reads in hand. Where the others of the group finish
-what they read, and this one was not seen to, or it may have begun anew under its name, an entry is
-given up after twice as many failures. While suspects of a crash are tried again, nothing else is.
+A process that reads ahead may hang with several reads pending. So a dead letter requires twice as
+many failures if other consumers finish entries and this process was not observed to. The same
+holds if it may have restarted under its name. While suspects of a crash are being retried, no other
+suspect is.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from pelops.domain.recovery import Action, Death, RetryBatch, Suspect, read_ids
 MOST_ATTEMPTS: Final = 999_999  # what the six digits of _retry_count hold
 MOST_PARALLEL: Final = 1_000  # entries of a retry batch that others may join
 MOST_FOLLOWING: Final = 50  # retry batches of one plan
-ONE_READ: Final = timedelta(milliseconds=5)  # what was delivered closer together counts as one read
+ONE_READ: Final = timedelta(milliseconds=5)  # entries delivered closer together count as one read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Backoff:
     longest: timedelta = timedelta(minutes=5)
 
     def after(self, failures: int) -> timedelta:
-        """The wait after so many failures; none after none."""
+        """Return the wait after this number of failures; zero if there were none."""
         wait_s = backoff_s(
             failures,
             first_s=self.initial.total_seconds(),
@@ -71,7 +73,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the resource says of attempts."""
+    """The limits of retries that the resource sets."""
 
     max_retries: int
     backoff: Backoff = Backoff()
@@ -83,14 +85,14 @@ class Rules:
 
     @property
     def runs_alone_first(self) -> bool:
-        """Whether an entry runs alone before it is given up: from two retries on.
+        """Whether an entry runs in isolation before it becomes a dead letter: from two retries on.
 
-        With fewer, what failed beside it decides, and that must be known completely.
+        With fewer, its co-failed entries decide, so all of them must be known.
         """
         return self.max_retries > 1
 
     def may_give_up(self, suspects: Iterable[Suspect]) -> bool:
-        """Whether one more failure can make a dead letter of any of these."""
+        """Whether one more failure can turn any of these into a dead letter."""
         return any(suspect.attempts >= self.max_retries for suspect in suspects)
 
 
@@ -99,20 +101,20 @@ class Crash:
     """One owner that failed, and the entries it still holds."""
 
     owner: str
-    cutoff: datetime  # only what was delivered before it may be touched
+    cutoff: datetime  # only entries delivered before it may be touched
     death: Death
     suspects: tuple[Suspect, ...]
-    co_failed: datetime | None = None  # what was delivered before it failed together with others
-    is_idle: bool = False  # its process goes on; the entries idled past their limit
-    # Of idle ones: when their process last asked for entries, if it was not seen to finish any.
+    co_failed: datetime | None = None  # entries delivered before it failed together with others
+    is_idle: bool = False  # its process lives; the entries exceeded the processing timeout
+    # If idle: when the process last asked for entries, unless it was observed to finish some.
     unproven_since: datetime | None = None
-    is_outdone: bool = False  # while others of the group finish what they read
+    is_outdone: bool = False  # other consumers of the group finish entries meanwhile
 
     @property
     def fails_by_read(self) -> bool:
-        """Whether only what one read delivered failed together.
+        """Whether entries failed together by read rather than by process.
 
-        Not where the worker records what it starts: it reads ahead, and names its suspects itself.
+        False if the worker records started entries: it names its suspects itself.
         """
         return self.is_idle and not any(suspect.is_started for suspect in self.suspects)
 
@@ -129,27 +131,27 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPlan:
-    """What is done with the suspects of one owner. May only say that they failed together."""
+    """What is done with one owner's suspects; may only record that they failed together."""
 
     owner: str
     cutoff: datetime
     settlements: tuple[Settlement, ...]
     co_failed: datetime | None  # to be written; None: nothing new
-    is_idle: bool = False  # they idled past their limit, and no process ended
+    is_idle: bool = False  # they exceeded the processing timeout, and no process ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptPlan:
-    """What is done now; the others wait for their turn or their backoff."""
+    """What is done now; other suspects wait for a retry batch or their backoff."""
 
     owners: tuple[OwnerPlan, ...]
     waiting: int
     retry_batch: RetryBatch  # on which it was decided
     kept: frozenset[EntryId]  # of the retry batch: still under way
-    resolved: frozenset[EntryId]  # of the retry batch: acknowledged, and to be forgotten
-    is_parallel: bool = False  # more may join the retry batch that this leaves
+    resolved: frozenset[EntryId]  # of the retry batch: acknowledged, to be removed from the state
+    is_parallel: bool = False  # more entries may join the retry batch that this leaves
     has_finished: bool = False  # some of it, or of those before it, was acknowledged
-    # Retry batches that may join it, each once all before it is delivered; `waiting` counts them.
+    # Batches that may join it, each when all before it are delivered; `waiting` includes them.
     following: tuple[OwnerPlan, ...] = ()
 
     @property
@@ -158,7 +160,7 @@ class AttemptPlan:
         return not any(plan.settlements or plan.co_failed for plan in self.owners)
 
     def after(self, written: str) -> AttemptPlan:
-        """The rest of the plan, when a part of it has left this retry batch in the state."""
+        """Return the rest of the plan after a part of it wrote this retry batch to the state."""
         ids = frozenset(read_ids(written))
         retry_batch = RetryBatch(written=written, under_way=ids)
         return replace(self, retry_batch=retry_batch, kept=ids, resolved=frozenset())
@@ -167,10 +169,10 @@ class AttemptPlan:
 def plan_attempts(
     crashes: Sequence[Crash], retry_batch: RetryBatch, rules: Rules, *, now: datetime
 ) -> AttemptPlan:
-    """Decide for all suspects of one group together; total. `now` is the server's time.
+    """Plan for all suspects of one group together. Total. `now` is the server's time.
 
-    At most one owner's retry batch is released, and only when nothing of the last one is under way,
-    or all of it is delivered and both failed by idling.
+    At most one owner's retry batch is released. Nothing of the last one may be under way, unless
+    all of it is delivered and both contain idle entries.
     """
     held = {suspect.entry_id for crash in crashes for suspect in crash.suspects if _failed(suspect)}
     under_way = retry_batch.under_way - held
@@ -226,15 +228,15 @@ def plan_attempts(
 class _Cases:
     """One owner's suspects, sorted by what can be done with them."""
 
-    settled: tuple[Settlement, ...]  # at once: dead letters, and what did not fail
-    freed: tuple[Settlement, ...]  # failed, and its worker runs it alone: whatever is under way
-    staged: tuple[Settlement, ...]  # failed: when it is their turn
-    waiting: int  # for their backoff, or for a trial
+    settled: tuple[Settlement, ...]  # done at once: dead letters, and entries that did not fail
+    freed: tuple[Settlement, ...]  # failed, and released at once, whatever is under way
+    staged: tuple[Settlement, ...]  # failed, and released in a retry batch
+    waiting: int  # for their backoff, or for the final attempt of another entry
     co_failed: datetime | None
-    final_attempt: EntryId | None  # failed alone, and is a dead letter when it does so once more
+    final_attempt: EntryId | None  # failed in isolation; the next such failure is its last
 
     def only(self, final_attempt: EntryId) -> _Cases:
-        """The same, while everything else that failed waits for this entry."""
+        """Return the cases with every other failed entry held back for this one."""
         freed, staged = (
             tuple(one for one in some if one.entry_id == final_attempt)
             for some in (self.freed, self.staged)
@@ -247,7 +249,7 @@ _Judged = Sequence[tuple[Crash, _Cases]]
 
 
 def _let_final_attempt_run(judged: _Judged) -> _Judged:
-    """Let nothing else that failed run while an entry is on trial: it must fail alone again."""
+    """Hold back all other failed entries during a final attempt: it must fail in isolation."""
     final_attempts = [cases.final_attempt for _, cases in judged if cases.final_attempt is not None]
     if not final_attempts:
         return judged
@@ -275,8 +277,8 @@ def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
             waiting += 1
         else:
             (freed if settlement.action is Action.FREE else staged).append(settlement)
-    # Of dead letters nothing is left that could be judged again; where only some of them are
-    # moved, because a replica ends or another one is faster, the rest is judged as now.
+    # If all counted suspects become dead letters, none is left to be judged again. If only some of
+    # them are moved (the replica stops, or another is faster), the rest is judged as now.
     dead = {one.entry_id for one in settled if one.action is Action.DEAD}
     is_any_left = any(one.entry_id not in dead for one in counted)
     return _Cases(
@@ -299,9 +301,9 @@ def _settle(
     most = 2 * rules.max_retries + 1 if is_doubted else rules.max_retries
     if is_isolated and attempts > most and failures >= _needed(crash.death, rules):
         return _settlement(suspect, Action.DEAD, attempts, failures)
-    # A worker that records started entries runs one with failed attempts in isolation; but two
-    # processes of one name may have failed between two looks, and what they held then seems to have
-    # failed together.
+    # A worker that records started entries runs those with failed attempts in isolation. But if two
+    # processes of one name failed between two observations, their entries seem to have failed
+    # together.
     runs_isolated = suspect.is_started and attempts <= rules.max_retries
     staged = _is_counted(suspect, rules) and not runs_isolated
     return _settlement(suspect, Action.RETRY if staged else Action.FREE, attempts, failures)
@@ -317,8 +319,7 @@ _Staged = tuple[Crash, tuple[Settlement, ...]]
 
 
 def _release(judged: _Judged, retry_batch: RetryBatch, rules: Rules) -> list[_Staged]:
-    """The next retry batch, and the retry batches that may follow it: all of owners that live, or
-    one."""
+    """Return the next retry batch, followed by those that may join it if its entries are idle."""
     ready = _whose_turn(
         [(crash, cases.staged) for crash, cases in judged if cases.staged], retry_batch
     )
@@ -334,7 +335,7 @@ def _release(judged: _Judged, retry_batch: RetryBatch, rules: Rules) -> list[_St
 
 
 def _next_retry_batch(ready: Sequence[_Staged], rules: Rules) -> _Staged:
-    """Of the owner whose first suspect failed least, and then is the oldest."""
+    """Take it from the owner whose first suspect has the fewest attempts, then the lowest ID."""
     crash, staged = min(ready, key=lambda one: (one[1][0].attempts, one[1][0].entry_id))
     early = [one for one in staged if one.attempts < rules.max_retries]
     size = math.isqrt(len(early) - 1) + 1 if early else 1
@@ -342,9 +343,9 @@ def _next_retry_batch(ready: Sequence[_Staged], rules: Rules) -> _Staged:
 
 
 def _whose_turn(ready: Sequence[_Staged], retry_batch: RetryBatch) -> Sequence[_Staged]:
-    """Those that a crash left, or those that idled: whichever has waited longer.
+    """Select the suspects of crashes or the idle ones, whichever have waited longer.
 
-    What a crash left runs while nothing else does, or it would not be seen to fail alone.
+    Suspects of a crash run while no others do: else a failure would not be in isolation.
     """
     idle = [one for one in ready if one[0].fails_by_read]
     crashed = [one for one in ready if not one[0].fails_by_read]
@@ -360,14 +361,14 @@ def _whose_turn(ready: Sequence[_Staged], retry_batch: RetryBatch) -> Sequence[_
 
 
 def _since(ready: Sequence[_Staged]) -> datetime:
-    """When the first of those that wait was delivered."""
+    """Return when the first of the waiting suspects was delivered."""
     ids = {settlement.entry_id for _, staged in ready for settlement in staged}
     held = (suspect for crash, _ in ready for suspect in crash.suspects)
     return min(suspect.delivered for suspect in held if suspect.entry_id in ids)
 
 
 def _find_isolated(crash: Crash, counted: Sequence[Suspect]) -> set[EntryId]:
-    """Those that failed with no other suspect beside them: in their process, or in their read."""
+    """Return the suspects that failed as the only one of their process or, if idle, of a read."""
     if not crash.fails_by_read:
         return {counted[0].entry_id} if len(counted) == 1 else set()
     isolated: set[EntryId] = set()
@@ -380,10 +381,10 @@ def _find_isolated(crash: Crash, counted: Sequence[Suspect]) -> set[EntryId]:
 
 
 def _find_doubted(crash: Crash, counted: Sequence[Suspect], rules: Rules) -> set[EntryId]:
-    """Those that may have waited in a process that hung over another entry, and read on.
+    """Return the suspects that may only have waited while their process hung on another entry.
 
-    Not where it finishes entries, or nobody does; nor the only suspect of a process that has asked
-    for nothing since, or where the user wants no retries.
+    None if the process finishes entries, or no other consumer does. A single suspect is included
+    only if the process asked for entries after its delivery, and maxRetries is not 0.
     """
     since = crash.unproven_since
     if since is None or not crash.is_outdone:
@@ -395,7 +396,7 @@ def _find_doubted(crash: Crash, counted: Sequence[Suspect], rules: Rules) -> set
 
 
 def _counted_for_the_last(crash: Crash, rules: Rules) -> list[Suspect]:
-    """What may be why the owner's last process failed: not what had failed before and waits."""
+    """Return what may have caused the owner's last failure: no entries that failed before it."""
     return [
         suspect
         for suspect in crash.suspects
@@ -405,7 +406,7 @@ def _counted_for_the_last(crash: Crash, rules: Rules) -> list[Suspect]:
 
 
 def _is_counted(suspect: Suspect, rules: Rules) -> bool:
-    """Whether it may be why its owner failed, as far as is known: not at its first failure."""
+    """Whether it may have caused the failure: it failed before, was started, or has no retries."""
     if not _failed(suspect):
         return False
     return suspect.attempts > 0 or suspect.is_started or rules.retries_nothing
@@ -424,7 +425,7 @@ def _needed(death: Death, rules: Rules) -> int:
 
 
 def _co_failed(crash: Crash, counted: Sequence[Suspect]) -> datetime | None:
-    """The time before which entries of this owner failed together, if that is news."""
+    """Return the time before which this owner's entries failed together, if it is a later one."""
     if len(counted) < 2:
         return None
     co_failed = max(suspect.delivered for suspect in counted) + MILLISECOND

@@ -16,7 +16,7 @@ from pelops.policy.status.reasons import Reason
 
 
 class StuckReason(StrEnum):
-    """Why an entry would be moved, or stay, where neither a pod nor a dead letter says it."""
+    """Why an entry would be moved or stay, if neither a pod nor a dead letter is the reason."""
 
     TIMEOUT = "ProcessingTimeout"  # its worker holds it for longer than it may
     NO_POD = "NoPod"  # the same, and no pod matches the name of its consumer
@@ -45,22 +45,22 @@ Outcomes = Mapping[tuple[DryRunAction, str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """One dry run of a group; equal ones found the same."""
+    """One dry run of a group; two that found the same are equal."""
 
     outcomes: Outcomes = field(default_factory=dict)  # entries, by action and reason
     report: ScanReport = _WORKS  # what keeps recovery from working, or works in part only
 
     @property
     def stuck(self) -> int:
-        """Stuck entries, whatever would become of them."""
+        """Number of stuck entries, whatever the outcome."""
         return sum(self.outcomes.values())
 
     def rows(self) -> list[tuple[DryRunAction, str, int]]:
-        """Action, reason and entries, in an order of their own."""
+        """Action, reason and entries, in a fixed order."""
         return [(*key, count) for key, count in sorted(self.outcomes.items()) if count]
 
     def describe(self) -> str:
-        """The sentence for people: what recovery would do with how many entries, and why."""
+        """A sentence for users: what recovery would do with how many entries, and why."""
         rows = self.rows()
         parts = []
         for action, verb in _VERBS.items():
@@ -95,7 +95,7 @@ def decide_dry_run(
     works = report.reason in ("", Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE)
     return DryRun(
         outcomes={key: count for key, count in outcomes.items() if count},
-        # What the outcomes count needs no alarm of its own.
+        # Entries in `outcomes` do not raise alarms as well.
         report=ScanReport(
             reason=report.reason,
             message=report.message,
@@ -107,7 +107,7 @@ def decide_dry_run(
 
 
 def find_reason(owner: str, cutoff_reason: str, unmatched: Iterable[str]) -> str:
-    """Why entries of this consumer are stuck; `cutoff_reason` is empty when they idled."""
+    """Return why entries of this consumer are stuck; `cutoff_reason` is empty if they idled."""
     if cutoff_reason:
         return cutoff_reason
     if not owner:
@@ -116,7 +116,7 @@ def find_reason(owner: str, cutoff_reason: str, unmatched: Iterable[str]) -> str
 
 
 def read_dry_run(status: RecoveryStatus | None) -> DryRun | None:
-    """What the status says of the last dry run; None when there was none.
+    """Read the last dry run from the status; None if there was none.
 
     One replica makes the dry runs of a group, and the others repeat what it has reported.
     """

@@ -1,31 +1,31 @@
-"""Which entries belong to processes that certainly are no more, and how these processes ended.
+"""Which entries belong to processes that have certainly ended, and how these processes ended.
 
-Pod evidence is a cutoff, not a verdict: a time on the Redis server's clock before which no process
-that could hold an entry was given anything and still lives. A doubt gives no cutoff; then only idle
-time decides. `t0` is Redis' TIME from before the live look, S the greatest skew between a node's
-clock and Redis'::
+Pod evidence is a cutoff, not a verdict: a time on the Redis server's clock. No process that could
+hold an entry delivered before it is alive. In doubt there is no cutoff, and only idle time decides.
+`t0` is Redis' TIME from before the live read, S the greatest skew between a node's clock and
+Redis'::
 
     the pod                                              the cutoff
-    gone, and a kubelet reported the end of everything   t0
-    in a last phase, every container reported as ended   t0
-    a container runs again                               its start - S, or just after the last end
+    deleted, and a kubelet reported all containers ended t0
+    in a final phase, every container reported as ended  t0
+    a container runs again                               its start - S, or its last end + 1 s + S
     a container waits in a long enough crash loop        its end + 1 s + S
     a container ended and is not started yet             its end - S
-    its former one of the same name has ended            its own start - S
-    gone, and nobody saw the end                         t0 once its node must have ended it
+    the earlier pod of the same name has ended           its own start - S
+    deleted, and no kubelet reported the end             t0 once its node must have stopped it
 
-Kubernetes cuts times to whole seconds, hence the second. Without a container's name the smallest
-of all containers counts, and every one of them must have restarted.
+The second is added because Kubernetes truncates times to whole seconds. Without a container's name
+the smallest cutoff of all containers counts, and every one of them must have restarted.
 
-Most pods are seen to end: their kubelet reports it before the last of them is removed. A pod that
-was deleted by force, or while nobody watched, may live on. It counts as dead when its node has had
-the time to end it: a kubelet that reports has ended what the API server no longer names.
+Usually a kubelet reports the end of a pod before the pod object is removed. A pod that was deleted
+by force, or while the operator did not watch, may still run. It counts as dead when its node has
+had the time to stop it: a Ready kubelet has stopped every pod that the API server has deleted.
 
-S is measured, from the Leases that kubelets renew. The time at which a container started stands on
-the node's clock; which entries its process could hold stands on Redis'. If the node's clock runs
-ahead, the start seems later than it was, and an entry that the new process was given would seem
-older than the process: entries of a live worker would be recovered. So the cutoff must be earlier
-by at least as much as the clock runs ahead::
+S is measured from the Leases that kubelets renew. The start of a container is a time on the node's
+clock, and deliveries are times on Redis' clock. If the node's clock is ahead, the start seems later
+than it was. An entry that the new process received then seems older than the process, and would be
+recovered from a live worker. So the cutoff must be earlier by at least as much as the clock is
+ahead::
 
     node's clock   ------ renewTime ------------------------
     Redis' clock   --------- renewed ---- read -------------      renewed is not known, but
@@ -33,11 +33,11 @@ by at least as much as the clock runs ahead::
 
     ahead = renewTime - renewed = renewTime - read + age
 
-Every sample `renewTime - read` is thus a lower bound, whatever happened on the way, and while the
-kubelet renews as it should, one lease period more is an upper bound. The greatest sample is the
-nearest to the truth. One that is not above zero proves nothing: the default then stands, which an
-installation's own time synchronisation must keep. A clock that runs behind only makes the cutoff
-earlier than it need be: an entry moves later, and nobody is recovered prematurely.
+So every sample `renewTime - read` is a lower bound, whatever delays it. While the kubelet renews on
+time, one lease period more is an upper bound. The greatest sample is the closest. A sample that is
+not above zero proves nothing: then the default applies, and the cluster's time synchronization must
+keep clocks within it. A clock that is behind only makes the cutoff earlier than necessary: entries
+are recovered later, never prematurely.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ from typing import Final
 from pelops.domain.recovery import Cutoff, Death, FormerPod, LivenessReason, PodEvidence, no_cutoff
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
 
-SECOND: Final = timedelta(seconds=1)  # what times lose where they are written
+SECOND: Final = timedelta(seconds=1)  # the resolution of times in the Kubernetes API
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 PLANNED_EXITS: Final = frozenset({0, 143})  # 128 + SIGTERM
 
 
 def has_ended(pod: PodObservation) -> bool:
-    """Whether a kubelet said that nothing of this pod runs, and nothing will.
+    """Whether a kubelet reported that no container of this pod runs or will run.
 
-    The phase alone may be written by others. Containers alone are not enough either: one that
-    ended may have been started again before anybody was reported.
+    The phase alone is not enough, as other clients may write it. Nor are container states alone:
+    a container that ended may have been started again before the kubelet reported it.
     """
     is_final = pod.phase in FINAL_PHASES and not pod.is_collected
     return is_final and are_all_terminated(pod)
 
 
 def could_be_dead(pod: PodObservation) -> bool:
-    """Whether a process of this pod may have ended, so that a live look is worth its price."""
+    """Whether a process of this pod may have ended, so that a live read is worth its cost."""
     return pod.phase in FINAL_PHASES or any(map(ended_once, pod.containers))
 
 
 def is_end(before: PodObservation, after: PodObservation) -> bool:
-    """Whether a process ended between two states of one pod, or its pod came to its last phase."""
+    """Whether a process ended between two states of one pod, or the pod reached a final phase."""
     if after.phase in FINAL_PHASES and before.phase not in FINAL_PHASES:
         return True
     known = {one.name: one for one in before.containers}
@@ -91,7 +91,7 @@ def ended_once(one: ContainerObservation) -> bool:
 def decide_death(
     pod: PodObservation, readers: Sequence[ContainerObservation], *, skew: timedelta
 ) -> Death:
-    """How the last process of these containers ended, as far as it did."""
+    """Return how the last processes of these containers ended."""
     if pod.is_disrupted:
         return Death.PLANNED
     if pod.deletion_requested is not None and all(
@@ -102,7 +102,7 @@ def decide_death(
 
 
 def worst(deaths: Sequence[Death]) -> Death:
-    """The gravest of these: a crash, then an end that nobody explains."""
+    """Return the most serious of these: a crash, then an unexplained end, then a planned one."""
     if Death.CRASHED in deaths:
         return Death.CRASHED
     return Death.PLANNED if deaths and set(deaths) == {Death.PLANNED} else Death.KILLED
@@ -120,7 +120,7 @@ def _ended(before: ContainerObservation | None, after: ContainerObservation) -> 
 def _ended_after(one: ContainerObservation, requested: datetime, skew: timedelta) -> bool:
     if one.state != "terminated" or one.finished is None:
         return True
-    # Two clocks wrote the times: an end on request is believed within their difference.
+    # The times come from two clocks: allow for their skew if the exit code is a planned one.
     slack = SECOND + (skew if one.exit_code in PLANNED_EXITS else timedelta())
     return one.finished + slack >= requested
 
@@ -134,25 +134,25 @@ def _death_of_container(one: ContainerObservation) -> Death:
     return Death.CRASHED
 
 
-# A node that is cut off still counts as Ready for 50 s (node-monitor-grace-period) and 5 s until
-# the next look at it: only a node that is Ready after that has certainly heard of the deletion.
+# A partitioned node still counts as Ready for 50 s (node-monitor-grace-period), and 5 s until the
+# next check. Only a node that is Ready after that has certainly received the deletion.
 REPORTS_WITHIN: Final = timedelta(seconds=60)
 
 
 def is_absent_long(former: FormerPod, server_time: datetime) -> bool:
-    """Whether a pod has been gone for so long that a look at its node decides."""
+    """Whether a pod has been absent for so long that the state of its node decides."""
     return server_time - former.absent_since >= _patience(former)
 
 
 def is_proven(former: FormerPod, server_time: datetime, *, skew: timedelta) -> bool:
-    """Whether nothing of a former pod can live any more."""
+    """Whether no process of a former pod can be alive."""
     return (former.last is not None and has_ended(former.last)) or _has_vanished(
         former, server_time, skew
     )
 
 
 def _has_vanished(former: FormerPod, server_time: datetime, skew: timedelta) -> bool:
-    """Whether whatever the pod's node runs must have ended since the pod is not named any more."""
+    """Whether the node must have stopped the pod's containers since the pod was deleted."""
     if not is_absent_long(former, server_time):
         return False
     node = former.node
@@ -160,7 +160,7 @@ def _has_vanished(former: FormerPod, server_time: datetime, skew: timedelta) -> 
         return former.are_all_nodes_ready
     if not node.exists or node.is_out_of_service:
         return True
-    # A node that came back has only then heard of the deletion.
+    # A node that was not Ready receives the deletion only when it is Ready again.
     since = node.ready_since
     is_steady = since is None or server_time - since >= _patience(former) + skew
     return node.is_ready is True and is_steady
@@ -171,7 +171,7 @@ def _patience(former: FormerPod) -> timedelta:
 
 
 def doubt(former: FormerPod, server_time: datetime) -> Cutoff:
-    """The cutoff of a pod that is gone as long as its end is not proven."""
+    """Return the result for a deleted pod whose end is not proven: no cutoff, and why."""
     node = former.node
     where = f"its node {node.name}" if node is not None else "every node"
     wait = _patience(former)
@@ -184,7 +184,7 @@ def doubt(former: FormerPod, server_time: datetime) -> Cutoff:
     )
 
 
-BACK_OFF: Final = timedelta(seconds=10)  # a kubelet's pause in a crash loop, when it does not say
+BACK_OFF: Final = timedelta(seconds=10)  # a kubelet's pause in a crash loop, if none is reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +197,11 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Finding:
-    """A cut of one container, before the clocks and the master are looked at."""
+    """The cutoff of one container, before clock skew and a change of master are checked."""
 
     at: datetime
-    bound: datetime  # no process of this container that lives began before
-    stamp: datetime  # what the node's clock said
+    bound: datetime  # no live process of this container started before it
+    stamp: datetime  # the time as the node's clock recorded it
     reason: LivenessReason
     message: str
 
@@ -214,10 +214,11 @@ def decide_cutoff(
     master_since: datetime | None = None,
     container: str | None = None,
 ) -> Cutoff:
-    """What the pods of one name say of a consumer (Rule A of the recovery protocol). Total.
+    """Decide a consumer's cutoff from the pods of its name (recovery protocol, Rule A). Total.
 
-    `server_time` is Redis' TIME from before the live look, `master_since` when the present master
-    was first seen (None: it always was), `container` the one that reads (None: any of them).
+    `server_time` is Redis' TIME from before the live read. `master_since` is when the current
+    master was first observed (None: no change is known). `container` is the one that reads (None:
+    any of them).
     """
     moment = _Moment(
         server_time=server_time, skew=skew, master_since=master_since, container=container
@@ -237,7 +238,7 @@ def decide_cutoff(
 
 
 def combine(cuts: Sequence[Cutoff]) -> Cutoff:
-    """One cut for all pods or containers of a consumer: none if any has none, else the smallest.
+    """Combine the cutoffs of a consumer's pods or containers: none if any has none, else the least.
 
     Raises ValueError when there are no cutoffs to combine.
     """
@@ -286,7 +287,7 @@ def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> 
 
 
 def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cutoff | None:
-    """Why nothing can be told while a container may run."""
+    """Return why there is no cutoff while a container may run; None if nothing prevents one."""
     if are_all_terminated(pod):
         return None
     if pod.phase in FINAL_PHASES:
@@ -323,7 +324,7 @@ def _judge_container(
             f" {moment.skew.total_seconds():g} s",
         )
     if moment.master_since is not None and found.bound < moment.master_since:
-        # What the process read again before was told to another master, and may be forgotten.
+        # The former master recorded what this process was given: the record may be lost.
         return no_cutoff(
             LivenessReason.MASTER_CHANGED,
             f"container {one.name} of pod {pod.name} may have started before Redis changed masters",
@@ -356,7 +357,7 @@ def _find_running(
 ) -> _Finding | None:
     if one.started is None:
         return None
-    # A start that was watched cannot be later than that, whatever the node's clock says.
+    # The start cannot be later than its observation, whatever the node's clock shows.
     start = min(one.started, evidence.first_seen.get(one.name, one.started))
     ended, at = one.last_finished, start - skew
     if ended is not None and one.started - ended > 2 * (skew + SECOND):
@@ -373,7 +374,7 @@ def _find_ended(
 ) -> _Finding:
     pause = timedelta(seconds=one.back_off_s) if one.back_off_s is not None else BACK_OFF
     loops = one.state == "waiting" and one.waiting_reason == LivenessReason.CRASH_LOOP
-    # Else the next process might begin before the cutoff.
+    # In a shorter pause the next process might start before the cutoff.
     is_long = 2 * (skew + SECOND) < pause
     reason = LivenessReason.CRASH_LOOP if loops else LivenessReason.CONTAINER_ENDED
     return _Finding(
@@ -386,7 +387,7 @@ def _find_ended(
 
 
 def _boot_or(cutoff: Cutoff, evidence: PodEvidence, moment: _Moment) -> Cutoff:
-    """The cutoff, or the later one that the worker's own record of its start gives."""
+    """Return the cutoff, or the later one from the worker's boot record."""
     boot = evidence.boot
     earliest = max((at for at in (cutoff.at, moment.master_since) if at is not None), default=boot)
     if boot is None or earliest is None or not earliest <= boot <= moment.server_time:
@@ -408,13 +409,13 @@ def _death(pod: PodObservation, moment: _Moment) -> Death:
 
 
 def _death_of_latest(formers: Sequence[FormerPod], moment: _Moment) -> Death:
-    # What earlier ones left has long been recovered.
+    # The entries of earlier pods were recovered long ago.
     last = max(formers, key=lambda former: former.absent_since, default=None)
     return _death(last.last, moment) if last is not None and last.last else Death.KILLED
 
 
 LEASE_PERIOD: Final = timedelta(seconds=10)  # a kubelet renews after a quarter of its lease of 40 s
-KEPT: Final = timedelta(hours=1)  # a clock that was set right is believed after this
+KEPT: Final = timedelta(hours=1)  # a clock that was corrected is trusted after this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,9 +432,9 @@ class ClockSample:
 
 
 def remember_sample(samples: Iterable[ClockSample], latest: ClockSample) -> tuple[ClockSample, ...]:
-    """The samples that still can decide: not older than an hour, and not surpassed by a later one.
+    """Keep the samples that can still decide: at most an hour old, and not exceeded by a later one.
 
-    Their `ahead` falls from the first to the last.
+    Their `ahead` decreases from the first to the last.
     """
     known = (sample for sample in samples if _is_kept(sample, latest.read))
     return (*(sample for sample in known if sample.ahead > latest.ahead), latest)
@@ -442,10 +443,10 @@ def remember_sample(samples: Iterable[ClockSample], latest: ClockSample) -> tupl
 def decide_allowance(
     samples: Iterable[ClockSample], now: datetime, *, default: timedelta
 ) -> timedelta:
-    """By how much a cutoff from this node's clock must be earlier; `now` is Redis' time.
+    """Return how much earlier a cutoff from this node's clock must be; `now` is Redis' time.
 
-    The default, unless a sample of the last hour proves that the clock runs ahead: then by how
-    much, a lease period, and the default for what neither can tell.
+    That is the default, unless a sample of the last hour proves that the clock is ahead. Then it is
+    the sum of that lead, a lease period and the default.
     """
     proven = max(
         (sample.ahead for sample in samples if _is_kept(sample, now)), default=timedelta(0)
@@ -454,5 +455,5 @@ def decide_allowance(
 
 
 def _is_kept(sample: ClockSample, now: datetime) -> bool:
-    # Redis' own clock may go back, at a failover: a sample of the far future counts as old.
+    # Redis' own clock may go back at a failover: a sample from the far future counts as old.
     return abs(now - sample.read) <= KEPT

@@ -1,13 +1,13 @@
-"""Which pod a consumer's name speaks of.
+"""Which pod a consumer's name refers to.
 
-    web-7d9f-abcde:3f2b8c1e-...    the pod with this uid alone; this is what workers are injected
-    web-7d9f-abcde                 a pod's name, or its hostname (its first 63 characters)
-    web-7d9f-abcde-12345           with whatever else: a process ID, a prefix
-    app@web-7d9f-abcde             delimited by anything that is no letter and no digit
-    worker-1, laptop               no pod's: unknown
+    web-7d9f-abcde:3f2b8c1e-...    Only the pod with this uid. The operator injects such names.
+    web-7d9f-abcde                 A pod's name, or its hostname (its first 63 characters).
+    web-7d9f-abcde-12345           With any suffix or prefix, such as a process ID.
+    app@web-7d9f-abcde             Delimited by any character except letters and digits.
+    worker-1, laptop               Unknown: no pod.
 
-A name that is longer than another one that it contains wins: `web-1-canary-x` is not `web-1`. Other
-pods of the namespace count for this as well, though they are nobody's evidence.
+If one pod name contains another, the longer one wins: `web-1-canary-x` does not match `web-1`.
+Pods outside the workload count for this rule too, although they are not used as evidence.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ANY_UID: Final = re.compile(rf"(?<![A-Za-z0-9]){_UID}(?![A-Za-z0-9])")
 _INJECTED: Final = re.compile(rf"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?:({_UID})")
 _WORD: Final = re.compile(r"[A-Za-z0-9]+")
 LONGEST_POD_NAME: Final = 253
-LONGEST_CONSUMER: Final = 1_024  # a longer name is searched no further: it is nobody's
+LONGEST_CONSUMER: Final = 1_024  # characters; a longer name is not searched and matches no pod
 
 
 class Owners:
-    """The pods of one workload, live and gone, ready to be found in consumers' names."""
+    """The live and former pods of one workload, indexed to be matched with consumer names."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Owners:
         *,
         is_stranger: Callable[[str], bool] = lambda name: False,
     ) -> None:
-        """`is_stranger` tells whether a name is that of a pod that is not of the workload."""
+        """`is_stranger` returns whether a name is that of a pod outside the workload."""
         self._is_stranger = is_stranger
-        self._pods: dict[str, list[PodObservation]] = defaultdict(list)  # by what names them
+        self._pods: dict[str, list[PodObservation]] = defaultdict(list)  # by name, hostname, uid
         self._gone: dict[str, list[GonePod]] = defaultdict(list)
         for pod in pods:
             for name in _names(pod):
@@ -50,7 +50,7 @@ class Owners:
                 self._gone[name].append(one)
 
     def match(self, consumer: str) -> OwnerMatch:
-        """Whose this consumer is. Total; costs do not depend on the number of pods."""
+        """Return the pods of a consumer. Total; the cost is independent of the number of pods."""
         if len(consumer) > LONGEST_CONSUMER:
             return OwnerMatch()
         uids = _ANY_UID.findall(consumer)
@@ -58,7 +58,7 @@ class Owners:
             return self._all(uids, is_by_uid=True)
         injected = _INJECTED.fullmatch(consumer)
         if injected is not None:
-            # Any other name that nobody knows may hold an identifier of the user's own making.
+            # In any other format an unknown UUID may be an identifier that the user chose.
             return OwnerMatch(vanished_uid=injected[1], is_by_uid=True)
         return self._longest(consumer)
 
@@ -88,7 +88,7 @@ def _names(pod: PodObservation) -> set[str]:
 
 
 def _tokens(consumer: str) -> Iterator[str]:
-    """Everything between two delimiters that could be a pod's name, the longest first."""
+    """Yield each part between two delimiters that could be a pod's name, the longest first."""
     words = [word.span() for word in _WORD.finditer(consumer)]
     spans = (
         (start, end)

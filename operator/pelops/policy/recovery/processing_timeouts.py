@@ -1,4 +1,4 @@
-"""When a pending entry counts as stuck, and the rules that the resource sets for it then."""
+"""When a pending entry counts as stuck, and the retry rules that the resource sets."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pelops.api.group.recovery import RecoverySpec
 from pelops.domain.recovery import Cutoff, Death, LivenessReason
 from pelops.policy.recovery.attempts import Backoff, Rules
 
-AFTER_A_START: Final = timedelta(minutes=1)  # more than the clock of any node is off
+AFTER_A_START: Final = timedelta(minutes=1)  # exceeds the clock skew of any node
 EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessingTimeouts:
-    """How long an entry may be idle before it counts as stuck, by what is known of its owner."""
+    """How long an entry may be idle before it counts as stuck, depending on its owner."""
 
-    alive: timedelta  # its pod lives, or may live
-    unknown: timedelta  # its owner is no pod
-    unlocked: timedelta | None  # its lock is gone, whoever owns it; None: there are no locks
+    alive: timedelta  # the owner's pod is alive, or may be
+    unknown: timedelta  # the owner's name matches no pod
+    unlocked: timedelta | None  # the entry's lock does not exist; None: locks are not used
 
     @property
     def smallest(self) -> timedelta:
-        """What to look for."""
+        """The shortest idle time at which an entry can count as stuck."""
         if self.unlocked is not None:
             return self.unlocked
         return min(self.alive, self.unknown)
 
     def limit(self, *, is_unknown: bool, is_unowned: bool) -> timedelta:
-        """The limit for one owner. What was given back to the group belongs to no process."""
+        """Return the timeout for one owner; zero if the entry was given back to the group."""
         if is_unowned:
             return timedelta()
         if self.unlocked is not None:
@@ -39,7 +39,7 @@ class ProcessingTimeouts:
 
 
 def decide_processing_timeouts(recovery: RecoverySpec) -> ProcessingTimeouts:
-    """The limits that a resource asks for."""
+    """Return the timeouts that a resource sets."""
     alive = timedelta(seconds=recovery.processing_timeout_seconds)
     shorter = recovery.unmatched_consumer_timeout_seconds
     return ProcessingTimeouts(
@@ -50,7 +50,7 @@ def decide_processing_timeouts(recovery: RecoverySpec) -> ProcessingTimeouts:
 
 
 def decide_rules(recovery: RecoverySpec) -> Rules:
-    """What the resource says of attempts."""
+    """Return the retry rules that a resource sets."""
     backoff = recovery.backoff
     if backoff is None:
         return Rules(max_retries=recovery.max_retries)
@@ -65,10 +65,10 @@ def decide_rules(recovery: RecoverySpec) -> Rules:
 
 
 def decide_idle_death(cutoff: Cutoff | None) -> Death:
-    """How the owner of idle entries failed; `cut` is None when its name is no pod's.
+    """Return how the owner of idle entries failed; `cutoff` is None if its name matches no pod.
 
-    These always count as failed attempts, but an end may explain it better: a worker that lives has
-    failed on its own, one that was killed may just have held them.
+    Idle entries always count as failed attempts. If the process was killed, the evidence is weaker:
+    it may only have held them.
     """
     if cutoff is None or cutoff.reason is LivenessReason.ALIVE:
         return Death.CRASHED
@@ -76,9 +76,9 @@ def decide_idle_death(cutoff: Cutoff | None) -> Death:
 
 
 def decide_process_since(cutoff: Cutoff | None, master_since: datetime | None) -> datetime | None:
-    """From when on entries were certainly delivered to the process that runs now; None: unknown.
+    """Return since when deliveries certainly went to the process that runs now; None: unknown.
 
-    `cut` is None when the owner's name is no pod's: then whatever answers to the name counts.
+    `cutoff` is None if the owner's name matches no pod: then any process of that name counts.
     """
     if cutoff is None or cutoff.reason is LivenessReason.ALIVE:
         return EVER
@@ -88,5 +88,5 @@ def decide_process_since(cutoff: Cutoff | None, master_since: datetime | None) -
 
 
 def counts_attempt(death: Death) -> bool:
-    """Whether the end of a process may be an entry's fault."""
+    """Whether an entry may have caused this end of its process."""
     return death is not Death.PLANNED

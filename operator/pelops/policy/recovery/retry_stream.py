@@ -1,10 +1,10 @@
-"""Whether anybody reads the retry stream, and what becomes of one that is no longer asked for.
+"""Whether a worker reads the retry stream, and what happens to one that is no longer used.
 
-Evidence that nobody reads it is a copy that is not delivered for `UNREAD_AFTER`, although workers
-are there and do one of two things meanwhile: they are given entries of the stream, or they hold
-nothing at all while the stream has nothing for them. A worker that names both streams in one
-XREADGROUP would have been given the copy in either case, however long its BLOCK is. A worker that
-is busy with what it holds reads neither stream, and proves nothing.
+The retry stream counts as unread if a copy stays undelivered for `UNREAD_AFTER` although workers
+are ready. Meanwhile they must either receive entries of the stream, or hold no entry while the
+stream has none for them. A worker that names both streams in one XREADGROUP would have received the
+copy in either case, however long its BLOCK is. A worker that is busy with its entries reads neither
+stream, and proves nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 
-NOTED_AFTER: Final = timedelta(seconds=5)  # a copy that waits for less is not worth a note
-UNREAD_AFTER: Final = timedelta(seconds=30)  # from the note on
+NOTED_AFTER: Final = timedelta(seconds=5)  # how long a copy waits before it is noted
+UNREAD_AFTER: Final = timedelta(seconds=30)  # after the note
 
 
 def plan_note(stream: StreamObservation, *, may_read: bool) -> bool | None:
-    """Whether to note the copy that waits first (True), to forget the note (False), or neither.
+    """Return True to note the first waiting copy, False to delete the note, None for neither.
 
     `may_read`: a worker is ready, or the workers are not known.
     """
@@ -37,7 +37,7 @@ def plan_note(stream: StreamObservation, *, may_read: bool) -> bool | None:
 
 
 def is_unread(stream: StreamObservation, *, may_read: bool, has_ready_worker: bool) -> bool:
-    """Whether workers read the stream, or wait for it, and nobody reads the retry stream."""
+    """Whether workers read the stream, or wait for it, and none reads the retry stream."""
     noted, group, retry = stream.state.retry_wait, stream.group, stream.retry
     if noted is None or group is None or retry is None or not may_read:
         return False
@@ -50,7 +50,7 @@ def is_unread(stream: StreamObservation, *, may_read: bool, has_ready_worker: bo
 
 
 def find_left(stream: StreamObservation) -> RetryObservation | None:
-    """A retry stream that is no longer asked for and still holds entries; None when none does."""
+    """Return a retry stream that is no longer used and still holds entries; None otherwise."""
     retry = stream.retry
     if retry is None or not retry.is_former:
         return None
@@ -59,16 +59,16 @@ def find_left(stream: StreamObservation) -> RetryObservation | None:
 
 
 def may_return(recovery: RecoverySpec, stream: StreamObservation) -> bool:
-    """Whether copies may go back to the stream: recovery is on, and no other group sees them."""
+    """Whether copies may go back to the stream: recovery is on, and no other group reads it."""
     return recovery.is_enabled and stream.groups <= 1
 
 
 def needs_return(recovery: RecoverySpec, stream: StreamObservation) -> bool:
-    """Whether copies that nobody was given yet are to be moved back to the stream now."""
+    """Whether undelivered copies must be moved back to the stream now."""
     left, group = find_left(stream), stream.group
     if left is None or left.at_least == 0 or group is None or not may_return(recovery, stream):
         return False
-    # Ahead of the stream's end a copy would never be delivered; RecoveryHealthy reports it.
+    # Copies are never delivered at a position ahead of the stream; RecoveryHealthy reports that.
     return group.last_delivered_id <= stream.last_generated_id
 
 
@@ -78,5 +78,5 @@ def _waits_first(stream: StreamObservation) -> EntryId | None:
 
 
 def _can_forget(stream: StreamObservation) -> bool:
-    # The script names the retry stream, and a key that is absent stops it during a slot migration.
+    # The script uses the key of the retry stream; if that is absent, a slot migration stops it.
     return stream.retry is not None and stream.retry.exists

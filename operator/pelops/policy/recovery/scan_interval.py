@@ -1,11 +1,11 @@
-"""How soon a group is scanned again: by its interval, or earlier when something is about to happen.
+"""How soon a group is scanned again: after its interval, or earlier if a change is expected.
 
-While suspects wait for each other it is scanned quickly at first, since most are done with in no
-time, and ever more rarely while nothing changes.
+While suspects wait for each other, the group is scanned quickly at first, since most finish soon,
+and less often while nothing changes.
 
-Offers to workers that claim call for a scan as well. An offer that nobody takes recovers nothing.
-It waits in the offer stream until a worker reads it, so it is repeated only in case that it was
-read and lost: by a worker that died before it claimed.
+Open offers to workers that claim require scans as well. An offer that no worker takes recovers
+nothing. It stays in the offer stream until a worker reads it. It is repeated only in case that
+worker died before it claimed.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from pelops.domain.recovery import Offers
 
 SOON: Final = timedelta(milliseconds=250)  # while suspects wait for each other
 RECHECK: Final = timedelta(seconds=1)  # while only the age of entries is in doubt
-DOUBT: Final = timedelta(seconds=2)  # while the API server cannot be asked about an end
+DOUBT: Final = timedelta(seconds=2)  # while the API server cannot confirm the end of a process
 MOST_DOUBLINGS: Final = 10
-QUIET: Final = 4  # intervals between two scans of a group of which nothing is pending
+QUIET: Final = 4  # intervals between two scans of a group without pending entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """What a scan left that a later one may get on with."""
+    """What a scan left for a later one."""
 
     retry_batch: str = ""  # as the scan found it written
-    waiting: int = 0  # suspects that wait for their turn or their backoff
+    waiting: int = 0  # suspects that wait for a retry batch or their backoff
     under_way: int = 0  # of the retry batch
-    young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
+    young: int = 0  # delivered so close to their worker's restart that this proves nothing
     moved: int = 0  # made deliverable again by this scan
-    earliest: timedelta | None = None  # when the first of those that wait may move
-    has_doubts: bool = False  # the API server could not be asked about an end
+    earliest: timedelta | None = None  # until the first of those that wait may be recovered
+    has_doubts: bool = False  # the API server could not confirm the end of a process
 
     @property
     def is_pressing(self) -> bool:
-        """Whether suspects are in each other's way."""
+        """Whether suspects wait for each other."""
         return self.waiting > 0 or self.under_way > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """How long the same has been left."""
+    """For how many scans nothing has changed."""
 
     state: tuple[str, int, int, int]  # what would change with any progress
     rounds: int = 0  # scans in a row that changed nothing
 
 
 def count_standstill(before: Standstill | None, left: Unfinished) -> Standstill | None:
-    """Zero rounds when anything has changed; None when nothing calls for an early look."""
+    """Count scans without a change: zero after a change; None if no early scan is needed."""
     if not left.is_pressing and not left.young:
         return None
     state = (left.retry_batch, left.waiting, left.under_way, left.young)
@@ -62,28 +62,28 @@ def count_standstill(before: Standstill | None, left: Unfinished) -> Standstill 
 def decide_wait(
     left: Unfinished, standstill: Standstill | None, usual: timedelta, *, rank: int
 ) -> timedelta:
-    """How long until the next scan: more than nothing, and never more than `usual`.
+    """Return the time until the next scan: more than zero, and `usual` at most.
 
-    The pace of early looks halves with each round that changed nothing. The replica that ranks
-    first does them; the others come later, and find that it was done.
+    The interval of early scans doubles with each one that changed nothing. The replica that ranks
+    first makes them; the others are later, and find that it was done.
     """
     waits = [usual, left.earliest or usual, DOUBT if left.has_doubts else usual]
     if standstill is not None:
-        # A worker that began anew may yet write when it did, and prove what is young to be old.
+        # A restarted worker may still write its boot record, which proves the age of young entries.
         pace = SOON if left.is_pressing else RECHECK
         waits.append(pace * 2 ** min(standstill.rounds, MOST_DOUBLINGS) * (1 + 4 * rank))
     return min(waits)
 
 
 def decide_due(interval: timedelta, *, is_timer: bool) -> timedelta:
-    """How recent a scan of another replica must be to be enough; none is for a pod's death."""
+    """Return how old another replica's scan may be to replace this one; zero for a pod's death."""
     return interval * 0.8 if is_timer else timedelta()
 
 
 def may_rest(since_scan: timedelta, wait: timedelta) -> bool:
-    """Whether a group of which nothing is pending needs no scan yet, so long after the last one.
+    """Whether a group without pending entries needs no scan yet, `since_scan` after the last one.
 
-    `wait` is how long it was to wait then: its usual interval.
+    `wait` is its usual interval.
     """
     return since_scan < (QUIET - 0.5) * wait
 
@@ -91,10 +91,10 @@ def may_rest(since_scan: timedelta, wait: timedelta) -> bool:
 def next_scan(
     interval: timedelta, *, scanned_at: datetime, now: datetime, rank: int, jitter: float
 ) -> timedelta:
-    """When this replica looks again, if nothing calls it earlier. `jitter` lies in [0, 1).
+    """Return the time until this replica scans, unless triggered earlier. `jitter` is in [0, 1).
 
-    The replica that ranks first comes after one interval. The next one comes after `QUIET`: it
-    finds that the first has scanned, or scans in its place.
+    The replica that ranks first scans after one interval. The next one follows after `QUIET`
+    intervals: it finds that the first has scanned, or scans in its place.
     """
     factor = 1.0 + 0.1 * jitter + (QUIET - 1) * rank
     return max(interval * factor - (now - scanned_at), SOON)
@@ -109,9 +109,9 @@ SOONEST: Final = timedelta(milliseconds=250)
 
 
 def is_not_taken(offers: Offers) -> bool:
-    """Whether no worker takes offers: one waits for long, and nothing was taken meanwhile.
+    """Whether no worker takes offers: one has waited for long, and none was taken meanwhile.
 
-    Workers that are busy with long handlers take some now and then.
+    Workers that are busy with long handlers still take offers periodically.
     """
     if offers.oldest is None or offers.now - offers.oldest < NOT_TAKEN_AFTER:
         return False
@@ -122,7 +122,7 @@ def is_not_taken(offers: Offers) -> bool:
 
 
 def until_next_scan(offers: Offers) -> timedelta | None:
-    """How long until the offers are worth a look; None when none is open."""
+    """Return the time until the offers need a scan; None if none is open."""
     if offers.oldest is None or offers.due is None:
         return None
     reported_at = max(offers.oldest, offers.taken_at or offers.oldest) + NOT_TAKEN_AFTER

@@ -1,10 +1,11 @@
 """How many workers a resource should have, why, and when scaling leaves them to another writer.
 
 Facts in, decision out: nothing here reads Redis, Kubernetes or a clock. Times are seconds on a
-clock that never jumps.
+monotonic clock.
 
-Others may write the replicas as well. One write is a person's `kubectl scale` and is corrected; a
-second within ten minutes is a fight, and whoever fights is left to it for a while.
+Others may write the replicas as well. One foreign write is taken for a `kubectl scale` and is
+corrected. A second within ten minutes is a fight, and Pelops then leaves the replicas alone for
+`HANDS_OFF_S`.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ from pelops.policy.scaling.sharing import (
 )
 from pelops.policy.status.reasons import Reason
 
-STALE_S: Final = 5.0  # a look may still show the number before a write
-FIGHT_S: Final = 600.0  # two moves within this time are a fight
+STALE_S: Final = 5.0  # how long an observation may still show the number before a write
+FIGHT_S: Final = 600.0  # two foreign writes within this time are a fight
 HANDS_OFF_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A number that was there until we wrote another one."""
+    """The number of replicas before a write of Pelops."""
 
     replicas: int
-    at: float  # of our write
+    at: float  # of the write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A write of which nobody knows whether it happened, or yet will."""
+    """A write whose answer was lost: it may have happened, or may still happen."""
 
     before: int
     after: int
@@ -63,23 +64,23 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """What is remembered of writes, ours and others'."""
+    """What is remembered of writes to the replicas, by Pelops and by others."""
 
-    written: int | None = None  # by us, last
-    left: tuple[Left, ...] = ()  # what an old look may still show
-    tried: Tried | None = None  # a write whose answer was lost: it may have happened
-    uid: str | None = None  # of the workload: another one was not moved, it is new
-    moves: tuple[float, ...] = ()
+    written: int | None = None  # the last write of Pelops
+    left: tuple[Left, ...] = ()  # what an old observation may still show
+    tried: Tried | None = None
+    uid: str | None = None  # of the workload: with another uid it is a new workload
+    moves: tuple[float, ...] = ()  # times of foreign writes
     hands_off_until: float | None = None
 
     @property
     def keeps_hands_off(self) -> bool:
-        """Whether the replicas are somebody else's for now."""
+        """Whether Pelops leaves the replicas to another writer."""
         return self.hands_off_until is not None
 
 
 def watch_others(others: Others, workload: WorkloadObservation, *, now: float) -> Others:
-    """What is remembered after one more look at the workload. Total."""
+    """Return what is remembered after one more observation of the workload. Total."""
     if others.uid != workload.uid:
         others = replace(others, uid=workload.uid, written=None, left=(), tried=None)
     if others.hands_off_until is not None:
@@ -95,7 +96,7 @@ def watch_others(others: Others, workload: WorkloadObservation, *, now: float) -
 
 
 def settle(others: Others, current: int, *, now: float) -> int:
-    """The number that is there: what was just written, when the look is older than the write."""
+    """Return the actual replicas: the last write, if the observation is older than it."""
     if others.written is None:
         return current
     is_old = any(one.replicas == current and now - one.at < STALE_S for one in others.left)
@@ -103,18 +104,18 @@ def settle(others: Others, current: int, *, now: float) -> int:
 
 
 def record_write(others: Others, *, before: int, after: int, now: float) -> Others:
-    """What is remembered after a write of ours."""
+    """Return what is remembered after Pelops wrote the replicas."""
     left = (*(one for one in others.left if now - one.at < STALE_S), Left(replicas=before, at=now))
     return replace(others, written=after, left=left, tried=None)
 
 
 def record_try(others: Others, *, before: int, after: int) -> Others:
-    """What is remembered of a write whose answer was lost: seen later, it was ours."""
+    """Remember a write whose answer was lost: if `after` is observed, Pelops wrote it."""
     return replace(others, tried=Tried(before=before, after=after))
 
 
 def late_change(before: Others, after: Others) -> int:
-    """By how much a write whose answer was lost moved the replicas, once it is seen that it did."""
+    """Return by how much a write whose answer was lost changed the replicas, once observed."""
     tried = before.tried
     if tried is None or after.tried is not None or after.written != tried.after:
         return 0
@@ -122,7 +123,7 @@ def late_change(before: Others, after: Others) -> int:
 
 
 def report_fight(target: Target) -> str:
-    """Why the replicas are left alone, and what to do."""
+    """Return a message: why the replicas are not changed, and what to do."""
     return (
         f"Another controller or user changed the replicas of {target} twice within "
         f"{FIGHT_S / 60:g} minutes after Pelops had set them: Pelops does not change them for "
@@ -131,28 +132,28 @@ def report_fight(target: Target) -> str:
     )
 
 
-_USUAL_GRACE_S: Final = 30.0  # terminationGracePeriodSeconds, unless a pod says otherwise
-_SHARE: Final = 1 / 3  # of it: single entries take longer than they do on average
+_USUAL_GRACE_S: Final = 30.0  # Kubernetes' default of terminationGracePeriodSeconds
+_SHARE: Final = 1 / 3  # of the grace period: single entries can take longer than the average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingInputs:
-    """What one decision is made from, beside the backlog."""
+    """The inputs of one decision, apart from the backlog."""
 
     scaling: ScalingSpec
     workload: WorkloadObservation
-    current: int  # replicas that are asked for now
+    current: int  # replicas of the workload's spec
     now: float
-    recovers: bool = True  # what a worker lost is given to another one
+    recovers: bool = True  # entries of a worker that ended are given to another one
 
     def clamp(self, replicas: int) -> int:
-        """The number within minReplicas and maxReplicas."""
+        """Limit the number to minReplicas and maxReplicas."""
         return max(self.scaling.min_replicas, min(replicas, self.scaling.max_replicas))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """The count on its way through the limits; the last one that mattered tells why."""
+    """The replica count while limits are applied; `note` is the last limit that changed it."""
 
     replicas: int
     wanted: int
@@ -161,7 +162,7 @@ class Course:
 
 
 def follow_behavior(allowed: Allowed, wanted: int) -> Course:
-    """What windows and policies allow of the number wanted."""
+    """Start with the count that stabilization windows and scaling policies allow."""
     note = f"held at {allowed.replicas:,} by {allowed.by}" if allowed.by else ""
     return Course(replicas=allowed.replicas, wanted=wanted, note=note)
 
@@ -169,8 +170,8 @@ def follow_behavior(allowed: Allowed, wanted: int) -> Course:
 def keep_last(
     course: Course, inputs: ScalingInputs, backlog: Backlog, empty_since: float | None
 ) -> Course:
-    """The first worker comes at once, whatever behavior says; the last goes after the cool-down,
-    and never on a doubt.
+    """Add the first worker at once, whatever behavior allows; remove the last one only after the
+    cool-down, and only if the backlog is certainly empty.
     """
     if course.replicas > 0:
         return course
@@ -186,7 +187,7 @@ def keep_last(
 
 
 def clamp(course: Course, inputs: ScalingInputs) -> Course:
-    """minReplicas and maxReplicas are the last word."""
+    """Apply minReplicas and maxReplicas, which override all other limits."""
     clamped = inputs.clamp(course.replicas)
     if clamped < course.replicas or course.wanted > clamped == inputs.scaling.max_replicas:
         return replace(course, replicas=clamped, note=f"limited to {clamped:,} by maxReplicas")
@@ -198,8 +199,10 @@ def clamp(course: Course, inputs: ScalingInputs) -> Course:
 def stop_growth(
     course: Course, inputs: ScalingInputs, hindrance: str, *, others: int = 0
 ) -> Course:
-    """No further workers than there are: more would not help. Shrinking stays allowed, and the
-    first worker and minReplicas are no growth; nor is what `others` are wanted for, whom more help.
+    """Allow no more workers than there are, because more would not help.
+
+    Still allowed are fewer workers, the first worker, minReplicas, and the number `others` that
+    groups without this hindrance ask for.
     """
     least = max(1, inputs.clamp(max(inputs.current, others)))
     note = f"limited to {min(course.replicas, least):,}, because {hindrance}"
@@ -207,10 +210,10 @@ def stop_growth(
 
 
 def find_busy_most(inputs: ScalingInputs, backlog: Backlog) -> int:
-    """The greatest number at which pods that hold entries can keep the replicas.
+    """Return the most replicas that can be kept for the sake of pods that hold entries.
 
-    Each of them holds one at least. Only of a Deployment's pods can the idle ones be named to go;
-    elsewhere idle ones may have to stay for the sake of a busy one.
+    Each such pod holds at least one. Only a Deployment can delete idle pods selectively; in other
+    workloads idle pods may have to stay because a busy one would be deleted first.
     """
     pending, most = backlog.held + backlog.waiting, inputs.clamp(inputs.current)
     if inputs.workload.target.kind == "Deployment":
@@ -219,11 +222,11 @@ def find_busy_most(inputs: ScalingInputs, backlog: Backlog) -> int:
 
 
 def can_finish(inputs: ScalingInputs, handled_s: float | None) -> bool:
-    """Whether a pod that is told to end has the time to finish what it usually holds. `handled_s`
-    is how long a worker holds an entry on average; None: not known.
+    """Whether a terminating pod has the time to finish what it usually holds. `handled_s` is how
+    long a worker holds an entry on average; None: not known.
 
-    Then nothing is gained by waiting for it, and much lost by waiting for handlers that failed:
-    their entries are pending with a live worker until recovery takes them back.
+    Then waiting for the pod gains nothing. It would only wait for failed handlers, whose entries
+    stay pending with a live worker until recovery requeues them.
     """
     if handled_s is None or not inputs.recovers:
         return False
@@ -232,7 +235,7 @@ def can_finish(inputs: ScalingInputs, handled_s: float | None) -> bool:
 
 
 def judge_course(course: Course, *, is_exact: bool) -> Reason:
-    """The reason of the condition: the gravest of what holds."""
+    """Return the reason of the condition: the most serious one that applies."""
     if course.is_ineffective:
         return Reason.SCALING_INEFFECTIVE
     if not is_exact:
@@ -261,10 +264,10 @@ class ScalingDecision:
 
     replicas: int | None
     reason: Reason  # of the condition ScalingActive
-    message: str  # for people: names the numbers that decided
-    current: int = 0  # replicas that are asked for now, the last write included
-    keep_at_most: int = 0  # so many workers may hold entries that they would lose
-    only_at_work: bool = False  # those that ask for more are done with what they hold
+    message: str  # for users, with the numbers that decided
+    current: int = 0  # replicas of the workload's spec, including the last write
+    keep_at_most: int = 0  # most replicas to keep for workers that hold entries
+    only_at_work: bool = False  # count only busy ones: others have finished what they hold
     demand: float | None = None  # of this group alone, before rounding; None: not known
 
     @property
@@ -285,10 +288,10 @@ class ScalingDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingMemory:
-    """What one replica of the operator remembers of a resource between two looks.
+    """What one replica of the operator keeps of a resource between two observations.
 
-    Empty after a start: the first recommendation is then the present count, so nothing shrinks at
-    once. All times are seconds on a clock that never jumps.
+    Empty after a start: the first recommendation is then the present count, so no worker is removed
+    at once. All times are seconds on a monotonic clock.
     """
 
     meter: Meter = field(default_factory=Meter)
@@ -300,11 +303,11 @@ class ScalingMemory:
 
     @property
     def watched(self) -> Watched:
-        """What is remembered of the group itself, whoever scales."""
+        """What is remembered of the group itself, independent of what scales the workers."""
         return Watched(meter=self.meter, doubt=self.doubt, empty_since=self.empty_since)
 
     def with_watched(self, watched: Watched) -> ScalingMemory:
-        """The same with what is remembered of the group now."""
+        """Return a copy with this state of the group."""
         return replace(
             self, meter=watched.meter, doubt=watched.doubt, empty_since=watched.empty_since
         )
@@ -327,10 +330,11 @@ _SUSPENDED: Final = ScalingDecision(
 def decide_fixed(
     spec: StreamConsumerGroupSpec, workload: WorkloadObservation, part: Part | None = None
 ) -> ScalingDecision | None:
-    """The decision that needs no look at Redis; None when the backlog decides. Total.
+    """Return the decision if it does not depend on Redis; None if the backlog decides. Total.
 
-    A HorizontalPodAutoscaler on the same target always wins: two owners of one number fight. `part`
-    is what the resource has to say beside others with the same workers; None: there are no others.
+    A HorizontalPodAutoscaler on the same target always wins, as two writers of one number would
+    fight. `part` is the role of this resource among those with the same workers; None: there are
+    no others.
     """
     if workload.autoscaler is not None:
         return ScalingDecision(
@@ -370,7 +374,7 @@ def _says_number(spec: StreamConsumerGroupSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherGroups:
-    """The other groups that a decision counts."""
+    """The other groups whose demand a decision counts."""
 
     name: str = ""  # of the resource that leads
     others: tuple[Contribution, ...] = ()
@@ -390,12 +394,14 @@ def decide_replicas(
 ) -> tuple[ScalingDecision, ScalingMemory]:
     """Choose the replica count from the backlog, and what to remember. Total for valid specs.
 
-    `backlog` None: Redis could not be seen, and the replicas are held. `now` is in seconds on a
-    clock that never jumps. In modes Manual and Disabled, and beside a HorizontalPodAutoscaler, the
-    answer is that of `decide_fixed`. With `wants_busy` the caller counts the pods that hold entries
-    and goes on with what `spare_busy` answers; with `is_change` it writes `replicas`, then calls
-    `remember_write`. Who no longer ranks first for a resource forgets the memory of it: else its
-    successor's writes would look like a stranger's. `sharing` has the other groups that count.
+    If `backlog` is None, Redis could not be observed and the replicas are held. `now` is in seconds
+    on a monotonic clock. In modes Manual and Disabled, and with a HorizontalPodAutoscaler, the
+    result is that of `decide_fixed`. `sharing` has the other groups that count.
+
+    If `wants_busy`, the caller counts the pods that hold entries and continues with the result of
+    `spare_busy`. If `is_change`, it writes `replicas`, then calls `remember_write`. A replica that
+    no longer ranks first for a resource must discard its memory of it. Otherwise its successor's
+    writes would count as foreign.
     """
     fixed = decide_fixed(spec, workload)
     if fixed is not None or spec.scaling is None:
@@ -428,9 +434,10 @@ def decide_replicas(
 def spare_busy(
     decision: ScalingDecision, workload: WorkloadObservation, busy: int | None
 ) -> ScalingDecision:
-    """The decision that takes no worker from the pods that hold entries. Total; never grows.
+    """Return the decision changed so that no pod that holds entries is deleted. Total.
 
-    `busy` is their number; None: it could not be told, and the replicas stay.
+    It never adds workers. `busy` is the number of such pods; None: not known, keep as many as may
+    hold entries.
     """
     if decision.replicas is None or not decision.wants_busy:
         return decision
@@ -448,10 +455,10 @@ def _report_busy(busy: int) -> str:
 
 
 def remember_write(memory: ScalingMemory, *, before: int, after: int, now: float) -> ScalingMemory:
-    """The memory after the replicas were written: policies count changes, not wishes.
+    """Return the memory after the replicas were written: policies count writes, not decisions.
 
-    `before` is the number that was seen; a look that was older than the last write, and the same
-    write again that came of it, count once.
+    `before` is the number that was observed. If that observation was older than the last write, and
+    so the same number was written again, the change counts once.
     """
     before = settle(memory.others, before, now=now)
     if after == before:
@@ -480,7 +487,7 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
 def _hold(
     inputs: ScalingInputs, demands: Demands, memory: ScalingMemory
 ) -> tuple[ScalingDecision, ScalingMemory]:
-    """What is not seen shrinks nothing, nor right after it is seen again."""
+    """Hold the replicas while no backlog is known, and do not shrink right after it is again."""
     first, is_single = demands.groups[0], len(demands.groups) == 1
     why = first.unknown
     what = "the backlog" if is_single else f"the backlog of all {len(demands.groups)} groups"
@@ -533,7 +540,7 @@ def _sentence(*clauses: str) -> str:
 def _stop_growth(
     course: Course, inputs: ScalingInputs, demands: Demands, shortage: Shortage | None
 ) -> Course:
-    """The course without workers that would not help, of all groups or of those that flood."""
+    """Limit growth if more workers would not help any group, or only groups without a flood."""
     ready = inputs.workload.ready
     if course.wanted <= min(inputs.current, ready):
         return course
@@ -547,22 +554,22 @@ def _stop_growth(
     return stop_growth(course, inputs, flood, others=others)
 
 
-BUSY_S: Final = 1.0  # the backlog is not empty, or more workers run than the least
-IDLE_AT_ZERO_S: Final = 2.0  # no worker runs and nothing will call
-WATCHED_AT_ZERO_S: Final = 20.0  # no worker runs, and the first entry wakes us
-LONGEST_IDLE_S: Final = 5.0  # the least number runs and nothing comes
+BUSY_S: Final = 1.0  # the backlog is not empty, or more than minReplicas run
+IDLE_AT_ZERO_S: Final = 2.0  # no worker runs, and new entries do not trigger a pass
+WATCHED_AT_ZERO_S: Final = 20.0  # no worker runs, and the first new entry triggers a pass
+LONGEST_IDLE_S: Final = 5.0  # minReplicas run, and no entries arrive
 UNSEEN_S: Final = 2.0  # Redis did not answer
 
 
 def next_observation(
     backlog: Backlog | None, *, replicas: int, least: int, idle_observations: int, is_watched: bool
 ) -> float:
-    """Seconds until the next look, before jitter.
+    """Return the seconds until the next observation, before jitter.
 
-    `replicas` is what the workload runs or was just told to, `least` is minReplicas,
-    `idle_observations` counts the looks in a row that found nothing to do (the caller starts at 0
-    again when one did), `is_watched` tells whether the first new entry wakes us by itself.
-    `backlog` None: Redis could not be seen.
+    `replicas` is the observed or last written number, `least` is minReplicas. `idle_observations`
+    counts consecutive observations without work; the caller resets it to 0 after one with work.
+    `is_watched`: the first new entry triggers a pass. If `backlog` is None, Redis could not be
+    observed.
     """
     if backlog is None:
         return UNSEEN_S
@@ -579,7 +586,7 @@ def is_automatic(spec: StreamConsumerGroupSpec) -> bool:
 
 
 def is_measured(spec: StreamConsumerGroupSpec) -> bool:
-    """Whether the backlog matters to the number of workers, by its own decision or another's."""
+    """Whether the backlog counts for the number of workers, here or in the resource that leads."""
     mode = None if spec.scaling is None else spec.scaling.mode
     return mode is ScalingMode.AUTO or (mode is ScalingMode.FOLLOW and not spec.recovery.dry_run)
 
@@ -590,11 +597,10 @@ def keep_hands_off(
     redis_problem: Finding | None,
     workload_problem: Finding | None,
 ) -> ScalingDecision | None:
-    """Why the replicas are left as they are, whatever the group has to process; None when they are
-    not.
+    """Return why the replicas are not changed, whatever the backlog; None if they may be.
 
-    Every replica of the operator comes to the same answer. A Redis that cannot be seen is no
-    reason: `decide_replicas` holds the number then. Another resource that acts on the group is one.
+    Every replica of the operator reaches the same result. One reason is that another resource acts
+    on the group. An unreachable Redis is not: `decide_replicas` then holds the number.
     """
     if spec.suspend:
         return _SUSPENDED
@@ -608,7 +614,7 @@ def _leave_to(problem: Finding) -> ScalingDecision:
 
 
 def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> ScalingDecision:
-    """The decision in a dry run: what is wanted, and that nobody writes it."""
+    """Return the decision in a dry run: what is wanted, and that it is not written."""
     wanted = decision.replicas
     if wanted is None or wanted == workload.wished or not workload.exists:
         return decision
@@ -622,7 +628,7 @@ def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> Scal
 
 
 def report_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecision:
-    """The decision after writing it failed: what is wanted, and why it is not so."""
+    """Return the decision after its write failed: what is wanted, and why it was not written."""
     return ScalingDecision(
         replicas=decision.replicas,
         reason=Reason(problem.reason),

@@ -1,4 +1,4 @@
-"""How many workers the backlog asks for, by each of three measures, before any limit."""
+"""How many workers the backlog requires, by each of three measures, before any limit."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.scaling.measurement import Backlog, Meter, Rates
 
-# A fleet that is busy all the time has no room for chance: entries do not come evenly.
+# Entries do not arrive evenly, so workers need spare capacity.
 MOST_BUSY: Final = 0.85
-_MOST: Final = 1e6  # replicas; a rate near zero must not ask for more than can be written down
+_MOST: Final = 1e6  # replicas; with a rate near zero the demand would exceed any valid number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Workers asked for; parts of one are kept, so that tolerance can judge them."""
+    """Workers required, not rounded, so that the tolerance can be applied."""
 
     by_backlog: float
-    by_drain: float | None = None  # None: not asked for, or no rate is known
+    by_drain: float | None = None  # None: not configured, or no rate is known
     by_arrivals: float | None = None  # None: no rate is known
-    arrivals: float = 0.0  # the same before it is limited: less than one worker, or not proven
-    is_proven: bool = False  # the rate of a worker: else arrivals are no reason to grow
+    arrivals: float = 0.0  # `by_arrivals` before limits: may be below 1, or not proven
+    is_proven: bool = False  # the rate per worker; if not, arrivals add no workers
 
     @property
     def highest(self) -> float:
@@ -33,22 +33,21 @@ class Demand:
 
     @property
     def unrounded(self) -> float:
-        """The greatest of them, with arrivals that alone would not keep one worker busy."""
+        """The greatest of them, including arrivals that would not keep one worker busy."""
         return max(self.by_backlog, self.by_drain or 0.0, self.arrivals)
 
     @property
     def proven(self) -> float:
-        """Of `unrounded`, what is a reason to have more workers than are ready."""
+        """The part of `unrounded` that justifies more workers than are ready."""
         return max(self.by_backlog, self.by_drain or 0.0, self.arrivals if self.is_proven else 0.0)
 
 
 def judge_demand(scaling: ScalingSpec, backlog: Backlog, rates: Rates, *, ready: int) -> Demand:
-    """What is asked for now. Total.
+    """Return the demand now. Total.
 
-    Pending entries count as one worker's worth for each ready worker at most: a full buffer of
-    prefetched entries is no reason for a further worker, who could not take any of them. While
-    nothing else waits they count as one worker's worth in all: each has its worker already, and
-    who holds them for long is kept for that reason alone (`find_busy_most`).
+    Pending entries count for at most `backlogPerReplica` per ready worker, because a further worker
+    could not take prefetched entries. While nothing is undelivered, they count for one worker in
+    total: each already has its worker, and `find_busy_most` keeps workers that hold entries.
     """
     each = scaling.backlog_per_replica
     workers = max(1, ready) if backlog.undelivered else 1
@@ -63,7 +62,7 @@ def judge_demand(scaling: ScalingSpec, backlog: Backlog, rates: Rates, *, ready:
 
 
 def _served_by(rates: Rates) -> float | None:
-    """Workers that would serve what arrives; None while a rate is not known."""
+    """Return the workers required for the arrival rate; None while a rate is not known."""
     if rates.arrivals is None or not rates.per_replica:
         return None
     return min(_MOST, rates.arrivals / (rates.per_replica * MOST_BUSY))
@@ -74,13 +73,13 @@ def _by_arrivals(rates: Rates, ready: int) -> float | None:
     if wanted is None:
         return None
     if wanted < 1:
-        return 0.0  # whether the last worker stays is the cool-down's to say
-    # A worker that was never seen with enough to do may be able to do far more: no reason to grow.
+        return 0.0  # the cool-down decides whether the last worker stays
+    # A worker that was never fully busy may have far more capacity, so do not add workers.
     return wanted if rates.is_proven else min(wanted, float(ready))
 
 
 def _by_drain(work: int, within_s: int | None, rates: Rates) -> float | None:
-    """What comes meanwhile has to be done as well."""
+    """Return the workers that drain the backlog in time, with entries that arrive meanwhile."""
     if within_s is None or not rates.per_replica or not rates.is_proven:
         return None
     if work == 0:
@@ -89,7 +88,7 @@ def _by_drain(work: int, within_s: int | None, rates: Rates) -> float | None:
 
 
 def report_demand(demand: Demand) -> str:
-    """`13 workers wanted by backlog, 9 by drain time`; what is not known is left out."""
+    """Return `13 workers wanted by backlog, 9 by drain time`, without unknown measures."""
     parts = [f"{show_workers(ceil(demand.by_backlog))} wanted by backlog"]
     if demand.by_drain is not None:
         parts.append(f"{ceil(demand.by_drain):,} by drain time")
@@ -121,7 +120,7 @@ STEP: Final = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """More is undelivered than was counted, and since when all of so many workers are at it."""
+    """The undelivered entries exceed the count; since when all of `workers` have been ready."""
 
     since: float
     workers: int
@@ -130,10 +129,10 @@ class Doubt:
 def watch_doubt(
     doubt: Doubt | None, backlog: Backlog, *, workers: int, ready: int, now: float
 ) -> Doubt | None:
-    """The doubt after one more look; None while the count is known, or nothing was counted. Total.
+    """Return the doubt after one more observation; None if the count is exact or zero. Total.
 
-    `workers` are those that are asked for. Time in which not all of them are `ready` tells nothing
-    of what they can do.
+    `workers` is the wanted number. Time in which fewer are `ready` does not count, as it shows
+    nothing about their capacity.
     """
     if backlog.is_exact or backlog.undelivered == 0:
         return None
@@ -143,20 +142,20 @@ def watch_doubt(
 
 
 def wanted_in_doubt(doubt: Doubt | None, *, now: float) -> int:
-    """Workers to try: half as many again when the present ones saw no end for a while; else 0."""
+    """Return half as many workers again if the doubt lasts `UNCOUNTED_PATIENCE_S`; 0 before."""
     if doubt is None or now - doubt.since < UNCOUNTED_PATIENCE_S:
         return 0
     return ceil(doubt.workers * STEP)
 
 
 UNREADY_PATIENCE_S: Final = 120.0  # a slow start, an image to pull, a node to be added
-LEAST_DEAD_LETTERS: Final = 10.0  # fewer dead letters in the last minute are chance
-FLOOD: Final = 0.5  # of what is processed
+LEAST_DEAD_LETTERS: Final = 10.0  # in the last minute; fewer are not significant
+FLOOD: Final = 0.5  # share of dead letters among processed entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """Fewer workers are ready than are there to be, and since when no further one became so."""
+    """Fewer workers are ready than wanted, and since when no further one became ready."""
 
     since: float
     ready: int
@@ -165,7 +164,7 @@ class Shortage:
 def watch_shortage(
     shortage: Shortage | None, workload: WorkloadObservation, *, wished: int, now: float
 ) -> Shortage | None:
-    """The shortage after one more look; None while there is none. Total."""
+    """Return the shortage after one more observation; None if there is none. Total."""
     ready = workload.ready
     if ready >= wished:
         return None
@@ -177,7 +176,7 @@ def watch_shortage(
 def find_hindrance(
     workload: WorkloadObservation, shortage: Shortage | None, *, now: float
 ) -> str | None:
-    """Why further workers would not help, for people; None when they may. Total."""
+    """Return why further workers would not help, for users; None if they may. Total."""
     if workload.failure is not None:
         return f"pods cannot be created: {workload.failure}"
     if workload.ready == 0 and any(p.waiting_reason == "CrashLoopBackOff" for p in workload.pods):
@@ -191,7 +190,7 @@ def find_hindrance(
 
 
 def find_flood(meter: Meter) -> str | None:
-    """Why further workers would not help this group, for people; None when they may. Total."""
+    """Return why further workers would not help this group, for users; None if they may. Total."""
     if meter.dead_lettered >= LEAST_DEAD_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
         return (
             f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of the "
@@ -202,10 +201,10 @@ def find_flood(meter: Meter) -> str | None:
 
 
 def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
-    """The backlog of the group, of its stream and of its retry stream together. Total.
+    """Return the backlog of the group, of its stream and its retry stream together. Total.
 
-    `recovers` tells whether spec.recovery is on: else the last report of a scan is old, and all
-    that is pending may be in work. A group that is missing has no backlog that anybody could say.
+    `recovers`: spec.recovery is enabled. If not, the last scan report is outdated, and all pending
+    entries may be in work. The backlog of a missing group is unknown.
     """
     backlog = seen.backlog
     if backlog is None:
@@ -235,8 +234,8 @@ def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
 
 
 def _holding(seen: StreamObservation) -> int | None:
-    """Consumers that hold entries. One that reads both streams may count twice: too many take a
-    worker for slower than it is, but never for faster.
+    """Count the consumers that hold entries. One that reads both streams may count twice. Too high
+    a count makes a worker seem slower than it is, never faster.
     """
     if seen.group is None or seen.group.holding is None:
         return None
@@ -246,7 +245,7 @@ def _holding(seen: StreamObservation) -> int | None:
 
 
 def _added(seen: StreamObservation) -> int | None:
-    """Entries that others added: a copy of a stuck one is no arrival."""
+    """Count the entries ever added to the stream, without copies of stuck entries."""
     if seen.entries_added is None:
         return None
     if seen.retry is not None and not seen.retry.is_former:

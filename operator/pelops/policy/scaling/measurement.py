@@ -1,21 +1,22 @@
 """What scaling knows of a group: its backlog, its rates, and which pods hold entries.
 
-Rates are measured from one look to the next. Everything is a count over a time, both fading: a look
-that comes late weighs by its length, and a counter that jumped costs one sample. Times are the
-server's, so no clock of ours matters.
+Rates are measured from one observation to the next. Each is a count over a time, both decaying: an
+observation is weighted by its interval, and a counter that jumped costs one sample. Times are the
+server's, so the operator's clock does not matter.
 
-Busy is a worker that holds entries at an observation. Two kinds of evidence tell its capacity:
+A worker is busy if it holds entries at an observation. Two kinds of evidence show its capacity:
 
-measured   entries waited during the whole interval: every worker that reads had enough to do, and
-           what they finished is their capacity, be it more or less than was thought
-inferred   at other times: what was finished, divided by the seconds of busy workers. It may only
-           raise the capacity: a worker with several handlers is busy with one entry as with twenty,
-           and entries whose handlers failed keep a worker busy that does nothing
+Measured   Entries waited during the whole interval, so every worker that reads had enough to do.
+           What they finished is their capacity, whether higher or lower than assumed.
+Inferred   At other times: entries finished per second of a busy worker. This may only raise the
+           capacity, because a worker with several handlers counts as busy with one entry as with
+           twenty. Entries whose handlers failed also keep an inactive worker busy.
 
-So idle workers, and pods that are ready and have not read yet, never make a worker look slow.
+So idle workers, and pods that are ready but have not read yet, never make a worker look slow.
 
-No single entry is followed. By Little's law it is the number held at a time, times that time, for
-each entry that was acknowledged in it; a buffer of prefetched entries counts as held.
+The handling time is not measured for single entries. By Little's law it is the number of entries
+held, times the interval, divided by the entries acknowledged in it. Prefetched entries count as
+held.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from typing import Final
 class Backlog:
     """The backlog of a group at one instant, of its stream and of its retry stream together."""
 
-    at: datetime  # server time of the look
-    exists: bool  # the group does
-    undelivered: int  # exact, or at least so many
-    is_exact: bool  # whether `undelivered` is all
+    at: datetime  # server time of the observation
+    exists: bool  # whether the group exists
+    undelivered: int  # exact, or a lower bound
+    is_exact: bool  # whether `undelivered` is exact
     held: int  # pending entries that workers may be processing
-    waiting: int  # pending entries that no worker can help now: backoff, their turn, a dead owner
+    waiting: int  # pending entries that wait for recovery: backoff, a retry batch, a dead owner
     added: int | None  # entries ever added, copies left out; a counter that may jump. None: unknown
     dead_letters: int  # length of the dead-letter stream
     holding: int | None = None  # consumers that hold entries; None: not known
 
     @property
     def deliverable(self) -> int:
-        """Entries that workers are needed for."""
+        """Entries that require workers."""
         return self.undelivered + self.held
 
     @property
     def is_empty(self) -> bool:
-        """Whether workers are certainly not needed; an unknown number is no zero."""
+        """Whether workers are certainly not needed; an unknown number is not zero."""
         return self.exists and self.is_exact and self.deliverable == 0
 
 
@@ -57,8 +58,8 @@ class Rates:
 
     arrivals: float | None = None
     acknowledged: float | None = None
-    per_replica: float | None = None  # what one worker finishes while there is enough to do
-    is_proven: bool = False  # per_replica was seen so; else it is what a worker does at least
+    per_replica: float | None = None  # what one worker finishes when fully busy
+    is_proven: bool = False  # per_replica was measured; if not, it is a lower bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,46 +69,46 @@ class PodPending:
     pod: str  # name
     uid: str
     pending: int
-    at_work: int = 0  # of these, what handlers are still busy with
+    at_work: int = 0  # of these, held by consumers that are busy
     created: datetime | None = None
     cost: int | None = None  # its annotation controller.kubernetes.io/pod-deletion-cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FadingCount:
-    """A count over a time, both fading together."""
+    """A count over a time; both decay together."""
 
     count: float = 0.0
     seconds: float = 0.0
 
     def fade(self, over_s: float, fade_s: float) -> FadingCount:
-        """What is left of it `over_s` seconds later."""
+        """Return the count after `over_s` seconds of decay, with the time constant `fade_s`."""
         left = exp(-over_s / fade_s)
         return FadingCount(count=self.count * left, seconds=self.seconds * left)
 
     def add(self, count: float, seconds: float) -> FadingCount:
-        """The tally with more of both."""
+        """Return the sum with this count and time."""
         return FadingCount(count=self.count + count, seconds=self.seconds + seconds)
 
     def rate(self, *, shortest_s: float = 0.0) -> float | None:
-        """Count per second, over `shortest_s` at least; None when nothing was seen."""
+        """Return the count per second, over `shortest_s` at least; None before any sample."""
         seconds = max(self.seconds, shortest_s)
         return self.count / seconds if self.seconds > 0 else None
 
 
-MEASURED_S: Final = 10.0  # what was measured is forgotten so slowly, ...
-INFERRED_S: Final = 15.0  # ... and what was inferred so
-ENOUGH: Final = 20.0  # entries; with fewer nothing is forgotten
-LEAST_ENTRIES: Final = 5.0  # fewer tell nothing
+MEASURED_S: Final = 10.0  # time constant of the decay of measured samples
+INFERRED_S: Final = 15.0  # the same for inferred samples
+ENOUGH: Final = 20.0  # entries; samples of fewer do not decay
+LEAST_ENTRIES: Final = 5.0  # fewer are not significant
 LEAST_S: Final = 5.0  # of one worker, for fewer than ENOUGH entries
-JUMP: Final = 10.0  # so much faster than ever seen is no work but a position that was moved
-MOSTLY_BUSY: Final = 0.9  # of the ready workers; then what is inferred is a lower bound only
+JUMP: Final = 10.0  # a rate above this multiple of the known one means that the position was moved
+MOSTLY_BUSY: Final = 0.9  # of the ready workers; then an inferred capacity is only a lower bound
 # Per second. A capacity that fell returns to the best known one within two minutes, and one that
 # was never measured rises slowly until entries wait.
 RETURN: Final = 0.5 / 60
 RISE: Final = 0.1 / 60
-WRONG: Final = 1.2  # times what is measured then
-PROVEN_AFTER_S: Final = 180.0  # of traffic without a measurement that says otherwise
+WRONG: Final = 1.2  # a raise beyond this multiple of the measured rate was wrong
+PROVEN_AFTER_S: Final = 180.0  # of traffic without a contrary measurement
 FIRST_PATIENCE_S: Final = 240.0
 LONGEST_PATIENCE_S: Final = 4 * 3600.0
 
@@ -121,16 +122,16 @@ class WorkDone:
     ready: int
     busy: float  # workers that held entries, on average
     busy_most: int  # the greater of both numbers
-    is_saturated: bool  # entries waited all the time
-    has_room: bool  # none waited at either observation
+    is_saturated: bool  # entries waited during the whole interval
+    has_room: bool  # no entries waited at either observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What is known of it; empty after a start."""
+    """The known capacity of one worker; empty after a start."""
 
     per_replica: float | None = None  # entries per second of one worker
-    proven: float | None = None  # as it was measured last, or stood for minutes
+    proven: float | None = None  # as last measured, or unchanged for minutes
     best: float = 0.0  # the highest that was proven and not refuted since
     measured: FadingCount = field(default_factory=FadingCount)  # entries, seconds of workers
     inferred: FadingCount = field(default_factory=FadingCount)  # entries, seconds of busy workers
@@ -138,12 +139,12 @@ class Capacity:
         default_factory=FadingCount
     )  # seconds of busy workers, of ready workers
     stood_s: float = 0.0  # since it was measured
-    patience_s: float = FIRST_PATIENCE_S  # after the next time that a raise was wrong
+    patience_s: float = FIRST_PATIENCE_S  # value of `wait_s` after the next wrong raise
     wait_s: float = 0.0  # until it may be raised above the best one
 
 
 def learn_capacity(capacity: Capacity, work: WorkDone) -> Capacity:
-    """The capacity after one more interval. Never raises."""
+    """Return the capacity after one more interval. Never raises."""
     known, worked_s = capacity.per_replica, work.seconds * max(work.busy_most, work.ready)
     if known is not None and work.finished > JUMP * known * worked_s + ENOUGH:
         return capacity
@@ -165,7 +166,7 @@ def _measure(capacity: Capacity, work: WorkDone) -> Capacity:
 
 
 def _end_rise(capacity: Capacity, rate: float | None) -> Capacity:
-    """A capacity that was never measured is given up as soon as entries wait."""
+    """Lower a capacity that was never measured to `rate`, as entries wait."""
     known = capacity.per_replica
     if known is None or rate is None or capacity.proven is not None or known <= rate:
         return capacity
@@ -173,10 +174,10 @@ def _end_rise(capacity: Capacity, rate: float | None) -> Capacity:
 
 
 def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
-    """A raise that a measurement refutes is not tried again for twice as long each time.
+    """Delay the next raise if this measurement refutes the last one, twice as long each time.
 
-    It is refuted when the capacity is what it was before the raise. When it is far lower than that,
-    workers became slower, which says nothing of the raise.
+    The raise is refuted if the rate is as it was before the raise. If it is far lower than that,
+    workers became slower, which proves nothing about the raise.
     """
     rate, raised = capacity.per_replica or 0.0, before.per_replica
     sure = before.proven or before.inferred.rate() or 0.0
@@ -214,7 +215,7 @@ def _raise(capacity: Capacity, work: WorkDone) -> Capacity:
 
 
 def _return(capacity: Capacity, known: float, work: WorkDone) -> float:
-    """Back towards the best known, for workers that are busy all the time and still have room."""
+    """Return a rate closer to the best known, if workers are always busy and still have room."""
     if not work.has_room or (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
         return known
     if known < capacity.best:
@@ -225,9 +226,9 @@ def _return(capacity: Capacity, known: float, work: WorkDone) -> float:
 
 
 def _least(capacity: Capacity, *, reserve: float) -> float | None:
-    """The rate less a reserve, in standard deviations: busy workers are counted only now and then.
+    """Return the inferred rate less a reserve, in standard deviations, as samples are sparse.
 
-    What was never proven takes more evidence than what was.
+    A new capacity requires a larger reserve than one that was proven before.
     """
     count, seconds = capacity.inferred.count, capacity.inferred.seconds
     if count < LEAST_ENTRIES:
@@ -249,28 +250,28 @@ def _prove_by_time(capacity: Capacity) -> Capacity:
 def _add(
     tally: FadingCount, count: float, seconds: float, work: WorkDone, fade_s: float
 ) -> FadingCount:
-    """Slow work is seen seldom: what little is known of it is not forgotten."""
+    """Add a sample; the sum decays only above `ENOUGH` entries, as slow work has few samples."""
     if tally.count > ENOUGH:
         tally = tally.fade(work.seconds, fade_s)
     return tally.add(count, seconds)
 
 
 FADE_S: Final = 300.0
-LEAST_ACKNOWLEDGED: Final = 5.0  # fewer tell nothing
+LEAST_ACKNOWLEDGED: Final = 5.0  # fewer are not significant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlingTime:
-    """Entry-seconds that were spent, and what came of them; empty after a start."""
+    """Entry-seconds for which workers held entries, per acknowledged entry; empty after a start."""
 
-    held_s: float = 0.0  # entries times seconds, ...
-    acknowledged: float = 0.0  # ... and the entries that this brought to an end
-    open_held_s: float = 0.0  # what was spent since the last one was acknowledged, ...
-    open_s: float = 0.0  # ... and for how long
+    held_s: float = 0.0  # entries times seconds
+    acknowledged: float = 0.0  # entries acknowledged in that time
+    open_held_s: float = 0.0  # entries times seconds since the last acknowledgement
+    open_s: float = 0.0  # seconds since the last acknowledgement
 
     @property
     def mean_s(self) -> float | None:
-        """Seconds that a worker holds an entry; None while too little was seen."""
+        """Seconds that a worker holds an entry; None with fewer than `LEAST_ACKNOWLEDGED`."""
         if self.acknowledged < LEAST_ACKNOWLEDGED:
             return None
         return self.held_s / self.acknowledged
@@ -279,10 +280,10 @@ class HandlingTime:
 def watch_handling(
     handling: HandlingTime, *, held: float, acknowledged: int, seconds: float
 ) -> HandlingTime:
-    """What is known after so many seconds with `held` entries in the workers' hands. Total.
+    """Return the handling time after `seconds` in which workers held `held` entries. Total.
 
-    Time in which nothing is acknowledged counts only when something is, and for no more than
-    `FADE_S`: else entries whose handlers failed would pass for long work once traffic ends.
+    Time without an acknowledgement counts only after the next one, and for `FADE_S` at most.
+    Otherwise entries whose handlers failed would count as long work once traffic ends.
     """
     counted = max(0.0, min(seconds, FADE_S - handling.open_s))
     open_held_s = handling.open_held_s + held * counted
@@ -296,16 +297,16 @@ def watch_handling(
     )
 
 
-FAST_S: Final = 3.0  # arrivals fall as fast as this ...
-SLOW_S: Final = 40.0  # ... and rise as slowly as this: one burst is no steady flow
+FAST_S: Final = 3.0  # time constant with which the arrival rate falls
+SLOW_S: Final = 40.0  # time constant with which it rises: a burst is not a steady flow
 ACKNOWLEDGED_S: Final = 15.0
-OUTCOME_S: Final = 60.0  # what became of entries is judged over about a minute
-SHORTEST_S: Final = 10.0  # arrivals within less are no steady flow
+OUTCOME_S: Final = 60.0  # the share of dead letters covers about a minute
+SHORTEST_S: Final = 10.0  # the slow arrival rate covers at least this: a burst is not a steady flow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meter:
-    """What is remembered between two looks; empty after a start."""
+    """What is remembered between two observations; empty after a start."""
 
     last: Backlog | None = None
     last_ready: int = 0
@@ -319,7 +320,7 @@ class Meter:
 
     @property
     def rates(self) -> Rates:
-        """The rates as they are known now."""
+        """The current rates."""
         fast = self.fast.rate(shortest_s=FAST_S)
         slow = self.slow.rate(shortest_s=SHORTEST_S)
         return Rates(
@@ -332,7 +333,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sample:
-    """What happened between two looks."""
+    """What happened between two observations."""
 
     seconds: float
     arrived: int | None  # None: a counter went back
@@ -340,17 +341,17 @@ class _Sample:
     dead_lettered: int
     held: float  # by workers, on average
     ready: int
-    busy: tuple[int, int]  # workers that held entries at both looks
-    is_quiet: bool  # nothing came, and the backlog was empty
-    is_saturated: bool  # entries waited to be read, all the time
-    has_room: bool  # none waited at either look
+    busy: tuple[int, int]  # workers that held entries at each observation
+    is_quiet: bool  # no entries arrived, and the backlog was empty
+    is_saturated: bool  # undelivered entries waited during the whole interval
+    has_room: bool  # no undelivered entries waited at either observation
 
 
 def measure(meter: Meter, backlog: Backlog, *, ready: int) -> Meter:
-    """The meter after one more look. Total.
+    """Return the meter after one more observation. Total.
 
-    A second look at the same instant tells nothing; a server whose clock or counters went back (a
-    failover) begins a new count, and what was learned stays.
+    A second observation of the same instant changes nothing. If the server's clock or counters went
+    back (a failover), a new count starts, and the rates are kept.
     """
     last = meter.last
     if last is not None and backlog.at == last.at:
@@ -373,14 +374,14 @@ def _sample(last: Backlog, backlog: Backlog, ready: int) -> _Sample:
     return _Sample(
         seconds=(backlog.at - last.at).total_seconds(),
         arrived=arrived,
-        # A position that was set back makes entries owed anew.
+        # Negative if the position was set back: delivered entries are undelivered again.
         finished=finished if finished is not None and finished >= 0 else None,
         dead_lettered=max(0, backlog.dead_letters - last.dead_letters),
         held=(last.held + backlog.held) / 2,
         ready=ready,
         busy=busy,
         is_quiet=not arrived and before == after == 0,
-        # Workers that have just begun have finished nothing yet.
+        # Workers that started in this interval have not finished entries yet.
         is_saturated=last.undelivered > delivered and busy[0] >= busy[1],
         has_room=last.undelivered == backlog.undelivered == 0,
     )

@@ -1,15 +1,15 @@
 """Several groups with the same workers: who decides their number, and what each group asks for.
 
-One resource leads: it has the bounds, the behavior and the cool-down. Those in mode Follow have
-their demand counted. What is not known of one of them ends no worker.
+One resource leads: its limits, behavior and cool-down apply. The demand of resources in mode Follow
+is combined with its own. While one of these backlogs is unknown, no worker is removed.
 
-    leads      says a number: mode Auto or Manual, or a template without scaling. Of several the one
-               whose template makes the workers, else the oldest
-    contends   says a number as well: its own is not used, and the rest of it goes on
-    follows    mode Follow. In a dry run it does not count
-    uncounted  neither: mode Disabled, or no scaling
+    leads      Sets a number: mode Auto or Manual, or a template without scaling. If several do, the
+               one whose template creates the workers leads, or else the oldest.
+    contends   Sets a number too, but does not lead. Its number is not used; recovery continues.
+    follows    Mode Follow. Does not count in a dry run.
+    uncounted  Mode Disabled, or no scaling.
 
-Facts in, decision out. Times are seconds on a clock that never jumps.
+Facts in, decision out. Times are seconds on a monotonic clock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMED: Final = 5  # groups in a message; those that ask for most
 
 
 class Role(StrEnum):
-    """What a resource has to say about the number of its workers."""
+    """The role of a resource in scaling its workload."""
 
     LEADS = "Leads"
     CONTENDS = "Contends"
@@ -52,16 +52,16 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one resource says about the number of its workers; all of them are in one namespace."""
+    """How one resource would scale its workload; all claims are from one namespace."""
 
     name: str
     uid: str = ""
     created: str = ""  # RFC 3339 in UTC: sorts as text
-    is_guest: bool = True  # names the workload; False: its template makes it
-    mode: ScalingMode | None = None  # None: no scaling, or none that can be read
+    is_guest: bool = True  # it refers to the workload; False: its template creates it
+    mode: ScalingMode | None = None  # None: no scaling, or its mode is invalid
     is_suspended: bool = False
-    is_dry: bool = False  # in a dry run: no number is written, and no worker is wanted
-    is_ending: bool = False  # it is being deleted, and claims nothing any more
+    is_dry: bool = False  # in a dry run: no number is written, and its demand does not count
+    is_ending: bool = False  # it is being deleted, and has no role any more
 
     @property
     def says_number(self) -> bool:
@@ -84,24 +84,24 @@ class Claim:
 
     @property
     def order(self) -> tuple[bool, str, str]:
-        """Sorts those first that lead."""
+        """Sort key: the resource that leads comes first."""
         return self.is_guest, self.created, self.uid
 
     @property
     def rank(self) -> tuple[bool, bool, str, str]:
-        """Sorts those first that are counted, where not all are."""
+        """Sort key if not all are counted: those that are counted come first."""
         return not self.says_number, *self.order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The part of one resource in scaling its workload, and who else has one."""
+    """The role of one resource in scaling its workload, and the other resources with one."""
 
     role: Role
     uid: str = ""  # of the resource
     leader: Claim | None = None
     followers: tuple[Claim, ...] = ()  # by name
-    others: tuple[Claim, ...] = ()  # all that share the workload, but for itself; by name
+    others: tuple[Claim, ...] = ()  # all others that share the workload, by name
     is_dry: bool = False  # the resource is in a dry run: it does not count if it follows
 
     @property
@@ -111,7 +111,7 @@ class Part:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its backlog is a reason for workers: it leads, or follows one that decides."""
+        """Whether its backlog counts: it leads, or follows a leader that scales by backlog."""
         if self.role is Role.LEADS:
             return True
         leader = self.leader
@@ -121,9 +121,9 @@ class Part:
 
 
 def decide_part(own: Claim, claims: Iterable[Claim]) -> Part:
-    """What a resource has to say, by what those claim that are counted for its workload. Total.
+    """Decide the role of a resource from the claims that are counted for its workload. Total.
 
-    Of very many not all are counted, so that this one may not be among them.
+    If there are too many resources, `own` may not be among the claims.
     """
     everyone = sorted(claims, key=lambda one: one.name)
     leader = min((one for one in everyone if one.says_number), key=_order, default=None)
@@ -149,7 +149,7 @@ def _role(own: Claim, leader: Claim | None) -> Role:
 
 
 def explain_part(part: Part, target: str) -> Finding:
-    """Who decides instead of a resource that does not lead, without any number that moves."""
+    """Return which resource scales instead of one that does not lead, without changing numbers."""
     if part.leader is None:
         if part.role is Role.FOLLOWS:
             return _find(Reason.LEADER_MISSING, _LEADER_MISSING.format(target=target))
@@ -211,10 +211,11 @@ def watch_group(
     workers: int,
     now: float,
 ) -> Watched:
-    """What is remembered after one more observation; None: it could not be observed. Total.
+    """Return what is remembered after one more observation. Total.
 
-    `workers` are those that are asked for. Workers may be so fast that no observation ever finds a
-    backlog: what came and went meanwhile breaks the silence as well.
+    `backlog` is None if the group could not be observed. `workers` is the wanted number. Workers
+    may be so fast that no observation finds a backlog, so entries that were added and finished
+    between two observations reset `empty_since` as well.
     """
     if backlog is None or not backlog.exists:
         return replace(watched, empty_since=None)
@@ -233,7 +234,7 @@ def watch_group(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What one group asks for."""
+    """The demand of one group."""
 
     name: str = ""  # of its resource
     backlog: Backlog | None = None  # None: not known
@@ -247,7 +248,7 @@ class Contribution:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the backlog is known, all of it or some."""
+        """Whether the backlog is known, at least in part."""
         return self.backlog is not None and self.backlog.exists
 
     @property
@@ -279,7 +280,7 @@ def contribute(
     ready: int,
     now: float,
 ) -> Contribution:
-    """What a group asks for now, after `watch_group`. Total."""
+    """Return the demand of a group now, after `watch_group`. Total."""
     if spec.scaling is None or backlog is None or not backlog.exists:
         if backlog is None:
             return Contribution()
@@ -297,29 +298,29 @@ def contribute(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """What all groups of one workload ask for together; at least one of them is seen."""
+    """The demands of all groups of one workload; the backlog of at least one is known."""
 
     groups: tuple[Contribution, ...]
     combine: Combine = Combine.SUM
 
     @property
     def seen(self) -> tuple[Contribution, ...]:
-        """Those whose backlog is known, all of it or some."""
+        """The groups whose backlog is known, at least in part."""
         return tuple(one for one in self.groups if one.is_seen)
 
     @property
     def is_exact(self) -> bool:
-        """Whether all of every backlog is known: else no worker is removed."""
+        """Whether every backlog is known exactly; if not, no worker is removed."""
         return all(one.is_exact for one in self.groups)
 
     @property
     def backlog(self) -> Backlog:
-        """The backlog of those that are seen, as if they were one group."""
+        """The sum of the known backlogs, as if of one group."""
         return merge_backlogs([one.backlog for one in self.seen if one.backlog is not None])
 
     @property
     def empty_since(self) -> float | None:
-        """Since when none of them has had a backlog; None: one has, or is not known."""
+        """Since when no group has had a backlog; None: one has, or may have."""
         since = [one.empty_since for one in self.groups]
         known = [at for at in since if at is not None]
         return max(known) if known and len(known) == len(since) else None
@@ -331,33 +332,33 @@ class Demands:
 
     @property
     def recovers(self) -> bool:
-        """Whether what a worker lost is given to another one, whosever entry it is."""
+        """Whether recovery is enabled in all groups."""
         return all(one.recovers for one in self.groups)
 
     @property
     def handled_s(self) -> float | None:
-        """How long a worker holds an entry on average, where that is longest; None: not known."""
+        """Longest average time, over the groups, that a worker holds an entry; None: not known."""
         holding = [one for one in self.seen if one.holds] or self.seen
         times = [one.handled_s for one in holding]
         known = [time for time in times if time is not None]
         return max(known) if known and len(known) == len(times) else None
 
     def demand(self, *, ready: int) -> float:
-        """Workers asked for, before rounding. Total.
+        """Return the workers required, before rounding. Total.
 
-        Arrivals that would not keep one worker busy count beside those of other streams, and not
-        alone: whether the last worker stays is the cool-down's to say. Together, too, rates that
-        were never proven are no reason for more workers than are ready.
+        Arrivals that would not keep one worker busy count only together with those of other
+        streams; for a single worker the cool-down decides. Rates that were never proven do not
+        justify more workers than are ready.
         """
         return _combine_demands(self.seen, self.combine, ready)
 
     @property
     def floods(self) -> tuple[Contribution, ...]:
-        """Those of whose entries further workers would only make dead letters."""
+        """The groups of whose entries further workers would only create dead letters."""
         return tuple(one for one in self.seen if one.flood is not None)
 
     def unflooded(self, *, ready: int) -> int:
-        """Workers that the others ask for."""
+        """Return the workers that the groups without a flood require."""
         rest = tuple(one for one in self.seen if one.flood is None)
         return ceil(_combine_demands(rest, self.combine, ready))
 
@@ -375,7 +376,7 @@ def _combine(demands: Sequence[float], how: Combine) -> float:
 
 
 def merge_backlogs(backlogs: Sequence[Backlog]) -> Backlog:
-    """The backlog of several groups as if they were one; there must be one at least."""
+    """Return the sum of the backlogs of at least one group, as if of one group."""
     if len(backlogs) == 1:
         return backlogs[0]
     return Backlog(
@@ -391,8 +392,8 @@ def merge_backlogs(backlogs: Sequence[Backlog]) -> Backlog:
 
 
 def merge_known(own: Backlog | None, others: Iterable[Contribution]) -> Backlog | None:
-    """The backlog of several groups as if they were one; None when one of them is not known and
-    the others have none.
+    """Return the sum of the backlogs of several groups; None if one of them is not known and the
+    others are empty.
     """
     found = [own, *(one.backlog for one in others)]
     known = [one for one in found if one is not None]
@@ -403,7 +404,7 @@ def merge_known(own: Backlog | None, others: Iterable[Contribution]) -> Backlog 
 
 
 def report_demands(demands: Demands, *, ready: int) -> list[str]:
-    """The backlog, what that asks for, and what is not known."""
+    """Return clauses for users: the backlog, the demand, and what is not known."""
     backlog = demands.backlog
     if len(demands.groups) == 1:
         demand = demands.groups[0].demand

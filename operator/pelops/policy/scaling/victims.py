@@ -1,7 +1,7 @@
-"""Which pods a scale-in should take: those that hold least, and of equals the youngest.
+"""Which pods a scale-in should delete: those with the fewest entries, then the youngest.
 
-A ReplicaSet decides by itself which pods go. The annotation pod-deletion-cost ranks among the last
-things that it looks at, so costs are given where they decide, and nowhere else:
+A ReplicaSet chooses the pods that it deletes. The annotation pod-deletion-cost is one of its last
+criteria, so costs are set only where they decide:
 
     no node  <  phase Pending  <  not ready  <  lower deletion cost  <  ready more recently ...
 
@@ -23,8 +23,8 @@ from pelops.domain.workload import PodObservation
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.scaling.measurement import PodPending
 
-# A consumer that asks for more is done with what it was given; one that asked for nothing for so
-# long is at it. (XINFO CONSUMERS, field idle: time since the last attempt to interact.)
+# A consumer that asks for more has finished its entries; one that has not asked for so long is
+# still processing them. (XINFO CONSUMERS, field idle: time since the last attempt to interact.)
 AT_WORK_S: Final = 10.0
 MOST_WRITES: Final = 50  # for one scale-in
 LOWEST: Final = -(2**31)
@@ -45,10 +45,10 @@ def list_holdings(
     pending: Mapping[str, int],
     at_work: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[PodPending, ...]:
-    """What each of these pods holds; `pending` counts entries by consumer, `at_work` those of
-    consumers that are busy with them.
+    """Count the entries that each of these pods holds.
 
-    A consumer whose name may be that of several pods counts for each of them.
+    `pending` counts entries by consumer, `at_work` only those of busy consumers. A consumer whose
+    name matches several pods counts for each of them.
     """
     held, busy = _by_pod(owners, pending), _by_pod(owners, at_work)
     return tuple(
@@ -73,7 +73,7 @@ def _by_pod(owners: Owners, pending: Mapping[str, int]) -> Counter[str]:
 
 
 def count_unknown(owners: Owners, pending: Mapping[str, int]) -> int:
-    """How many consumers hold entries whose pod nobody can name, though it may be one of these."""
+    """Count the consumers with entries whose pod is unknown, but may be one of the workload."""
     matches = (owners.match(consumer) for consumer, count in pending.items() if count)
     return sum(match.is_unknown and not match.is_strangers for match in matches)
 
@@ -81,10 +81,10 @@ def count_unknown(owners: Owners, pending: Mapping[str, int]) -> int:
 def count_kept(
     holdings: Sequence[PodPending], *, unknown: int = 0, by_ordinal: bool = False
 ) -> int:
-    """The fewest replicas with which no pod has to go that holds entries.
+    """Return the fewest replicas with which no pod that holds entries is deleted.
 
-    `unknown`: so many more of these pods may hold some, and nobody knows which.
-    `by_ordinal`: the pods of the highest numbers go first, whatever they hold (a StatefulSet).
+    `unknown`: how many more of these pods may hold entries; it is not known which.
+    `by_ordinal`: the highest ordinals are deleted first, whatever they hold (a StatefulSet).
     """
     if not by_ordinal:
         return min(sum(one.pending > 0 for one in holdings) + unknown, len(holdings))
@@ -97,9 +97,9 @@ def count_kept(
 def find_contested(
     pods: Iterable[PodObservation], leaving: int
 ) -> tuple[tuple[PodObservation, ...], int]:
-    """The pods among which deletion costs decide, and how many of them go.
+    """Return the pods among which deletion costs decide, and how many of them are deleted.
 
-    Pods without a node, pending or not ready go before all others, and need no cost.
+    Pods without a node, pending or not ready are deleted before all others, and need no cost.
     """
     active = sorted((pod for pod in pods if is_active(pod)), key=_precedence)
     for _, alike in groupby(active, key=_precedence):
@@ -111,12 +111,12 @@ def find_contested(
 
 
 def rank(holdings: Iterable[PodPending], leaving: int) -> dict[str, int]:
-    """The deletion costs to write, by pod, so that the right `leaving` of these go.
+    """Return the deletion costs to write, by pod, so that the right `leaving` of these are deleted.
 
-    Never more than 50, and never more than those that leave or those that stay, whichever are
-    fewer (unless somebody gave out the very last costs there are). Pods that have a fitting cost
-    already, of an earlier scale-in for example, are not written to. Where 50 writes cannot name
-    everyone, those that hold most are kept.
+    At most 50, and at most as many as leave or as stay, whichever is less (unless costs at an end
+    of the value range are in use). Pods that have a suitable cost already, for example from an
+    earlier scale-in, are not written to. If 50 writes are not enough, those that hold most are
+    kept.
     """
     ordered = sorted(holdings, key=_reluctance)
     count = len(ordered)
@@ -130,7 +130,7 @@ def rank(holdings: Iterable[PodPending], leaving: int) -> dict[str, int]:
 
 
 def _separate(leaving: Sequence[PodPending], staying: Sequence[PodPending]) -> dict[str, int]:
-    """The fewest changes after which every cost of the first is below every one of the second."""
+    """Return the fewest changes that put each cost in `leaving` below each cost in `staying`."""
     bound = _cheapest_bound(sorted(map(_cost, leaving)), sorted(map(_cost, staying)))
     kept = {one.pod: bound for one in reversed(staying) if _cost(one) < bound}
     gone = {one.pod: bound - 1 for one in leaving if _cost(one) >= bound}
@@ -138,7 +138,7 @@ def _separate(leaving: Sequence[PodPending], staying: Sequence[PodPending]) -> d
 
 
 def _cheapest_bound(leaving: list[int], staying: list[int]) -> int:
-    """The cost below which pods leave, with which the fewest have to change theirs."""
+    """Return the cost below which pods leave that requires the fewest changes."""
 
     def changes(bound: int) -> int:
         return len(leaving) - bisect_left(leaving, bound) + bisect_left(staying, bound)
@@ -149,7 +149,7 @@ def _cheapest_bound(leaving: list[int], staying: list[int]) -> int:
 
 
 def _reluctance(one: PodPending) -> tuple[int, int, float, str]:
-    """Orders those first that should go first."""
+    """Return a sort key: pods that should be deleted first come first."""
     age = -one.created.timestamp() if one.created is not None else 0.0
     return one.at_work, one.pending, age, one.pod
 
