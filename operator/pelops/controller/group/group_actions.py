@@ -103,7 +103,9 @@ class GroupActions:
             )
             if provisioned.creation is not None:
                 memory.holders = None
-                memory.last_seen = None  # a group that was made anew has not gone back
+                memory.last_seen = (
+                    None  # the position of a new group cannot be compared with the former one
+                )
             return build_creation_event(provisioned.creation)
 
         return PlannedAction(
@@ -115,7 +117,7 @@ class GroupActions:
 
 
 def build_creation_event(creation: GroupCreation | None) -> EventContent | None:
-    """A group that was there is made by one replica alone, and that one tells."""
+    """The Event for the group that this replica has created."""
     if creation is None:
         return None
     is_first = creation.why is CreationReason.FIRST

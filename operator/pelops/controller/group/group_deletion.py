@@ -26,9 +26,9 @@ class GroupDeletion:
     async def clean_up(
         self, resource: StreamConsumerGroup, memory: GroupMemory, now: datetime
     ) -> EventContent | None:
-        """Destroy the group if that is asked for: what is reported, None when it was gone.
+        """Destroy the group if the resource asks for it. Returns an Event; None if it was absent.
 
-        Raises PelopsError when it did not work.
+        Raises PelopsError if it failed.
         """
         decision = decide_cleanup(
             deletes_group=_deletes_group(resource.spec),
@@ -44,13 +44,15 @@ class GroupDeletion:
     async def _destroy(
         self, resource: StreamConsumerGroup, owned: OwnedGroup | None
     ) -> tuple[str, bool]:
-        """Destroy the group unless it is another's: what became of it, empty when it was gone, and
-        whether entries went with it that nobody acknowledged.
+        """Destroy the group, unless another resource manages it.
+
+        Returns the note for the Event, empty if the group was absent, and whether unacknowledged
+        entries were deleted.
         """
         try:
             server, keys = await self._observer.connect(resource)
         except NotFound:
-            # With a whole namespace, the Secret often goes first; the connection is still there.
+            # With a namespace, the Secret is often deleted first. The connection is left.
             if owned is None or owned.redis != resource.spec.redis:
                 raise
             server, keys = owned.server, owned.keys
@@ -58,7 +60,7 @@ class GroupDeletion:
         if destroyed.verdict is DestroyVerdict.DESTROYED:
             return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
         if destroyed.verdict is DestroyVerdict.ABSENT:
-            return "", False  # most often another replica was faster, and reports it
+            return "", False  # usually another replica was faster, and reports it
         return f"Did not destroy group {keys.group}: another StreamConsumerGroup manages it", False
 
 
@@ -68,7 +70,7 @@ def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
 
 
 def report_abandoned(problem: str) -> EventContent:
-    """A resource goes whose spec cannot be read: nobody can say what to destroy."""
+    """The Event for a deleted resource with an invalid spec: its group is not known."""
     note = (
         "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
         f"parsed: {problem}"

@@ -227,16 +227,16 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         return report_abandoned(problem)
 
     async def release(self, name: Name, manifest: Manifest | None) -> float | None:
-        """Let go of the group of a resource that is gone, so that another may act on it soon.
+        """Remove the ownership record of a deleted resource, so that another can use the group.
 
-        Every replica tries; when none can, the hold runs out by itself.
+        Every replica tries it. If none succeeds, the record expires.
         """
         memory = self.memories[name]
         owned = memory.owned
         if owned is None or (manifest and manifest["metadata"]["uid"] == owned.owner.uid):
             return None
         if not memory.is_leaving:
-            # A replica that has not heard of the deletion yet would take the hold again.
+            # A replica that does not know of the deletion yet would write the record again.
             memory.is_leaving = True
             return RELEASE_AFTER_S
         memory.owned, memory.is_leaving = None, False

@@ -153,7 +153,7 @@ async def connect_group(
 ) -> tuple[Server, GroupKeys]:
     """The server and the keys of a resource. Raises PelopsError with the cause.
 
-    For a dry run it is a server through which nothing can be written, whoever asks for it.
+    For a dry run, the server refuses all writes.
     """
     spec = resource.spec
     stream = spec.dead_letter.stream
@@ -219,7 +219,7 @@ class GroupObserver:
     async def connect(self, resource: StreamConsumerGroup) -> tuple[Server, GroupKeys]:
         """The server and the keys of a resource. Raises PelopsError with the cause.
 
-        For a dry run it is a server through which nothing can be written, whoever asks for it.
+        For a dry run, the server refuses all writes.
         """
         return await connect_group(self._connections, resource)
 
@@ -361,7 +361,7 @@ def request_observation(
     is_deep: bool = False,
     with_consumers: bool = True,
 ) -> ObservationRequest:
-    """What is read of a group: all of it, or without consumers and letters."""
+    """The request for an observation of a group, with or without consumers and dead letters."""
     spec = resource.spec
     return ObservationRequest(
         keys,
@@ -389,7 +389,7 @@ def _version(server: Server | None) -> str | None:
 
 
 def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) -> Finding | None:
-    """Why a `template` makes no Deployment when somebody else has one of that name."""
+    """The problem if another controller has a Deployment with the name for the `template`."""
     if not workload.exists or workload.controller_uid == resource.metadata.uid:
         return None
     return Finding(
@@ -409,32 +409,34 @@ class OwnedGroup:
     server: Server
     keys: GroupKeys
     owner: OwnerRecord
-    redis: RedisSpec  # what the resource said of its Redis then
+    redis: RedisSpec  # the Redis in the spec at that time
 
 
 @dataclass(slots=True)
 class GroupMemory(Memory):
     """One group's memory."""
 
-    # An apply that changed nothing: the uid, generation and content that need no second one.
+    # The uid, generation, and content of an apply that changed nothing: it is not repeated.
     settled: tuple[str, int, str] | None = None
-    # An observation of the Deployment with nothing to apply: spares building it again every time.
+    # The input for a Deployment that needed no apply: it is not built again.
     confirmed: tuple[str, int, WorkerAccess, PodSecurity, str] | None = None
-    # The same for the PodDisruptionBudget, and until when a refusal of it counts, on our clock.
+    # The same for the PodDisruptionBudget, and when an apply is tried again after a refusal.
     budget_settled: tuple[str, int, str] | None = None
     budget_refused_until: float = float("-inf")
-    owned: OwnedGroup | None = None  # the group that this resource acts on, to be let go at its end
-    is_leaving: bool = False  # the resource is gone; its hold is let go in the next pass
-    expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
-    expired_to: EntryId | None = None  # where that stopped, to be gone on with
-    last_seen: LastSeen | None = None  # where the group stood at the last observation
-    # Copies of a retry stream could not be moved before; by Redis' clock.
+    owned: OwnedGroup | None = (
+        None  # the group that this resource acts on, released after its deletion
+    )
+    is_leaving: bool = False  # the resource is deleted; the next pass releases the group
+    expired_at: datetime | None = None  # the last search for old dead letters, on Redis' clock
+    expired_to: EntryId | None = None  # the position at which that search continues
+    last_seen: LastSeen | None = None  # the position of the group at the last observation
+    # The next attempt to move copies of a former retry stream, on Redis' clock.
     return_after: datetime | None = None
-    # Which group that was: the resource's uid, the server, the stream and the group. Of another one
-    # neither this nor the resource's status tells anything.
+    # The group of the last observation: uid of the resource, server, stream and group. Another group
+    # is not compared with it.
     seen_of: tuple[str, ...] | None = None
-    holders: Holders | None = None  # who had entries pending then
-    is_elsewhere: bool = False  # another one than at first: the status may speak of that
+    holders: Holders | None = None  # the consumers with pending entries at that time
+    is_elsewhere: bool = False  # the group has changed: the status may describe the former one
 
     def look_at(self, group: tuple[str, ...]) -> None:
         """Forget where another group stood: the resource names this one now."""
@@ -444,10 +446,10 @@ class GroupMemory(Memory):
             self.expired_to = None
 
     def note(self, group: tuple[str, ...], stream: StreamObservation) -> None:
-        """Keep a newer observation of a group that goes on as it was.
+        """Keep a newer observation of the same group.
 
-        One that shows a loss or a group that went back is left to the pass that records it, and so
-        is the first one, which is compared with what the status says.
+        An observation of a loss, or of a position that went back, is left to the pass that records
+        it. So is the first observation, which is compared with the status.
         """
         before = self.last_seen
         if before is None or self.seen_of != group or stream.group is None:

@@ -1,7 +1,7 @@
 """The `status` of a group, whether writing it is worth a request, and the gauges of a group.
 
-Numbers that move all the time are written rarely and by one replica; all else is a pure function of
-facts, so that the same facts give the same bytes whoever writes.
+Numbers that change all the time are written rarely, and by one replica. The rest is a pure function
+of the facts: all replicas render the same facts as the same bytes.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def render_status(
 ) -> Status:
     """The whole status. Fields without a value are left out.
 
-    Of a group that another resource acts on no numbers are shown: this one looks at it rarely, and
-    what is not true any more would look like an idle group.
+    No numbers are shown of a group that another resource acts on. This resource observes it rarely,
+    and outdated numbers would look like those of an idle group.
     """
     workload = facts.workload
     group = _render_group(facts, previous.status.get("group") or {}, now)
@@ -140,7 +140,7 @@ def _desired(facts: Facts, before: Mapping[str, Any]) -> int | None:
 
 def _render_group(facts: Facts, before: Mapping[str, Any], now: datetime) -> Status:
     name = facts.keys.group if facts.keys else facts.resource.group_name
-    # That the group once existed decides where it would be created anew.
+    # lastDeliveredId stays: it decides the position at which a lost group is created again.
     known = {"name": name, "lastDeliveredId": before.get("lastDeliveredId")}
     if facts.is_foreign:
         ownership = facts.stream.ownership if facts.stream else None
@@ -151,7 +151,7 @@ def _render_group(facts: Facts, before: Mapping[str, Any], now: datetime) -> Sta
 
 
 def _name_owner(owner: OwnerRecord) -> str:
-    # Whoever may write to the key in Redis may have written anything.
+    # Any client with access to the key may have written it.
     return shorten(f"{owner.namespace}/{owner.name}", 1024)
 
 
@@ -184,9 +184,10 @@ def _render_retry(facts: Facts, now: datetime) -> Status | None:
 
 
 def _added_at(entry_id: EntryId, now: datetime) -> str | None:
-    """When the entry was added, by its ID; None for an explicit ID that is no time.
+    """The time in the ID of an entry; None if it is in the future.
 
-    None also for a time to come, where Redis' clock is ahead: kubectl shows its age as <invalid>.
+    The ID may have been chosen by the producer, or the clock of Redis may be ahead. kubectl would
+    show the age of a time in the future as <invalid>.
     """
     added = from_ms(entry_id.ms)
     return render_time(added) if added <= now else None
@@ -253,16 +254,16 @@ SHOWN: Final = 20  # resources with the same workers
 
 
 def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
-    """Who decides, and what each group asks for; None when nobody else has these workers.
+    """The leader, and the demand of each group; None if no other group has these workers.
 
-    A replica that does not know what they ask for repeats what was reported.
+    A replica that does not know the demands repeats the reported ones.
     """
     part, own = facts.part, facts.resource.metadata.name
     if part is None or not part.is_shared:
         return None
     asked: dict[str, str | None] = {}
     if part.leader is None or not part.leader.counts:
-        pass  # nobody asks for anything
+        pass  # there are no demands
     elif facts.demands is None:
         each = (before, *(before.get("sharedWith") or ()))
         asked = {one.get("name", own): one.get("demand") for one in each}
@@ -507,7 +508,7 @@ def _undelivered_s(backlog: GroupBacklog, now: datetime) -> float:
 
 
 def _age_s(entry_id: EntryId, now: datetime) -> float:
-    """Seconds since the entry was added; NaN when its ID is no time, since a user chose it."""
+    """Seconds since the entry was added; NaN if the ID is not a time, since a user chose it."""
     if entry_id.ms < _FIRST_TIME_MS:
         return math.nan
     return max(0.0, now.timestamp() - entry_id.ms / 1000)

@@ -1,10 +1,9 @@
-"""Groups at which nothing is to be done, and the cheap look that sees whether that still holds.
+"""Settled groups: idle groups of which only a digest is read, instead of a pass.
 
-A pass reads a group, decides and compares, for nothing while the group is idle. Once a pass has
-found nothing to do, and nothing that time alone would change, the group is settled: at the same
-interval its digest is read, together with those of other groups, and a pass is made when it is
-another one. What changes in Kubernetes makes a pass due in any case; and one is made now and then,
-whatever was found.
+A group is settled once a pass has found nothing to do, and nothing that would change with time.
+Then its digest is read at the same interval, together with the digests of other groups. A pass
+follows when the digest has changed. A change in Kubernetes makes a pass due in any case, and passes
+continue at a long interval.
 """
 
 from __future__ import annotations

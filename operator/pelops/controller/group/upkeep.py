@@ -77,7 +77,7 @@ class UpkeepActions:
         self._identity = identity
 
     def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
-        """The first thing to be written down, told or trimmed, or None."""
+        """The first action of the upkeep that is missing, or None."""
         stream, server, keys = observed.facts.stream, observed.server, observed.facts.keys
         if stream is None or server is None or keys is None:
             return None
@@ -117,9 +117,9 @@ class UpkeepActions:
         return PlannedAction(part=GroupPart.RESOURCE, what=f"acknowledge {asked}", do=write)
 
     def _return_copies(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
-        """What nobody was given yet of a retry stream that is no longer asked for goes back.
+        """Move undelivered copies of a former retry stream back to the stream.
 
-        Pending copies stay: a worker finishes them, or a scan finds them stuck.
+        Pending copies stay: a worker completes them, or a scan recovers them.
         """
         spec, keys, now = work.observed.facts.resource.spec, work.keys, work.stream.server_time
         after = memory.return_after
@@ -161,7 +161,7 @@ class UpkeepActions:
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write)
 
     def _record_dropped(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
-        """Consumers that somebody deleted with entries pending."""
+        """Record consumers that were deleted with pending entries."""
         before, stream, facts = memory.holders, work.stream, work.observed.facts
 
         def is_left(consumer: str) -> bool:
@@ -177,7 +177,7 @@ class UpkeepActions:
             at_most = await record_dropped(work.server, work.keys, work.observed.owner, dropped)
             memory.holders = Holders.of(stream)
             if at_most is None or dropped.is_quiet:
-                return None  # the alarm tells it, in an Event as well
+                return None  # the condition has an Event of its own
             names, observed = sorted(dropped.consumers), render_time(dropped.observed)
             return EventContent(
                 type="Warning",
@@ -240,7 +240,7 @@ class _Upkeep:
         self.keys = keys
 
     def record_vanished(self, memory: GroupMemory) -> PlannedAction | None:
-        """What was lost with a stream that somebody else made anew, or that lost its end."""
+        """Record the loss if the stream was created again, or has lost its last entries."""
         loss = find_vanished(find_before(self.observed, memory), self.stream)
         if loss is None:
             return None
@@ -263,7 +263,7 @@ class _Upkeep:
         hold = timedelta(seconds=recovery.processing_timeout_seconds)
 
         async def write() -> None:
-            # The alarm tells it, in an Event as well.
+            # The condition has an Event of its own.
             await delay_recovery(self.server, self.keys, self.observed.owner, change, hold=hold)
             memory.last_seen = LastSeen.of(self.stream)
 
@@ -291,7 +291,7 @@ class _Upkeep:
         )
 
     def remember(self) -> PlannedAction | None:
-        """The position, from which a group that is lost begins anew."""
+        """Record the position, at which a lost group is created again."""
         if not needs_remembering(self.stream):
             return None
 
@@ -305,7 +305,7 @@ class _Upkeep:
         )
 
     def note_retry_wait(self) -> PlannedAction | None:
-        """Since when a copy waits in the retry stream, for the alarm that nobody reads it."""
+        """Record since when copies wait in the retry stream, for the alarm about its readers."""
         notes = plan_note(self.stream, may_read=self.observed.facts.may_read)
         if notes is None:
             return None
@@ -317,7 +317,7 @@ class _Upkeep:
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write, is_routine=True)
 
     def trim_retry(self) -> PlannedAction | None:
-        """Copies that are done with go at once: the retry stream is nobody else's."""
+        """Trim completed copies from the retry stream, which no other group uses."""
         if not needs_retry_trim(self.stream):
             return None
 
@@ -395,5 +395,5 @@ def find_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None
 
 
 def reported_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:
-    """What the status says, for a replica that has just started."""
+    """The position in the status, for a replica that has started recently."""
     return None if memory.is_elsewhere else read_status(observed.facts.resource)

@@ -75,14 +75,14 @@ class WorkloadActions:
             return None
         body = build_deployment(resource, keys, observed.access)
         hold_template(body, observed.level, "spec", "template")
-        fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
+        fingerprint = fingerprint_of(body)  # without the replicas, which are not compared
         if live is not None and (
             is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
         ):
             memory.confirmed = seen
             return None
         if known is None or known.replicas_owner is None:
-            # Nobody else owns the number: leaving it out would reset it to 1.
+            # No other field manager owns the number: an apply without it would reset it to 1.
             body["spec"]["replicas"] = _replicas(observed)
 
         async def write() -> None:
@@ -175,8 +175,8 @@ def _version(manifest: Manifest) -> str:
 class BudgetActions:
     """Finds the next action for the disruption budget of a group whose workers are owned.
 
-    An eviction fails for a pod that two budgets count for. So where somebody else's budget selects
-    the workers, the operator's own is removed, and made again when that one goes.
+    An eviction fails for a pod that two budgets select. So if a budget of a user selects the
+    workers, the operator's own is removed, and created again when that one is deleted.
     """
 
     def __init__(self, api: KubeApi, cache: WorkloadCache) -> None:
@@ -217,7 +217,7 @@ class BudgetActions:
                 answer = await self._api.apply(_budget_address(name), body)
             except (Forbidden, Rejected) as error:
                 if known is not None and isinstance(error, Rejected):
-                    # Somebody's minAvailable stands in the way, for example: it is made anew.
+                    # For example, another field manager has set minAvailable: create it again.
                     await self._delete(name, known)
                     return None
                 memory.budget_refused_until = self._cache.clock() + REFUSED_S
@@ -226,7 +226,7 @@ class BudgetActions:
             self._cache.put(DISRUPTION_BUDGET, answer)
             live = self._cache.budgets.get(name)
             if live is not None and not is_as_built(body, live):
-                # Somebody changes what is written on its way; a second write would change as much.
+                # An admission webhook changes it: another write would have the same result.
                 memory.budget_settled = _settled_budget(live, body)
             return None
 
