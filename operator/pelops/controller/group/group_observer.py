@@ -432,8 +432,8 @@ class GroupMemory(Memory):
     last_seen: LastSeen | None = None  # the position of the group at the last observation
     # The next attempt to move copies of a former retry stream, on Redis' clock.
     return_after: datetime | None = None
-    # The group of the last observation: uid of the resource, server, stream and group. Another group
-    # is not compared with it.
+    # The group of the last observation: uid of the resource, server, stream, and group. Another
+    # group is not compared with it.
     seen_of: tuple[str, ...] | None = None
     holders: Holders | None = None  # the consumers with pending entries at that time
     is_elsewhere: bool = False  # the group has changed: the status may describe the former one

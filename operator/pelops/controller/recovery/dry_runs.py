@@ -29,7 +29,7 @@ class DryRuns:
         return found if uid == metadata.uid else None
 
     def forget(self, name: Name) -> None:
-        """Drop what is remembered: another replica makes the dry runs, or nobody does any more."""
+        """Drop the result: another replica makes the dry runs, or the mode has changed."""
         _, found = self._found.pop(name, ("", None))
         if found is not None:
             _measure(name, found, DryRun())

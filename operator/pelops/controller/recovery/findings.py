@@ -36,10 +36,10 @@ from pelops.policy.status.reasons import Reason
 from pelops.redis_streams.recovery.stuck_entries import Recovered
 from pelops.redis_streams.recovery.suspects import Settled
 
-MOST_EVENTS = 5  # of one scan; more owners are told in one
+MOST_EVENTS = 5  # of one scan; more owners share one Event
 MOST_NAMES = 5
 _UNMOVABLE = frozenset({EntryVerdict.TOO_WIDE, EntryVerdict.TOO_LARGE})
-# Why a stuck entry stays where it is; not all that is young, locked or another's is stuck.
+# Verdicts on stuck entries that are not moved. Young and locked entries may not be stuck.
 _STUCK = (EntryVerdict.HELD, EntryVerdict.WAITING, EntryVerdict.REFUSED, *_UNMOVABLE)
 Severity = Literal["Normal", "Warning"]
 for _verdict in EntryVerdict:
@@ -60,13 +60,13 @@ class OwnerTally:
 
     @property
     def occurrence(self) -> str:
-        """What tells this act from the next one at the same owner's entries."""
+        """An identifier for this recovery, different from the next one of the same owner."""
         return str(self.first or self.at or "")
 
 
 @dataclass(slots=True)
 class Findings:
-    """Filled while the scan goes on."""
+    """The results of a scan, filled in while it runs."""
 
     trigger: Trigger
     at: datetime | None = None  # the server's time of its beginning
@@ -80,10 +80,12 @@ class Findings:
     # Stuck entries of streams of which nothing may be recovered: only counted.
     counted: int = 0
     is_counted: bool = True  # False: it is not known which entries are stuck
-    waiting: int = 0  # suspects that wait for their turn or their backoff
+    waiting: int = 0  # suspects that wait for their retry batch or their backoff
     under_way: int = 0  # of the retry batch
-    young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
-    dangling: int = 0  # bodies that are gone of entries that workers hold, 100 at most
+    young: int = (
+        0  # delivered too shortly before their worker restarted to know which process has them
+    )
+    dangling: int = 0  # pending entries whose bodies were deleted, 100 at most
     lowest_dangling: EntryId | None = None
     locked: list[str] = field(default_factory=list)
     unmovable: list[EntryId] = field(default_factory=list)  # too wide, or too large

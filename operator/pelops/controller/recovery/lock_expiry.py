@@ -1,6 +1,6 @@
-"""Locks that expire wake the scan of their group: only for those who ask, and only quicker.
+"""The expiry of a lock starts a scan of its group early, if the resource asks for it.
 
-Nothing depends on an event: entries whose lock is gone are found by the next scan anyway.
+Recovery does not depend on these events: the next scan finds entries whose lock has expired.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 TRIGGER: Final = "lock-expiry"
 FOLLOW_S: Final = 5.0
 DEBOUNCE_S: Final = 0.2
-CHECK_S: Final = 60.0  # how often the servers' setting is looked at
-RECHECK_S: Final = 10.0  # while it is wrong: somebody may be mending it
+CHECK_S: Final = 60.0  # between two checks of the servers' setting
+RECHECK_S: Final = 10.0  # the same while the setting is wrong
 
-# Until the connections of one resource stand, and for the look at its servers' setting.
+# For connecting, and for the check of the servers' setting, of one resource.
 LIMITS: Final = Limits(deadline_s=5.0, per_namespace=64, per_endpoint=64)
 
 UNSEEN: Final = (
@@ -108,9 +108,9 @@ class ExpiryListener:
         await asyncio.gather(*(self._check_alone(server) for server in self._unchecked()))
 
     def problem(self, name: Name) -> str | None:
-        """Why a resource's wish for notifications cannot be met, for its status; None when it can.
+        """Why notifications for a resource are not received, for its status; None if they are.
 
-        None also when that is not known: most providers do not tell their configuration.
+        None also if that is not known: most providers do not show their configuration.
         """
         ear = self._ears.get(name)
         if ear is None:
@@ -149,7 +149,7 @@ class ExpiryListener:
                 return
             matches = match_lock(locks.key_template, keys)
         except PelopsError as error:
-            # The turn of the resource tells it; what is heard already is heard on.
+            # The pass of the resource reports it. Former subscriptions stay.
             log.debug("cannot listen for expired locks: %s", error)
             return
         latest = _Ear(

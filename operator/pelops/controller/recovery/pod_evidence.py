@@ -1,4 +1,4 @@
-"""What the cluster says of the processes behind consumers: cutoffs, by live looks at their pods.
+"""Evidence from the cluster about the processes behind consumers: liveness cutoffs from pods.
 
 consumer ── its name ──> pods that are, pods that were, or a pod of the group's own records
          ── a live GET of those that may be dead; Redis' TIME was taken before
@@ -75,7 +75,7 @@ async def observe_pods(api: KubeApi, namespace: str, names: Iterable[str]) -> Ob
 
 
 async def observe_live_node(api: KubeApi, name: str) -> NodeObservation | None:
-    """The node; None when it may not be read. Nothing is known of it when nobody answers."""
+    """The node; None if it may not be read. Without an answer, nothing is known of it."""
     try:
         return observe_node(await api.get(Address(kind=NODE, namespace=None, name=name)))
     except NotFound:
@@ -105,7 +105,7 @@ REMEMBERED: Final = 20_000  # pods
 
 @dataclass(frozen=True, slots=True)
 class ClockPair:
-    """The same moment on two clocks, to tell the times of one on the other."""
+    """The same moment on two clocks, to convert times from one to the other."""
 
     own: float
     server: datetime
@@ -138,15 +138,15 @@ class Sightings:
         return {name: clocks.translate(at) for name, at in seen.items() if at is not None}
 
     def gone(self, one: GonePod, clocks: ClockPair) -> FormerPod:
-        """A pod that was seen to go."""
+        """A pod whose deletion was observed."""
         return self._former(one.pod, clocks.translate(one.seen_gone))
 
     def missing(self, pod: PodObservation, clocks: ClockPair) -> FormerPod:
-        """A pod that a live look did not find, though nobody reported that it went."""
+        """A pod that a GET did not find, and whose deletion no event reported."""
         return self._former(pod, clocks.translate(self._absent_since(pod.uid)))
 
     def found(self, pod: PodObservation) -> None:
-        """A live look found it, so it was never absent."""
+        """A GET found it, so it was never absent."""
         self._absent.pop(pod.uid, None)
 
     def remembered(self, record: PodRecord, clocks: ClockPair) -> FormerPod:
@@ -185,7 +185,7 @@ class Sightings:
 
 
 class Clocks(Protocol):
-    """Tells how far a node's clock may be off."""
+    """Measures how far the clocks of nodes may be off."""
 
     async def allowance(
         self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
@@ -195,7 +195,7 @@ class Clocks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessQuestion:
-    """Consumers of one group, and what Redis says of them."""
+    """Consumers of one group, and what Redis has about them."""
 
     workload: WorkloadObservation
     consumers: Sequence[str]
@@ -245,11 +245,11 @@ class _Case:
         return found if self.match.vanished_uid is None else found | {self.match.vanished_uid}
 
     def cached(self, name: str) -> PodObservation | None:
-        """The live pod of this name, as the watch told of it last."""
+        """The live pod of this name, in its last state from the watch."""
         return next((pod for pod in self.match.pods if pod.name == name), None)
 
     def gone(self, name: str) -> list[GonePod]:
-        """The pods of this name that were seen to go."""
+        """The pods of this name whose deletion was observed."""
         return [one for one in self.match.gone if one.pod.name == name]
 
     def remembered(self, name: str) -> PodRecord | None:
@@ -272,17 +272,17 @@ class LivenessEvidence:
     def __init__(
         self, api: KubeApi, cache: WorkloadCache, *, cluster: str = "", clocks: Clocks | None = None
     ) -> None:
-        """`cluster` tells the records of this Kubernetes cluster from those of others."""
+        """`cluster` distinguishes the records of this Kubernetes cluster from those of others."""
         self._api = api
         self._cache = cache
         self._cluster = cluster
         self._clocks = clocks
         self._sightings = Sightings(cache)
-        # What live looks confirmed, by uid; None: gone for good.
+        # The states of pods by GET, by uid; None: deleted.
         self._confirmed: Recent[str, PodObservation | None] = Recent(REMEMBERED)
 
     async def judge(self, question: LivenessQuestion) -> dict[str, Judgement]:
-        """The judgement of every consumer. An API server that cannot be asked gives no cutoff."""
+        """The liveness of every consumer. Without an answer of the API server, no cutoff."""
         pods, gone = self._cache.pods_of(question.workload)
         owners = Owners(pods, gone, is_stranger=lambda name: self._exists(question, name))
         cases = [self._case(question, name, owners.match(name)) for name in question.consumers]
@@ -298,22 +298,22 @@ class LivenessEvidence:
 
     def _case(self, question: LivenessQuestion, consumer: str, match: OwnerMatch) -> _Case:
         record = parse_pod_record(question.records.get(POD_FIELD + consumer))
-        # Pods of another cluster or namespace live though nobody here knows them.
+        # Pods of another cluster or namespace are not in this cache, and may be alive.
         here = (self._cluster, question.namespace)
         if record is None or match.is_strangers or (record.cluster, record.namespace) != here:
             return _Case(consumer=consumer, match=match, record=None)
         if match.is_unknown or match.vanished_uid == record.uid:
-            # Its workload may be gone, and with it the selector that would find it.
+            # The workload may be deleted, and with it the selector that would find the pod.
             buried = self._cache.pods.gone.find(record.namespace, record.uid)
             gone = () if buried is None else (buried,)
             match = replace(match, gone=gone, vanished_uid=record.uid)
         return _Case(consumer=consumer, match=match, record=record)
 
     def _needs_look(self, case: _Case, name: str) -> bool:
-        """Whether a live look could tell more than is known for good.
+        """Whether a GET may show more than is known.
 
-        A uid that went stays away, and later states of a pod only make its cutoff later. But the
-        name of a pod that has ended may have been taken by another one meanwhile.
+        A deleted uid does not return, and a later state of a pod only makes its cutoff later. But
+        another pod may have the name of a pod that has ended.
         """
         cached, is_by_uid = case.cached(name), case.match.is_by_uid
         if cached is None:
@@ -464,9 +464,9 @@ class NodeClocks:
     ) -> timedelta:
         """By how much a cutoff from this node's clock must be earlier: see `policy/`.
 
-        `redis_time` is Redis' TIME as taken just before, `server` the address of that Redis: two
-        of them may have different clocks. The default when there is no node, or its Lease cannot
-        be read: the right to `get` it is optional.
+        `redis_time` is Redis' TIME shortly before, and `server` the address of that Redis, since
+        each has its own clock. `default` if there is no node, or if its Lease cannot be read: the
+        right to `get` it is optional.
         """
         if node is None:
             return default
@@ -480,7 +480,7 @@ class NodeClocks:
         return decide_allowance(samples, read, default=default)
 
     def prune(self) -> None:
-        """Forget nodes that nobody asked about for long."""
+        """Drop nodes that were not used for long."""
         oldest = self._clock() - KEPT.total_seconds()
         self._looks = {node: look for node, look in self._looks.items() if look.at >= oldest}
         self._samples = {key: kept for key, kept in self._samples.items() if key[0] in self._looks}

@@ -1,11 +1,11 @@
 """The steps of a scan in one stream of a group.
 
-    offers      entries that workers have taken from the offers are counted
-    owners      the consumers with pending entries, and the pods behind them
-    dead        entries that were delivered to dead workers before their cutoff are moved
-    idle        entries that are idle longer than the processing timeout are moved, page by page
-    suspects    entries that failed before are tried in isolation, one retry batch at a time
-    consumers   of dead pods are removed once they own no entries
+- Offers: entries that workers have taken from the offers are counted.
+- Owners: the consumers with pending entries are listed, and the pods behind them examined.
+- Dead: entries that were delivered to dead workers before their cutoff are moved.
+- Idle: entries that are idle longer than the processing timeout are moved, page by page.
+- Suspects: entries that failed before are tried in isolation, one retry batch at a time.
+- Consumers of dead pods are removed once they own no entries.
 
 If the process ends between two steps, nothing is lost: the next scan of any replica continues.
 """
@@ -105,8 +105,8 @@ class Failure:
     ) -> Iterator[Crash]:
         """The crash, if there are suspects; without a cutoff it ends with the newest of them.
 
-        `is_whole`: False when the owner may hold suspects that were not looked at. One that was
-        found by itself counts then as one of several. `is_idle`: its process goes on.
+        `is_whole`: False if the owner may have suspects on other pages. A single suspect then
+        counts as one of several. `is_idle`: the process of the owner still runs.
         """
         if not self.suspects:
             return
@@ -124,7 +124,7 @@ class Failure:
 
 
 MOST_PAGES: Final = 2_000  # of pending entries in which one scan looks for idle ones
-MOST_DRY_PAGES: Final = 20_000  # the same of a dry run, which nobody goes on with
+MOST_DRY_PAGES: Final = 20_000  # the same of a dry run, which no other scan continues
 AFTER_A_PART: Final = timedelta(seconds=1)
 FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one retry batch after the other, in one scan
 BETWEEN_READS: Final = 2 * ONE_READ
@@ -133,7 +133,7 @@ ENDLESS: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScan:
-    """One scan of a group while it goes on."""
+    """One scan of a group while it runs."""
 
     resource: StreamConsumerGroup
     server: Server
@@ -195,10 +195,10 @@ class StreamScan:
                 await self._recover_owner(owner, judgement, judgement.cutoff.at)
 
     async def recover_idle(self) -> None:
-        """Move what has been idle past the limit of its owner.
+        """Move entries that are idle beyond the limit of their owner.
 
-        After so many pages of the stream itself it stops, and the next scan, of any replica, goes
-        on from there; where a scan comes to the end, the next one begins anew.
+        It stops after `most_pages` pages of the main stream. The next scan, of any replica,
+        continues there, or at the beginning after a scan that reached the end.
         """
         server, context = self._run.server, self._run.context
         began = self._run.observation.cursor if self._is_main else ""
@@ -243,7 +243,7 @@ class StreamScan:
         run = self._run
         if not self._rules.may_give_up(failure.suspects.values()):
             return None, False
-        # A process that is no pod's may have begun anew under its name.
+        # A process outside of pods may have restarted under the same name.
         if not is_pod or run.stream.consumers > LISTABLE:
             return ENDLESS, True
         group = run.context.keys.group
@@ -335,7 +335,7 @@ class StreamScan:
             ids = [one for one in ids[:size] if one[0] in left] + ids[size:]
 
     def _cutoff_of(self, owner: str) -> Cutoff | None:
-        """What is known of the owner's process; None when its name is no pod's."""
+        """The liveness of the owner's process; None if its name does not belong to a pod."""
         judgement = self._judgements.get(owner)
         return None if judgement is None or judgement.match.is_unknown else judgement.cutoff
 
@@ -378,7 +378,7 @@ class StreamScan:
 
 
 async def review(run: StreamRun) -> None:
-    """Count what was taken of what is on offer; what nobody took stays so under Release alone."""
+    """Count the offers that workers took. The others stay offered under Release alone."""
     is_main = run.context.source == run.context.keys.stream
     if is_main and run.observation.offers:
         releases = run.recovery.strategy is RecoveryStrategy.RELEASE

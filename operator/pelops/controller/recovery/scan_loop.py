@@ -147,7 +147,7 @@ class ScanLoop:
         return wait
 
     def _rest(self, name: Name) -> timedelta | None:
-        """Until the next turn of a group at which a scan would find nothing; None: scan it."""
+        """The pause for a group at which a scan would find nothing; None: scan it."""
         at, wait = self._scanned.get(name, (0.0, timedelta()))
         is_recent = may_rest(timedelta(seconds=self._clock() - at), wait)
         is_quiet = is_recent and name not in self._triggers and self._scanner.is_settled(name)

@@ -163,7 +163,7 @@ class Scanner:
     async def _attempt(
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
-        """What came of the scan, and how long until the next one; a failure is no error here."""
+        """The outcome of the scan, and the wait until the next one. Handles PelopsError."""
         where = {"resource": resource.metadata.key}
         try:
             return await self._scan(resource, findings)
@@ -252,8 +252,9 @@ class Scanner:
     async def _scan_dry(
         self, resource: StreamConsumerGroup, findings: Findings, interval: timedelta
     ) -> tuple[str, timedelta]:
-        """A scan through a server that writes nothing. Only the replica that writes the numbers of
-        the status makes it, since nothing in Redis says that another one has.
+        """A scan through a server that refuses writes.
+
+        Only the replica that writes the numbers of the status makes it: Redis does not record it.
         """
         name, observer = _name(resource), self._parts.observer
         wait = with_jitter(interval, 0.1)
@@ -284,7 +285,7 @@ class Scanner:
                 resource=resource,
                 server=server,
                 keys=keys,
-                observation=replace(observation, cursor=""),  # nobody else goes on with it
+                observation=replace(observation, cursor=""),  # no other scan continues it
                 findings=findings,
             )
             await self._scan_streams(scan)
@@ -388,7 +389,7 @@ class Scanner:
         judgements: Mapping[str, Judgement],
         consumers: list[ObservedConsumer],
     ) -> None:
-        """End the consumers of pods that are gone; the script makes sure that they own nothing."""
+        """Remove the consumers of deleted pods. The script checks that they own no entries."""
         for consumer in consumers:
             judgement = judgements.get(consumer.name)
             has_left = judgement is not None and is_gone(judgement)
