@@ -1,7 +1,7 @@
 """Connections to Redis: topology, TLS, Sentinel, Cluster, errors and scripts.
 
-Entry IDs, delivery counts and addresses are here too, for programs that use `redis_core` alone: the
-same classes as everywhere in Pelops.
+It also exports entry IDs, delivery counts and addresses from `pelops.domain`, for programs that use
+only `redis_core`.
 """
 
 from pelops.domain.destinations import (

@@ -1,4 +1,4 @@
-"""The first answer of several nodes that may know it, within a budget of nodes and of time."""
+"""The first answer from several nodes, within limits on nodes and time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pelops.errors import PelopsError
 
 Answer = TypeVar("Answer")
 
-BUDGET_S: Final = 6.0  # a little more than one node may take to answer
-NEXT_AFTER_S: Final = 0.5  # a node that is silent so long does not delay the next one
+BUDGET_S: Final = 6.0  # a little more than the time-out of one node
+NEXT_AFTER_S: Final = 0.5  # ask the next node when one has not answered for so long
 MOST_AT_ONCE: Final = 4
 MOST_ASKED: Final = 16  # a hostile server may name any number
 _REPORTED: Final = 3
 
 
 class NoAnswer(Exception):
-    """No node answered within the budget; `problems` says why not, of each that was asked.
+    """No node answered within the budget; `problems` has the error of each node that was asked.
 
-    Its text names the first few of them.
+    The message names the first few of them.
     """
 
     def __init__(self, problems: list[tuple[Node, Exception]]) -> None:
@@ -34,10 +34,10 @@ class NoAnswer(Exception):
 async def first_answer(
     nodes: Sequence[Node], ask: Callable[[Node], Awaitable[Answer]]
 ) -> tuple[Node, Answer]:
-    """The node that answered first, and its answer. Nodes are asked in their order.
+    """The node that answered first, and its answer. Nodes are asked in the given order.
 
-    The next one is asked when one fails or is silent for a while. Raises NoAnswer, and whatever
-    `ask` raises that is no PelopsError.
+    The next node is asked when one fails, or does not answer for `NEXT_AFTER_S`. Raises NoAnswer.
+    Errors of `ask` other than PelopsError are raised at once.
     """
     problems: list[tuple[Node, Exception]] = []
     asked: dict[asyncio.Task[Any], Node] = {}

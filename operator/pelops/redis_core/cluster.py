@@ -1,6 +1,6 @@
-"""Commands to the right node of a cluster: a slot map, and redirects followed.
+"""Routes commands to the right node of a cluster, by a slot map and by following redirects.
 
-A node answers MOVED or ASK instead of executing, so following them never does anything twice.
+A node that answers MOVED or ASK has not executed the command, so none is executed twice.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ASK_SLOTS: Final = Command(parts=SLOT_MAP)
 
 
 class Router(Protocol):
-    """Sends commands to where their keys are."""
+    """Sends commands to the nodes that hold their keys."""
 
     async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
-        """The reply to each command, or the error it met."""
+        """The reply to each command, or its error."""
 
     async def close(self) -> None:
         """End every connection."""
@@ -44,7 +44,7 @@ class SingleRouter:
         """The reply to each command; a broken connection is raised."""
         replies = await self._channel.exchange(commands)
         if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
-            # A failover has made our master a replica: look for the new one next time.
+            # After a failover this node is a replica: locate the new master next time.
             await self._channel.forget_connections()
         return replies
 
@@ -61,16 +61,16 @@ class ClusterRouter:
         self._open = open_channel
         self._channels: dict[Node, NodeChannel] = {}
         self._slots = SlotMap()  # empty: not known yet
-        self._moved: dict[int, Node] = {}  # slots that the map is wrong about
+        self._moved: dict[int, Node] = {}  # slots for which MOVED corrected the map
         self._failing: set[Node] = set()  # asked last for the slot map
         self._is_stale = True
         self._refreshing: asyncio.Task[None] | None = None
 
     async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
-        """The reply to each command, or the error it met: nodes fail one by one."""
+        """The reply to each command, or its error: a failing node affects only its own commands."""
         replies: list[Reply] = [None] * len(commands)
         waiting = list(range(len(commands)))
-        asked: dict[int, Node] = {}  # commands that ASK sent elsewhere, once
+        asked: dict[int, Node] = {}  # commands that ASK redirected, for one attempt
         for _ in range(_REDIRECTS):
             await self._refresh()
             places = {
@@ -126,7 +126,7 @@ class ClusterRouter:
     def _follow(
         self, places: Mapping[int, Node], waiting: Iterable[int], replies: Sequence[Reply]
     ) -> Iterator[tuple[int, Node]]:
-        """Learn what MOVED told; where ASK sent a command is yielded."""
+        """Record MOVED redirects; yield the commands that ASK redirected, with their nodes."""
         for index in waiting:
             redirect = redirect_of(replies[index], places[index])
             assert redirect is not None
@@ -146,10 +146,10 @@ class ClusterRouter:
         return self._channels[node]
 
     async def _refresh(self) -> None:
-        """Learn the slot map anew if it is stale, once for all who wait for it.
+        """Read the slot map again if it is stale; concurrent callers share one attempt.
 
-        They share the failure as well. Raises RedisUnavailable, or what kept all nodes from being
-        used alike: an address or credentials that are not allowed, or no valid reply.
+        They share its error as well: RedisUnavailable, or the kind of error that all nodes have in
+        common. That can be a forbidden address, forbidden credentials, or an invalid reply.
         """
         if not self._is_stale:
             return
@@ -157,7 +157,7 @@ class ClusterRouter:
             self._refreshing = asyncio.create_task(self._learn_slots())
             self._refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
         refreshing = self._refreshing
-        await asyncio.wait({refreshing})  # it outlives a caller who gives up
+        await asyncio.wait({refreshing})  # the task continues when this caller is cancelled
         if refreshing.cancelled():
             raise RedisUnavailable("the connections to the Redis Cluster were closed")
         refreshing.result()
@@ -174,7 +174,7 @@ class ClusterRouter:
         try:
             _, self._slots = await first_answer(self._candidates(), ask)
         except NoAnswer as error:
-            self._failing.update(node for node, _ in error.problems)  # also those that were silent
+            self._failing.update(node for node, _ in error.problems)  # includes time-outs
             kind = common_kind(problem for _, problem in error.problems)
             raise kind(f"no node of the Redis Cluster answers: {error}") from error
         self._moved.clear()
@@ -182,8 +182,8 @@ class ClusterRouter:
         await self._drop_strangers()
 
     def _candidates(self) -> list[Node]:
-        """Whom to ask for the slot map, those that failed last."""
-        # The seed comes last: behind a Service it may be a node that is gone by now.
+        """The nodes to ask for the slot map; those that failed come last."""
+        # The seed is last of its kind: behind a Service it may be a node that no longer exists.
         known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
         known.pop(self._seed, None)
         nodes = sorted([*known, self._seed], key=self._failing.__contains__)[:MOST_ASKED]

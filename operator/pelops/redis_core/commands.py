@@ -1,4 +1,4 @@
-"""Every Redis command that Pelops needs a right for, with arguments that make it a valid one."""
+"""Every Redis command for which Pelops needs a right, with arguments that make it valid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-# By what the ACL calls it. Nothing is run: an ACL judges the command and its key, here KEY.
+# By its name in ACL rules. None is run: the ACL checks the command and its key, here KEY.
 COMMANDS: Final[Mapping[str, str]] = {
     "asking": "ASKING",
     "auth": "AUTH default",
@@ -64,26 +64,26 @@ Part: TypeAlias = str | bytes | int  # of a command
 
 
 class NamedKeys(Protocol):
-    """Keys of a group by the names that scripts have for them."""
+    """Keys of a group by the names that scripts use for them."""
 
     def by_name(self) -> Mapping[str, Part]:
-        """Each key under its name."""
+        """Each key by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A command on a key that a script, or Python itself, runs."""
+    """A right that Pelops needs: a command on a key."""
 
-    command: str  # as the ACL calls it, such as hset or xgroup|create
+    command: str  # its name in ACL rules, such as hset or xgroup|create
     key: Part | None = None
 
     @property
     def named_key(self) -> str | None:
-        """The key as messages name it."""
+        """The key as text, for messages."""
         return None if self.key is None else text_of(self.key)
 
     def words(self) -> list[Part]:
-        """The whole command, to be judged and not run."""
+        """The whole command, for a check by the ACL without running it."""
         return [
             self.key if word == "KEY" and self.key is not None else word
             for word in split_command(self.command)
@@ -96,5 +96,5 @@ def text_of(part: Part) -> str:
 
 
 def split_command(command: str) -> list[str]:
-    """The words of a valid command; KEY stands where its key does."""
+    """The words of a valid command, with KEY in place of its key."""
     return COMMANDS[command].split()

@@ -1,6 +1,6 @@
-"""What each Lua script declares at its top, and the text that is sent to a server.
+"""The declaration at the top of each Lua script, and the text that is sent to a server.
 
-The header of a script is its only declaration. It is read once, and strictly:
+The header of a script is its only declaration. It is parsed once, and strictly:
 
     -- include: entry
     -- Count what is left, and write it down.
@@ -19,9 +19,9 @@ The header of a script is its only declaration. It is read once, and strictly:
 KEYS     `[name]` may be absent, `name...` is any number of keys.
 ARGV     text, or `: number` ('' is nil in Lua), or `: flag`; `name...` is any number of texts,
          `name{...}...` any number of records. All become locals of the same name in Lua.
-READS    commands, each with the keys that it names; `[command]` may be forbidden or unknown, and
-         the script goes on without it; `command!` is asked for before the script writes anything,
-         as all WRITES are; `for x` says that only users of this feature need it.
+READS    commands, each with the keys that it names. `[command]` is optional: the script continues
+         if it is forbidden or unknown. The right to run `command!` is checked before the script
+         writes anything, as for all WRITES. `for x`: only users of this feature need it.
 USER     the roles that run it, then the features that need it; none: always.
 RETURNS  answers, separated by `|`: a verdict and its fields, `{...}` a list without a verdict, or
          `<name>` anything else. A field is a value, `name{...}` a record or nothing, `name[...]` a
@@ -54,10 +54,10 @@ KEY_TYPES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("source", "target"), "stream"),  # the stream, or the retry stream
     **dict.fromkeys(("state", "started", "worker_state", "audit", "dead_letter_owner"), "hash"),
     "further": "stream",
-    **dict.fromkeys(("others", "locks"), None),  # not looked at: of any type
+    **dict.fromkeys(("others", "locks"), None),  # their type is not checked
 }
-# How the text of a script begins, and how it begins in a dry run. There a command that writes does
-# nothing and answers as if it had; the flag has the server refuse any other write.
+# The first lines of a script, and those in a dry run. In a dry run a declared write does nothing
+# and returns a reply as if it had; the flag makes the server refuse any other write.
 _FOR_REAL: Final = "local dry_run = false\n"
 _DRY_RUN: Final = """#!lua flags=no-writes
 local dry_run, redis = true, (function(server)
@@ -90,7 +90,7 @@ _LUA_WORDS: Final = re.compile(
 
 
 class BadDeclaration(Exception):
-    """A script's header is not what it has to be, or is not followed."""
+    """A script's header is invalid, or the script does not follow it."""
 
 
 class ArgumentKind(StrEnum):
@@ -102,7 +102,7 @@ class ArgumentKind(StrEnum):
 
 
 class Many(StrEnum):
-    """How often a name of KEYS stands for a key."""
+    """How many keys a name of KEYS stands for."""
 
     ONE = "one"
     OPTIONAL = "optional"
@@ -127,21 +127,21 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last name of ARGV when it stands for any number of texts, or of records."""
+    """The last name of ARGV, if it stands for any number of texts or records."""
 
     name: str
-    columns: tuple[Argument, ...] = ()  # of a record; none: texts
+    columns: tuple[Argument, ...] = ()  # of a record; empty: texts
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredCommand:
     """A command that a script runs, with the keys that it may name."""
 
-    command: str  # as the ACL calls it, such as hset or xgroup|create
-    keys: tuple[str, ...]  # names of KEYS; none: the command takes no key
-    is_optional: bool  # forbidden or unknown, the script goes on without it
-    is_asked_for: bool  # before the script writes anything
-    features: tuple[str, ...] = ()  # only users of these need it
+    command: str  # its name in ACL rules, such as hset or xgroup|create
+    keys: tuple[str, ...]  # names of KEYS; empty: the command takes no key
+    is_optional: bool  # the script continues if it is forbidden or unknown
+    is_asked_for: bool  # the right is checked before the script writes anything
+    features: tuple[str, ...] = ()  # only users of these features need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ class Field:
     """A part of an answer."""
 
     name: str
-    read: Callable[[Any], Any]  # from the reply's part
-    is_rest: bool = False  # all that follows
+    read: Callable[[Any], Any]  # checks and converts the part of the reply
+    is_rest: bool = False  # takes all remaining parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class Declaration:
     """A script as its header declares it."""
 
     name: str
-    summary: str  # what it does, in a sentence or two
+    summary: str  # one or two sentences for people
     keys: tuple[Key, ...]
     arguments: tuple[Argument, ...]
     tail: Tail | None
@@ -166,23 +166,23 @@ class Declaration:
     writes: tuple[DeclaredCommand, ...]
     roles: tuple[str, ...]
     features: tuple[str, ...]
-    answers: Mapping[str, tuple[Field, ...] | None]  # by verdict; "" without one, None: no list
-    text: str  # whole, as servers get it
+    answers: Mapping[str, tuple[Field, ...] | None]  # by verdict, "" without one; None: not a list
+    text: str  # the whole text as sent to servers
 
     @property
     def dry_text(self) -> str:
-        """The text for dry runs: it decides and answers as the script does, and writes nothing."""
+        """The text for dry runs: it decides and answers like the script, but writes nothing."""
         words = {one.command.partition("|")[0].upper() for one in self.writes}
         begin = _DRY_RUN.format(writes=", ".join(f"{word} = true" for word in sorted(words)))
         return begin + self.text.removeprefix(_FOR_REAL)
 
     @property
     def checks_format(self) -> bool:
-        """Whether it refuses a state that a newer version wrote: all that write beside one do."""
+        """Whether it refuses a state of a newer format, as all that write and have a state key."""
         return bool(self.writes) and any(key.name == "state" for key in self.keys)
 
     def runs(self) -> Iterator[DeclaredCommand]:
-        """Every command, reads first."""
+        """Every declared command, reads first."""
         yield from self.reads
         yield from self.writes
 
@@ -204,7 +204,7 @@ def list_scripts(package: str) -> list[str]:
 
 
 def read_include(name: str, package: str = OPERATOR_SCRIPTS) -> str:
-    """The text of `lua/include/<name>.lua`, the package's own or the operator's, or of a format."""
+    """The text of `lua/include/<name>.lua` of the package, else of the operator, or generated."""
     if name in _GENERATED:
         return _GENERATED[name]()
     own = files(package).joinpath("lua", "include", f"{name}.lua")
@@ -214,9 +214,9 @@ def read_include(name: str, package: str = OPERATOR_SCRIPTS) -> str:
 
 
 def _render_ledger_fields() -> str:
-    """Lua that has the fields of each kind of event, and joins the words about one entry.
+    """Lua functions that return the fields of a kind of event, and the words of one entry.
 
-    Both without a table that would be made for each run, or for each entry.
+    They use no Lua table, which would be built for each call or each entry.
     """
     rows = (f"    ['{kind}'] = '{' '.join(names)}'," for kind, names in EVENT_FIELDS.items())
     return "\n".join(
@@ -235,7 +235,7 @@ def _render_letter_fields() -> str:
     return f"local LETTER_FIELDS = {{ {names} }}\n"
 
 
-# Formats that Python reads and Lua writes: declared in Python, included as any other file.
+# Formats that Lua writes and Python reads are declared in Python, and included like a file.
 _GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "ledger_fields": _render_ledger_fields,
     "letter_fields": _render_letter_fields,
@@ -247,7 +247,7 @@ def _read(package: str, path: str) -> str:
 
 
 def parse_script(name: str, source: str, package: str = OPERATOR_SCRIPTS) -> Declaration:
-    """The declaration of a text; includes are a package's. Raises BadDeclaration."""
+    """The declaration of a script's text; includes are from `package`. Raises BadDeclaration."""
     body = _INCLUDE.sub("", source)
     summary, lines = _read_header(body)
     keys = tuple(_parse_key(word) for word in _split(lines["KEYS"]))
@@ -279,7 +279,7 @@ def parse_script(name: str, source: str, package: str = OPERATOR_SCRIPTS) -> Dec
 
 
 def _include(source: str, package: str, done: dict[str, str]) -> dict[str, str]:
-    """The includes of a text in the order in which they need each other, each once."""
+    """The includes of a text in the order of their dependencies, each once."""
     for name in _INCLUDE.findall(source):
         if name not in done:
             text = read_include(name, package)
@@ -289,7 +289,7 @@ def _include(source: str, package: str, done: dict[str, str]) -> dict[str, str]:
 
 
 def _read_header(body: str) -> tuple[str, dict[str, str]]:
-    """The prose before the declaration, and its lines without comments."""
+    """The prose before the declaration, and the declaration's lines without comments."""
     summary: list[str] = []
     lines: dict[str, str] = {}
     current = None
@@ -320,7 +320,7 @@ def _strip_comments(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas, but not within braces."""
+    """The parts between commas, except commas within braces."""
     return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
 
 
@@ -359,7 +359,7 @@ def _check_name(name: str) -> str:
 def parse_runs(
     text: str, names: Collection[str] = frozenset(KEY_TYPES), *, writes: bool = False
 ) -> tuple[DeclaredCommand, ...]:
-    """Commands as READS and WRITES list them, with keys of these names; raises BadDeclaration."""
+    """The commands in a text such as READS, with keys of these names. Raises BadDeclaration."""
     return tuple(_parse_runs(text, names, writes=writes))
 
 
@@ -409,7 +409,7 @@ def _parse_fields(text: str, verdict: str) -> Iterator[Field]:
 
 
 def _reader_of(name: str, inner: str, check: Check, *, is_rest: bool) -> Callable[[Any], Any]:
-    """What reads a part of an answer; raises ValueError or TypeError for what it has not to be."""
+    """A function that checks and converts a part; it raises ValueError or TypeError if invalid."""
     columns = _split(inner[1:-1])
     if not columns:
         return _checked(check)
@@ -441,7 +441,7 @@ def _list(part: Any) -> list[Any]:
 
 
 def _render_locals(declared: Declaration) -> str:
-    """Lua that gives each name of KEYS and ARGV its value."""
+    """Lua that assigns each name of KEYS and ARGV its value."""
     single = [key.name for key in declared.keys if key.many is not Many.ANY]
     lines = [_assign(single, [f"KEYS[{place}]" for place, _ in enumerate(single, 1)])]
     lines += [
@@ -483,9 +483,9 @@ def _render_tail(tail: Tail, after: int) -> str:
 
 
 def _render_format_check(declared: Declaration) -> str:
-    """Lua that ends a script whose group has a state of a newer format, before anything else.
+    """Lua that, before anything else, ends a script if the group's state has a newer format.
 
-    A key of another type, or a missing right, is for the script to find.
+    A key of another type, or a missing right, is left for the script to detect.
     """
     if not declared.checks_format:
         return ""
@@ -508,7 +508,7 @@ def _render_format_check(declared: Declaration) -> str:
 
 
 def _render_refusal(declared: Declaration, body: str) -> str:
-    """Lua that answers why the script cannot run: a key of another type, or a missing right."""
+    """Lua that returns why the script cannot run: a key of another type, or a missing right."""
     if "find_refusal()" not in body and "find_missing_right()" not in body:
         return ""
     many = {key.name for key in declared.keys if key.many is Many.ANY}
@@ -534,7 +534,7 @@ def _render_refusal(declared: Declaration, body: str) -> str:
 
 
 def _ask(question: str, name: str, many: Collection[str]) -> str:
-    """Lua that returns what is found out about this key, or about the first of these keys."""
+    """Lua that returns the first problem of this key, or of these keys."""
     if name in many:
         asks = f"found = {question}\n    if found then return found end"
         return f"  for _, key in ipairs({name}) do\n    {asks}\n  end\n"

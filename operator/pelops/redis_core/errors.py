@@ -1,11 +1,11 @@
-"""Redis' and redis-py's errors in our words, by the question *did it happen?*
+"""Translates errors of Redis and redis-py into Pelops' own, by the question *did it happen?*
 
-A reply that is an error was refused before anything was written: our scripts refuse first and write
-last. A connection that ends after a write was sent leaves the outcome unknown.
+An error reply means that nothing was written, because scripts refuse first and write last. A
+connection that ends after a write was sent leaves the outcome unknown.
 
-Messages are shown in the status of a resource, whose author chose the server. They repeat nothing
-that a server said, which may be no Redis: they hold our own words, names that we sent, and codes
-and commands from lists of Redis' own. The original is chained as the cause, and logged at DEBUG.
+Messages are shown in the status of a resource, whose author chose the server, which may not be a
+Redis. They repeat no text from the server: only names that Pelops sent, and codes and commands of
+fixed lists. The original error is chained as the cause, and logged at DEBUG.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _KINDS: Final[Mapping[str, type[RedisUnavailable]]] = {
     **dict.fromkeys(("READONLY", "NOREPLICAS", "MISCONF"), WritesRefused),
     **dict.fromkeys(("LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN"), NotServing),
 }
-# What another node would not refuse, or the same one later, without anybody's help.
+# Errors that another node, or the same one later, may not return without any repair.
 _PASSING: Final = frozenset(_REFUSED) - {"OOM", "NOREPLICAS", "MISCONF", "NOSCRIPT"}
 _CLIENTS: Final = "max number of clients"
 _DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
@@ -102,8 +102,8 @@ _NO_DATABASE: Final = re.compile(
 _WANTS_CREDENTIALS: Final = re.compile(
     r"without any password|invalid password|wrong number of arguments for 'auth'", re.IGNORECASE
 )
-_LONGEST: Final = 300  # characters of a refusal that are looked at
-# Words that commands begin with, or go on with: a server may name them in its errors.
+_LONGEST: Final = 300  # characters of an error reply that are examined
+# Words of commands and subcommands: messages may repeat these from a server's errors.
 _WORDS: Final = frozenset(
     word
     for name in (*COMMANDS, "eval", "evalsha", "script|load", "sentinel|sentinels", "cluster|nodes")
@@ -115,10 +115,10 @@ _DENIED_IN_SCRIPT: Final = re.compile(r"ACL failure in script|user executing the
 
 
 def translate_failure(error: Exception, *, address: str, sent: bool, writes: bool) -> PelopsError:
-    """What a broken connection or a missed answer means.
+    """The error for a broken connection or a missing reply.
 
-    `sent` says whether any byte of the command may have left, `writes` whether it would change
-    anything: only both together leave the outcome unknown.
+    `sent` is whether any byte of the command may have been sent, `writes` whether the command would
+    write. Only if both are true the outcome is unknown.
     """
     if is_refusal(error):
         return translate_reply(error, command="AUTH", key=None, writes=False)
@@ -132,7 +132,7 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
     return RedisUnavailable(f"Redis at {address} cannot be reached: {shown}")
 
 
-# By the name of a class of Python's, of OpenSSL's or of redis-py's; the most special comes first.
+# By the class name of an error in Python, ssl or redis-py; the most specific comes first.
 _FAILURES: Final = {
     "SSLCertVerificationError": "its certificate is not accepted (CERTIFICATE_VERIFY_FAILED)",
     "SSLError": "the TLS handshake failed; one side may not use TLS",
@@ -145,7 +145,7 @@ _FAILURES: Final = {
     "IncompleteReadError": "the connection was closed",
     "OSError": "network error",
 }
-_CERTIFICATE: Final = {  # X509_V_ERR_*, what is wrong with a certificate
+_CERTIFICATE: Final = {  # by X509_V_ERR_*
     10: "it has expired",
     18: "it is self-signed and not in ca.crt",
     19: "the certificate authority that signed it is not in ca.crt",
@@ -157,7 +157,7 @@ _NO_ROUTE: Final = frozenset({101, 113})  # ENETUNREACH, EHOSTUNREACH
 
 
 def describe_failure(error: BaseException) -> str:
-    """What broke a connection, in words of our own: nothing that a server said."""
+    """Why a connection failed, in fixed words without any text from the server."""
     chain = list(_causes(error))
     kinds = [{kind.__name__ for kind in type(one).__mro__} for one in chain]
     for name, words in _FAILURES.items():
@@ -169,7 +169,7 @@ def describe_failure(error: BaseException) -> str:
                 return f"{words}: {reason}" if reason else words
             if getattr(one, "errno", None) in _NO_ROUTE:
                 return "no route to host"
-            # asyncio has one error for all addresses of a name, with the errors as its text.
+            # asyncio raises one error for all addresses of a name, with the errors in its text.
             return _FAILURES["ConnectionRefusedError"] if _refused_all(one) else words
     return f"the connection failed ({type(error).__name__})"
 
@@ -179,7 +179,7 @@ def _refused_all(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and what led to it."""
+    """The error, and its chain of causes."""
     for _ in range(8):
         if error is None:
             return
@@ -188,7 +188,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def common_kind(problems: Iterable[Exception]) -> type[RedisError]:
-    """The kind of error for several servers of which none can be used."""
+    """The kind of error for several servers none of which can be used."""
     kinds = {type(problem) for problem in problems}
     alike: tuple[type[RedisError], ...] = (AddressNotAllowed, CredentialsNotAllowed, InvalidReply)
     return next((kind for kind in alike if kinds == {kind}), RedisUnavailable)
@@ -197,14 +197,14 @@ def common_kind(problems: Iterable[Exception]) -> type[RedisError]:
 def translate_reply(
     error: Exception, *, command: str, key: str | None, writes: bool
 ) -> PelopsError:
-    """What an error means that Redis answered to `command` on `key`."""
+    """The Pelops error for an error reply to `command` on `key`."""
     code, text = _read_refusal(error)
     if code in _REFUSED:
         refused = _KINDS.get(code, RedisUnavailable)
         return refused(f"{_REFUSED[code]} ({code})")
     if code in {"WRONGPASS", "NOAUTH"} or _WANTS_CREDENTIALS.search(text):
         return _wrong_credentials(code)
-    if isinstance(error, exceptions.AuthenticationError):  # redis-py says so in its own words
+    if isinstance(error, exceptions.AuthenticationError):  # raised by redis-py itself
         return _wrong_credentials(code)
     if code == "NOPERM" or _DENIED_IN_SCRIPT.search(text):
         return _denied(text, key)
@@ -229,7 +229,7 @@ def _named(code: str, text: str, key: str | None) -> PelopsError | None:
 
 
 def _named_within(text: str, key: str | None) -> PelopsError | None:
-    """What only the sentence says: of a write it may come from the middle of a script."""
+    """Errors known by their text alone. Not for writes: it may come from the middle of a script."""
     if "NOGROUP" in text or "no such consumer group" in text.lower():
         return NoSuchGroup("the consumer group, or its stream, does not exist")
     if "WRONGTYPE" in text or "wrong kind of value" in text:
@@ -255,7 +255,7 @@ def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
         )
     if _CLIENTS in text:
         return NotServing("Redis has reached maxclients: raise maxclients, or close connections")
-    # An error that no list knows may come from the middle of a script.
+    # An unknown error may come from the middle of a script.
     message = f"{command} returned an unknown error; see the log of Redis"
     return UnknownRefusal(message) if writes else RedisError(message)
 
@@ -278,9 +278,9 @@ def _denied(text: str, key: str | None) -> PermissionDenied:
 
 
 def permission_denied(command: str | None, key: str | None) -> PermissionDenied:
-    """The error for a command that the ACL forbids, altogether or on one key.
+    """The error for a command that the ACL forbids, in general or on one key.
 
-    Redis itself often names neither; `Server` then looks for what it was.
+    Redis often names neither the command nor the key; `Server` then determines them.
     """
     on_key = f" on the key {key}" if key else ""
     return PermissionDenied(
@@ -292,19 +292,19 @@ def permission_denied(command: str | None, key: str | None) -> PermissionDenied:
 
 
 def words_of(error: BaseException) -> str:
-    """What the server itself said in a refusal: to decide by, never to be shown."""
+    """The server's own text of an error reply: for decisions, never for messages."""
     return str(error.__cause__ or error)
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server answered, and refused: nothing broke on the way."""
-    # redis-py ends the connection for some replies, such as LOADING: still a refusal.
+    """Whether the server replied with an error, so the connection did not fail."""
+    # redis-py raises a ConnectionError for some error replies, such as LOADING.
     kinds = (exceptions.ResponseError, exceptions.AuthenticationError)
     return isinstance(error, kinds) or bool(getattr(error, "status_code", None))
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether another node, or the same one a while later, would not give this answer."""
+    """Whether another node, or the same one later, may not return this error."""
     code, text = _read_refusal(error)
     return code in _PASSING or _CLIENTS in text
 

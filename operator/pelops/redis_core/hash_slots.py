@@ -1,4 +1,4 @@
-"""Which node of a cluster holds which slot, and where a refusal sends a command. No I/O."""
+"""The slot map of a cluster, and the redirects in replies. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["SLOT_MAP", "Redirect", "SlotMap", "hash_tag", "key_slot", "own_hash_
 SLOT_MAP: Final = ("CLUSTER", "SLOTS")  # the command whose reply `SlotMap.parse` reads
 MOST_NODES: Final = 1000  # of a cluster; Redis itself advises against more
 _MOST_OF_A_RANGE: Final = 100  # a master and its replicas
-_UNNAMED: Final = (None, b"", b"?")  # what a node answers that does not know its own name
+_UNNAMED: Final = (None, b"", b"?")  # returned by a node that does not know its own name
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class SlotMap:
 
     @classmethod
     def parse(cls, reply: Any, answered: Node) -> SlotMap:
-        """The map in a reply to CLUSTER SLOTS of the node `answered`; empty if it has no slots.
+        """The map from a reply to CLUSTER SLOTS of the node `answered`; empty without slots.
 
-        A node without a name is at the host that answered. Raises RedisUnavailable for a refusal,
-        InvalidReply for any other reply that is no such map.
+        A node without a name is at the host of `answered`. Raises RedisUnavailable for an error
+        reply, and InvalidReply for a malformed one.
         """
         if isinstance(reply, Exception):
             raise RedisUnavailable(f"{answered} did not return the hash slots of its cluster")
@@ -48,7 +48,7 @@ class SlotMap:
         return cls(*zip(*ranges, strict=True)) if ranges else cls()
 
     def nodes_of(self, slot: int) -> tuple[Node, ...]:
-        """The master and the replicas of a slot; none if nobody holds it."""
+        """The master and the replicas of a slot; empty if no node serves it."""
         at = bisect_right(self.starts, slot) - 1
         return self.nodes[at] if at >= 0 and slot <= self.ends[at] else ()
 
@@ -69,16 +69,16 @@ class SlotMap:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The command was not executed: another node is to be asked."""
+    """The command was not executed, and must be sent to another node."""
 
     node: Node
     slot: int
-    is_lasting: bool  # MOVED; else ASK: this once, and only after ASKING
+    is_lasting: bool  # True: MOVED; False: ASK, for one attempt and only after ASKING
 
 
 def redirect_of(reply: Any, answered: Node) -> Redirect | None:
-    """Where a reply of the node `answered` sends the command, if it is MOVED or ASK."""
-    if not isinstance(reply, AskError):  # MovedError is one of them
+    """The redirect in a reply of the node `answered`; None if it is neither MOVED nor ASK."""
+    if not isinstance(reply, AskError):  # MovedError is a subclass
         return None
     host = answered.host if reply.host in ("", "?") else reply.host
     return Redirect(Node(host, reply.port), reply.slot_id, isinstance(reply, MovedError))

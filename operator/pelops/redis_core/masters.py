@@ -1,6 +1,6 @@
-"""Each master of a server by itself, for what must be asked or heard of all of them.
+"""A connection to each master of a server, for what must be read from all of them.
 
-Who listens to them ends with `end_tasks`.
+Tasks that listen to masters are ended with `end_tasks`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_MASTERS: Final = 64  # a connection to each is held
 
 
 class Masters:
-    """Which nodes hold a server's keys, and ways to them."""
+    """The nodes that hold a server's keys, and connections to them."""
 
     def __init__(self, server: Server) -> None:
         endpoint = server.endpoint
@@ -32,7 +32,7 @@ class Masters:
         )
 
     async def find(self) -> frozenset[Node]:
-        """The masters at this moment. Raises RedisError when nobody names them, or too many."""
+        """The present masters. Raises RedisError when they cannot be found, or are too many."""
         if self._finder is not None:
             return frozenset({await self._finder()})
         if self._server.kind.topology != Topology.CLUSTER:
@@ -46,7 +46,7 @@ class Masters:
         return masters
 
     async def locate(self, key: str) -> Node:
-        """The master that holds a key at this moment. Raises RedisError when nobody names it."""
+        """The present master of a key. Raises RedisError when it cannot be found."""
         if self._server.kind.topology != Topology.CLUSTER:
             return next(iter(await self.find()))
         slot = key_slot(key)
@@ -56,7 +56,7 @@ class Masters:
         return node
 
     def channel(self, node: Node) -> NodeChannel:
-        """One connection to one of them; the caller closes it."""
+        """A channel with one connection to a master; the caller closes it."""
 
         async def locate() -> Node:
             return node

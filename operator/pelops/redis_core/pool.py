@@ -1,6 +1,6 @@
-"""Connected servers, shared by all who name the same endpoint with the same credentials.
+"""Connected servers, shared by all users of the same endpoint with the same credentials.
 
-What kind of server an endpoint leads to is asked, not configured.
+The kind of server is detected, not configured.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pelops.redis_core.server import Flavour, OnScript, Server, ServerKind, Topo
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Command, Locate, Login, NodeChannel, Reply
 
-CONNECT_BUDGET_S: Final = 10.0  # to connect and find out what kind of server it is
+CONNECT_BUDGET_S: Final = 10.0  # to connect and detect the kind of server
 _INFO: Final = Command(parts=("INFO",))
 
 
 async def connect_server(endpoint: RedisEndpoint, on_script: OnScript | None = None) -> Server:
-    """A server that answered, with its topology, flavour and version.
+    """A connected server, with its topology, product (Redis or Valkey) and version.
 
-    An endpoint whose CLUSTER commands are absent or forbidden is used as it is: a proxy knows the
-    way. Raises what the adapter's calls raise, and InvalidSpec for what the resource must change.
+    An endpoint whose CLUSTER commands are absent or forbidden is used as a standalone server: a
+    proxy routes commands itself. Raises RedisError, and InvalidSpec for a wrong resource.
     """
     login = Login.of(endpoint, build_ssl_context(endpoint))
     channel = NodeChannel(_locator(endpoint, login), login)
@@ -81,12 +81,12 @@ def _judge_topology(endpoint: RedisEndpoint, slots: Reply) -> Topology:
         return Topology.SENTINEL
     if isinstance(slots, exceptions.ClusterDownError):
         raise translate_reply(slots, command="CLUSTER SLOTS", key=None, writes=False)
-    # An empty list: a proxy, or a cluster node that has met nobody yet.
+    # An empty list: a proxy, or a cluster node that has not joined others yet.
     return Topology.CLUSTER if isinstance(slots, list) and slots else Topology.STANDALONE
 
 
 def parse_info(info: Reply) -> dict[str, str]:
-    """The fields of a reply to INFO; none of a refusal."""
+    """The fields of a reply to INFO; none if it is an error."""
     if not isinstance(info, bytes):
         return {}  # forbidden, or unknown to a proxy: nothing depends on it
     lines = info.decode("utf-8", "replace").splitlines()
@@ -101,13 +101,13 @@ def _parse_version(text: str | None) -> tuple[int, int, int] | None:
 
 
 class ServerPool:
-    """Connects on first use, once however many ask at the same time.
+    """Connects on first use, with one attempt for all concurrent callers.
 
-    A failed attempt is told to all who waited for it and is not remembered.
+    If it fails, all of them get its error, and the next call tries again.
     """
 
     def __init__(self, on_script: OnScript | None = None) -> None:
-        """`on_script` gets each call of a script on any of the servers."""
+        """`on_script` is called for each call of a script on any of the servers."""
         self._on_script = on_script
         self._servers: dict[RedisEndpoint, Server] = {}
         self._used_at: dict[RedisEndpoint, float] = {}
@@ -117,13 +117,13 @@ class ServerPool:
         """The server at this endpoint, connected and detected; raises as `connect_server`."""
         known = self._servers.get(endpoint)
         if known is None or known.is_misjudged:
-            # The attempt outlives a caller who gives up: the others still wait for it.
+            # Shielded, because other callers may wait for the attempt if this one is cancelled.
             known = await asyncio.shield(self._attempt(endpoint))
         self._used_at[endpoint] = asyncio.get_running_loop().time()
         return known
 
     async def close_unused(self, older_than: timedelta) -> int:
-        """Disconnect servers that nobody asked for so long; answers how many."""
+        """Disconnect servers that were not used for longer than this; returns their number."""
         limit = asyncio.get_running_loop().time() - older_than.total_seconds()
         unused = [endpoint for endpoint, used_at in self._used_at.items() if used_at < limit]
         for endpoint in unused:
@@ -143,7 +143,7 @@ class ServerPool:
         attempt = self._connecting.get(endpoint)
         if attempt is None:
             attempt = asyncio.create_task(self._connect(endpoint))
-            # All callers may have given up by the time it fails; nobody is to be warned then.
+            # Read the exception: without a remaining caller asyncio would warn about it.
             attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._connecting[endpoint] = attempt
         return attempt

@@ -1,7 +1,6 @@
-"""The addresses of a host that the installation's rules allow, looked up once.
+"""Resolves a host once to the addresses that the installation's rules allow.
 
-What is connected to is an address from here, never the name again: a second lookup could answer
-with something else.
+Connections use these addresses, never the name: a second lookup could return another address.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from pelops.domain.destinations import AddressRules
 from pelops.domain.endpoint import Node
 from pelops.errors import AddressNotAllowed, RedisUnavailable
 
-MOST_ADDRESSES: Final = 8  # that are tried, one after the other
+MOST_ADDRESSES: Final = 8  # tried one after the other
 
 
 async def resolve(node: Node, rules: AddressRules) -> tuple[str, ...]:
     """The allowed addresses of a node, at least one.
 
-    Raises AddressNotAllowed when there are none but refused ones, RedisUnavailable for a name that
-    cannot be resolved.
+    Raises AddressNotAllowed when all addresses are refused, RedisUnavailable for a name that cannot
+    be resolved.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -32,7 +31,7 @@ async def resolve(node: Node, rules: AddressRules) -> tuple[str, ...]:
 
 
 def resolve_blocking(node: Node, rules: AddressRules) -> tuple[str, ...]:
-    """The same, for programs without an event loop."""
+    """As `resolve`, for programs without an event loop."""
     try:
         found = socket.getaddrinfo(node.host, node.port, type=socket.SOCK_STREAM)
     except (OSError, ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Calls of Lua scripts, and what they answer, by the names that each script's header declares."""
+"""Calls of Lua scripts and their answers, by the names that each script's header declares."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Record = TypeVar("Record", bound=tuple[Any, ...])
 
 @dataclass(frozen=True, slots=True)
 class ScriptAnswer:
-    """What a script answered."""
+    """The answer of a script."""
 
-    verdict: str  # "" when it answers without one
+    verdict: str  # "" when it has none
     fields: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        """A part of the answer; a KeyError for one that this verdict does not have."""
+        """A part of the answer; raises KeyError for one that this verdict does not have."""
         return self.fields[name]
 
     def into(self, record: type[Record]) -> Record:
@@ -48,7 +48,7 @@ class ScriptAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """A script, and the name under which servers cache it."""
+    """A script, and the SHA-1 under which servers cache it."""
 
     declared: Declaration = field(repr=False)
     sha: str
@@ -56,12 +56,12 @@ class Script:
 
     @property
     def name(self) -> str:
-        """The file's, without its ending."""
+        """The name of its file, without the extension."""
         return self.declared.name
 
     @property
     def text(self) -> str:
-        """What servers get."""
+        """The text that is sent to servers."""
         return self.declared.dry_text if self.is_dry else self.declared.text
 
     @property
@@ -71,7 +71,7 @@ class Script:
 
     @cached_property
     def dry(self) -> Script:
-        """The script for dry runs: the same answers, and no write."""
+        """The script for dry runs: the same answers, without writes."""
         text = self.declared.dry_text
         return Script(declared=self.declared, sha=_name(text), is_dry=True)
 
@@ -87,11 +87,11 @@ class Script:
         /,
         **args: Any,
     ) -> ScriptCall:
-        """One run. Keys are found by their names, in `special` or else among those of the group.
+        """One call. Keys are looked up by name in `special`, then among those of the group.
 
-        A key that may be absent is left out by None, one that stands for many is a sequence. A flag
-        takes a bool; None is an empty argument. What ends ARGV is a sequence, of texts or of
-        mappings. Raises TypeError for a name that is missing or unknown.
+        None leaves out an optional key; a name for many keys takes a sequence. A flag takes a bool;
+        None is an empty argument. The tail of ARGV is a sequence of texts or mappings. Raises
+        TypeError for a name that is missing or unknown.
         """
         declared = self.declared
         known = {} if group is None else group.by_name()
@@ -121,9 +121,9 @@ class Script:
                 raise TypeError(f"{self.name}.lua: the key {key.name} is missing")
 
     def read(self, reply: Reply) -> ScriptAnswer:
-        """The reply by its names; raises InvalidReply for one that the header does not know.
+        """The reply with its parts by name. Raises InvalidReply for one that is not declared.
 
-        Raises NewerFormat when the script refused the state of the group.
+        Raises NewerFormat when the script refused the format of the group's state.
         """
         with reading(f"{self.name}.lua"):
             return self._read(reply)
@@ -149,7 +149,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptCall:
-    """One run of a script. All its keys lie in one slot; the first decides the node."""
+    """One call of a script. All its keys are in one slot; the first decides the node."""
 
     script: Script
     named: Mapping[str, tuple[Part, ...]]
@@ -157,15 +157,15 @@ class ScriptCall:
 
     @property
     def keys(self) -> tuple[Part, ...]:
-        """In the script's order."""
+        """All keys in the order of the script."""
         return tuple(key for keys in self.named.values() for key in keys)
 
     def dry(self) -> ScriptCall:
-        """The same run, which writes nothing."""
+        """The same call as a dry run, which writes nothing."""
         return replace(self, script=self.script.dry)
 
     def needs(self) -> list[Need]:
-        """Every command without which it cannot run."""
+        """The rights without which the script cannot run."""
         return [
             Need(run.command, key)
             for run in self.script.declared.runs()
@@ -176,11 +176,11 @@ class ScriptCall:
         ]
 
     def by_sha(self) -> Command:
-        """Run what the server has cached."""
+        """The command that runs the cached script."""
         return self._command("EVALSHA", self.script.sha)
 
     def by_text(self) -> Command:
-        """Run it whether or not the server has cached it; it has afterwards."""
+        """The command that sends the text, which the server then caches."""
         return self._command("EVAL", self.script.text)
 
     def _command(self, name: str, script: str) -> Command:
@@ -201,12 +201,12 @@ def load_script(name: str, package: str = OPERATOR_SCRIPTS) -> Script:
 
 
 def _name(text: str) -> str:
-    """How Redis names a script: by its SHA-1."""
+    """The name of a script in Redis: the SHA-1 of its text."""
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def newer_format(*, key: str, version: int) -> NewerFormat:
-    """The error for a state of a format that this version does not know."""
+    """The error for a state of a format that this version does not support."""
     return NewerFormat(
         f"the key {key} was written in format {version} by a newer version of Pelops, and this "
         f"operator understands formats up to {FORMAT_VERSION}"
@@ -214,9 +214,9 @@ def newer_format(*, key: str, version: int) -> NewerFormat:
 
 
 def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
-    """A command whose reply is the place of the first need that the ACL forbids, from 1; or 0.
+    """A command that returns the position of the first need that the ACL forbids, from 1; or 0.
 
-    It declares no key, since a key that is forbidden would forbid the question as well.
+    It declares no key, because a forbidden key would make Redis refuse the command itself.
     """
     script = load_script("find_denied")
     words = [part for need in needs for part in (len(need.words()), *need.words())]
@@ -224,7 +224,7 @@ def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
 
 
 def _is_verdict(part: bytes, answers: Collection[str]) -> bool:
-    # An empty text is the first part of an answer without a verdict.
+    # An empty text may be the first part of an answer without a verdict.
     return part != b"" and part.decode("latin-1") in answers
 
 

@@ -1,4 +1,4 @@
-"""Where the master is, by asking the Sentinels."""
+"""Finds the master by asking the Sentinels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pelops.redis_core.transport import Command, Login, NodeChannel, Reply
 
 
 class MasterFinder:
-    """Asks one Sentinel after the other, for a few seconds in all.
+    """Asks one Sentinel after the other, for a few seconds in total.
 
-    Without credentials of their own, Sentinels are given those of the data servers. Either go only
-    to a Sentinel that asks for some.
+    Without credentials of their own, Sentinels get those of the data servers. Either are sent only
+    to a Sentinel that requires authentication.
     """
 
     def __init__(self, endpoint: RedisEndpoint, sentinel: Sentinel, login: Login) -> None:
@@ -35,7 +35,8 @@ class MasterFinder:
     async def __call__(self) -> Node:
         """The master's address.
 
-        Raises RedisUnavailable when no Sentinel can tell, or what kept all of them from it alike.
+        Raises RedisUnavailable when no Sentinel returns it, or the kind of error that all of them
+        have in common.
         """
         try:
             _, master = await first_answer(self._answers.order, self._ask)

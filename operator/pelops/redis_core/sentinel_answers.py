@@ -1,4 +1,4 @@
-"""Which Sentinel to ask next, and what an answer means. No I/O."""
+"""The order in which to ask Sentinels, and the meaning of their answers. No I/O."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pelops.redis_core.errors import common_kind
 from pelops.redis_core.replies.wire import is_host_or_own
 
 _MOST_DESCRIBED: Final = 1000  # Sentinels or replicas in one answer
-_MOST: Final = 32  # Sentinels to remember: a hostile one may name any number
+_MOST: Final = 32  # Sentinels to keep: a hostile one may name any number
 
 
 class MasterUnknown(RedisUnavailable):
-    """A Sentinel answers and does not watch a master of this name."""
+    """A Sentinel does not monitor a master of this name."""
 
 
 class SentinelAnswers:
-    """The Sentinels of one master. Those that the known ones know are learned.
+    """The Sentinels of one master, including those that other Sentinels have named.
 
-    One after the other is to be asked, in this `order`, until `master` accepts an answer.
+    The caller asks them one after the other, in the order of `order`, until `master` accepts an
+    answer.
     """
 
     def __init__(self, master_name: str, nodes: Sequence[Node]) -> None:
@@ -33,21 +34,21 @@ class SentinelAnswers:
 
     @property
     def order(self) -> tuple[Node, ...]:
-        """Whom to ask: the one that answered last time comes first."""
+        """The Sentinels to ask; the one that answered last time comes first."""
         return tuple(self._nodes)
 
     def master(self, asked: Node, address: Any, others: Any = None) -> Node:
-        """The master in the answer of one Sentinel to `master_command`.
+        """The master from the answer of one Sentinel to `master_command`.
 
-        `others` is its answer to `others_command`; it may be an error, for want of rights. Raises
-        MasterUnknown when it knows no such master, InvalidReply when it names no address.
+        `others` is its answer to `others_command`, which may be an error, such as a missing right.
+        Raises MasterUnknown when it monitors no such master, InvalidReply for an invalid address.
         """
         if address is None:
             raise MasterUnknown(f"does not know the master {self.master_name}")
         found = _parse_node(address)
         if found is None:
             raise InvalidReply(f"returned an invalid address of {self.master_name}")
-        if asked in self._nodes:  # of several that are asked at once another may have answered
+        if asked in self._nodes:  # several are asked at once, and another may have answered
             self._nodes.remove(asked)
         self._nodes.insert(0, asked)
         self._nodes += [node for node in _members(others) if node not in self._nodes]
@@ -55,10 +56,10 @@ class SentinelAnswers:
         return found
 
     def failure(self, problems: Sequence[tuple[Node, Exception]]) -> RedisError:
-        """The error when no Sentinel gave an answer; `problems` says why not, of each asked.
+        """The error when no Sentinel answered; `problems` has the error of each that was asked.
 
-        RedisUnavailable, or what kept all of them from being used alike: an address or credentials
-        that are not allowed, or no valid reply.
+        RedisUnavailable, or the kind of error that all of them have in common: a forbidden address,
+        forbidden credentials, or an invalid reply.
         """
         reported = "; ".join(f"{node}: {problem}" for node, problem in problems)
         kind = common_kind(problem for _, problem in problems)
@@ -68,7 +69,7 @@ class SentinelAnswers:
 
 
 def usable_replicas(reply: Any) -> tuple[Node, ...]:
-    """The replicas in an answer to `replicas_command` that are up and follow their master."""
+    """The replicas from an answer to `replicas_command` that are up and linked to their master."""
     return tuple(
         node
         for facts, node in _described(reply)
@@ -77,7 +78,7 @@ def usable_replicas(reply: Any) -> tuple[Node, ...]:
 
 
 def is_replica(info: Any) -> bool:
-    """Whether a reply to INFO replication is a replica's; False also where INFO is refused.
+    """Whether a reply to INFO replication is from a replica; False also when INFO is forbidden.
 
     A Sentinel may name a server that is not the master yet.
     """

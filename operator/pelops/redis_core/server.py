@@ -1,4 +1,4 @@
-"""One Redis, whatever its topology: run a script, run many, ask a plain question."""
+"""One Redis of any topology: run scripts, or execute single commands."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from pelops.redis_core.scripts import ScriptCall, find_denied
 from pelops.redis_core.transport import Command, Reply
 
 _COMMANDS_PER_EXCHANGE: Final = 100
-# Gets each call of a script: its name, its outcome (ok, refused, unavailable or unknown), and the
-# seconds that it took.
+# Called for each call of a script with its name, its outcome (ok, refused, unavailable or unknown),
+# and its duration in seconds.
 OnScript = Callable[[str, str, float], None]
 
 
 class Topology(StrEnum):
-    """How the servers stand together."""
+    """How the endpoint's servers are arranged."""
 
-    STANDALONE = "standalone"  # also a proxied endpoint, whatever stands behind it
+    STANDALONE = "standalone"  # also a proxy, whatever is behind it
     SENTINEL = "sentinel"
     CLUSTER = "cluster"
 
 
 class Flavour(StrEnum):
-    """Whose server it is."""
+    """The server product."""
 
     REDIS = "redis"
     VALKEY = "valkey"
-    UNKNOWN = "unknown"  # INFO is forbidden, or tells nothing
+    UNKNOWN = "unknown"  # INFO is forbidden, or names no version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerKind:
-    """What was found out about a server when it was first asked."""
+    """The properties of a server, as detected at connection."""
 
     topology: Topology
     flavour: Flavour = Flavour.UNKNOWN
-    version: tuple[int, int, int] | None = None  # the flavour's own numbering
+    version: tuple[int, int, int] | None = None  # in the product's own numbering
     evicts_any_key: bool = False  # maxmemory-policy allkeys-*: dead letters can vanish
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class ServerKind:
 class Server:
     """A connected Redis. Made by `ServerPool.server`; safe to share among tasks.
 
-    Nothing is repeated on its own, save what a node refused with NOSCRIPT, MOVED or ASK.
+    Only commands that a node refused with NOSCRIPT, MOVED or ASK are sent again automatically.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Server:
         self.endpoint = endpoint
         self.kind = kind
         self._on_script = on_script
-        self.is_misjudged = False  # it is another topology by now and must be detected anew
+        self.is_misjudged = False  # the topology has changed and must be detected again
         self._router = router
 
     @property
@@ -81,16 +81,16 @@ class Server:
 
     @cached_property
     def dry(self) -> Server:
-        """The same server for dry runs: scripts decide and answer there, and write nothing."""
+        """The same server for dry runs, in which scripts decide and answer but write nothing."""
         return self if self.is_dry else DryServer(self)
 
     @property
     def address(self) -> str:
-        """Where it is, without credentials."""
+        """The server's address, without credentials."""
         return self.endpoint.address
 
     async def execute(self, *parts: Part, key: str | None = None, writes: bool = False) -> Reply:
-        """The reply to one command, as RESP2 holds it; raises as outcomes.py translates."""
+        """The reply to one command in RESP2 types; raises what errors.py translates to."""
         command = Command(parts=parts, key=key, writes=writes)
         return _raise_error((await self.execute_many([command]))[0])
 
@@ -103,11 +103,11 @@ class Server:
         ]
 
     async def run(self, call: ScriptCall) -> Reply:
-        """The answer of one script."""
+        """The reply of one script; raises as `execute`."""
         return _raise_error((await self.run_many([call]))[0])
 
     async def run_many(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
-        """The answers of many scripts, an error in place of an answer, in a few round trips."""
+        """The replies of many scripts in a few round trips, an error in place of a reply."""
         answers: list[Reply | PelopsError] = []
         for start in range(0, len(calls), _COMMANDS_PER_EXCHANGE):
             chunk = calls[start : start + _COMMANDS_PER_EXCHANGE]
@@ -121,7 +121,7 @@ class Server:
         return answers
 
     async def close(self) -> None:
-        """End every connection; what is in flight ends as unknown."""
+        """End every connection; commands in flight end with an unknown outcome."""
         await self._router.close()
 
     async def _run_chunk(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
@@ -173,7 +173,7 @@ class Server:
 class DryServer(Server):
     """A server through which nothing is written: each script runs as its dry run.
 
-    The one place where a dry run differs from a real one: whoever asks decides as usual.
+    Only here a dry run differs from a real one; callers decide as usual.
     """
 
     def __init__(self, server: Server) -> None:
@@ -185,7 +185,7 @@ class DryServer(Server):
         return True
 
     async def execute_many(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
-        """As of the server; raises ValueError for a command that writes."""
+        """As `Server.execute_many`; raises ValueError for a command that writes."""
         if any(command.writes for command in commands):
             raise ValueError("a dry run writes nothing")
         return await self._server.execute_many(commands)
@@ -218,5 +218,5 @@ def _raise_error(reply: Reply | PelopsError) -> Reply:
         try:
             raise reply
         finally:
-            del reply  # its traceback refers to this frame: else a cycle with all callers' frames
+            del reply  # its traceback refers to this frame, which would be a reference cycle
     return reply

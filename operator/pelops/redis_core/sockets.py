@@ -1,8 +1,8 @@
-"""How many connections to Redis servers each namespace may have open in this process.
+"""Limits the connections to Redis servers that each namespace may have open in this process.
 
-Places at the gate bound what is under way. A connection stays open when it is done, one for each
-node of a cluster and each address that a resource ever named, and those a hostile server or author
-chooses. All of the process share its file descriptors, the connections to the API server as well.
+The gates limit only concurrent work. Connections stay open after the work, one or more for each
+cluster node and each address that a resource ever named. A hostile author or server can name many,
+and they share the process's file descriptors with the connections to the API server.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 
 from pelops.errors import RedisUnavailable
 
-# The namespace that the present task works for; empty: the operator itself.
+# The namespace that the running task works for; empty: the operator itself.
 TENANT: ContextVar[str] = ContextVar("tenant", default="")
 
-# More than any number of resources needs whose servers number some hundreds.
+# Enough for resources that name some hundreds of servers.
 MOST_SOCKETS: Final = 1000
 
 
@@ -30,13 +30,13 @@ class Sockets:
         self._open: Counter[str] = Counter()
 
     def count(self, tenant: str) -> int:
-        """How many a namespace has open."""
+        """The number of open connections of a namespace."""
         return self._open[tenant]
 
     def take(self) -> Callable[[], None]:
-        """Count one more for the present namespace, until what is returned is called.
+        """Count one more connection of the task's namespace, until the returned function is called.
 
-        Raises RedisUnavailable when it has as many as it may.
+        Raises RedisUnavailable when the namespace has reached its limit.
         """
         tenant = TENANT.get()
         if tenant and self._open[tenant] >= self.most:

@@ -1,4 +1,4 @@
-"""TLS from PEM texts, without a file that outlives the call."""
+"""TLS from PEM texts, without a file that remains after the call."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pelops.errors import InvalidSpec
 
 
 class Verify(StrEnum):
-    """What is checked of a server's certificate."""
+    """What is verified in a server's certificate."""
 
-    FULL = "full"  # whom it names, and who signed it
-    CERTIFICATE = "certificate"  # who signed it
+    FULL = "full"  # its issuer, and that it names the host
+    CERTIFICATE = "certificate"  # its issuer only
     NONE = "none"
 
 
 class BadCertificate(ValueError):
-    """A PEM text that cannot be used: that of the CA, else that of the client or of its key."""
+    """An unusable PEM text: the CA certificate, or the client certificate or its key."""
 
     def __init__(self, *, is_ca: bool) -> None:
         super().__init__(
@@ -38,7 +38,7 @@ def make_ssl_context(
     key_pem: bytes | None,
     verify: Verify = Verify.FULL,
 ) -> ssl.SSLContext:
-    """How to speak TLS. The given CA is trusted alone, the system's own ones without it.
+    """The TLS context. It trusts only the given CA, or the system's CAs without one.
 
     `cert_pem` may hold the key too. Raises BadCertificate.
     """
@@ -58,7 +58,7 @@ def make_ssl_context(
 
 
 def build_ssl_context(endpoint: RedisEndpoint) -> ssl.SSLContext | None:
-    """How to speak TLS to this endpoint; None when it is asked for plain text.
+    """The TLS context for this endpoint; None when it does not use TLS.
 
     The server's name is always verified. Raises InvalidSpec when a certificate or key cannot be
     read.
@@ -77,7 +77,7 @@ def build_ssl_context(endpoint: RedisEndpoint) -> ssl.SSLContext | None:
 def _load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
     try:
         with _readable_file(pem) as path:
-            # An encrypted key must fail here instead of asking a terminal for its pass phrase.
+            # With an encrypted key this fails, instead of prompting for the pass phrase.
             context.load_cert_chain(path, password=lambda: b"")
     except (ssl.SSLError, ValueError) as error:
         raise BadCertificate(is_ca=False) from error
@@ -85,8 +85,8 @@ def _load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
 
 @contextmanager
 def _readable_file(content: bytes) -> Iterator[str]:
-    # Python's ssl reads a client key from a path only. Memory first: a container's root file
-    # system is often read-only, and a key should never reach a disk.
+    # Python's ssl reads a client key only from a path. A memory file is preferred: a container's
+    # root file system is often read-only, and a key should not be written to disk.
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("pelops-tls"), "wb", buffering=0) as memory:
             memory.write(content)

@@ -1,6 +1,7 @@
-"""A bounded set of connections to one node: commands out, replies in, nothing repeated.
+"""A bounded set of connections to one node. No command is repeated.
 
-redis-py speaks the wire; its retries are not used, since only the caller knows what repeats safely.
+redis-py implements the protocol; its retries are not used, because only the caller knows which
+commands may be repeated.
 """
 
 from __future__ import annotations
@@ -41,45 +42,45 @@ from pelops.redis_core.sockets import OPEN
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 5.0
 EXCHANGE_TIMEOUT_S: Final = 15.0  # of all answers to commands sent together
-HANDSHAKE_TIMEOUT_S: Final = 15.0  # of finding a server, connecting and introducing ourselves
+HANDSHAKE_TIMEOUT_S: Final = 15.0  # of finding a server, connecting and logging in
 CONNECTIONS_PER_NODE: Final = 16
 
 Locate: TypeAlias = Callable[[], Awaitable[Node]]
-Reply: TypeAlias = Any  # what RESP2 holds: bytes, int, None, lists of these, or an exception
+Reply: TypeAlias = Any  # the types of RESP2: bytes, int, None, lists of these, or an exception
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command, and what must be known to send it."""
+    """One command, with what is needed to route it and to judge its outcome."""
 
     parts: tuple[Part, ...]
     key: str | None = None  # decides the node in a cluster; None: any node
     writes: bool = False
-    limit: ReplyLimit | None = None  # of the reply; None: as for any command of this name
+    limit: ReplyLimit | None = None  # of the reply; None: the usual one for this command
 
     @property
     def name(self) -> str:
-        """The command's own word."""
+        """The first word of the command."""
         return str(self.parts[0])
 
 
-# As redis-py packs a command, and ten times as fast; its stub knows tuples of one.
+# Ten times as fast as redis-py's own packing. Its type stub only accepts tuples of one element.
 pack_command = cast("Callable[[tuple[Part, ...]], bytes]", hiredis.pack_command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """How to introduce ourselves on a new connection."""
+    """The credentials, TLS and address rules for new connections."""
 
     tls: ssl.SSLContext | None
     username: str | None = None
     password: str | None = None
     db: int = 0
     needs_master: bool = False  # a Sentinel may name a server that is not the master yet
-    has_certificate: bool = False  # of our own, in `tls`
+    has_certificate: bool = False  # whether `tls` has a client certificate
     server_name: str | None = None  # what certificates must name; None: the host connected to
     rules: AddressRules | None = None  # None: any address may be connected to
-    grant: CredentialGrant | None = None  # None: credentials go to whatever is connected to
+    grant: CredentialGrant | None = None  # None: credentials may go to any server
 
     @classmethod
     def of(cls, endpoint: RedisEndpoint, tls: ssl.SSLContext | None) -> Login:
@@ -97,7 +98,7 @@ class Login:
         )
 
     def check_grant(self, node: Node) -> None:
-        """Raise CredentialsNotAllowed when a node may not be given the credentials."""
+        """Raise CredentialsNotAllowed when the credentials must not be sent to a node."""
         if self.grant is None or not (self.password or self.has_certificate):
             return
         objection = self.grant.objection(node.host, node.port)
@@ -106,10 +107,10 @@ class Login:
 
 
 class _Place:
-    """Where a node is, and its address for messages.
+    """Locates a node, and keeps its address for messages.
 
-    Connections refer to this and not to their channel. A closed channel is then part of no
-    reference cycle, and its memory is free at once.
+    Connections refer to this object and not to their channel. So a closed channel is not part of a
+    reference cycle, and its memory is freed at once.
     """
 
     def __init__(self, locate: Locate) -> None:
@@ -118,14 +119,14 @@ class _Place:
 
     async def find(self) -> Node:
         node = await self._locate()
-        if not is_host(node.host):  # another server named it: its bytes are in no message
+        if not is_host(node.host):  # it comes from a server: the message must not repeat it
             raise RedisUnavailable("the Redis Cluster returned a node with an invalid host")
         self.address = str(node)
         return node
 
 
 class NodeChannel:
-    """Connections to one node, shared by all who ask it."""
+    """Connections to one node, shared by all callers."""
 
     def __init__(
         self, locate: Locate, login: Login, *, connections: int = CONNECTIONS_PER_NODE
@@ -142,17 +143,17 @@ class NodeChannel:
             username=login.username,
             password=login.password,
             protocol=2,
-            driver_info=None,  # CLIENT SETINFO is unknown to 7.0 and one more word in the ACL
+            driver_info=None,  # no CLIENT SETINFO: unknown to 7.0, and would need another right
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             socket_timeout=ANSWER_TIMEOUT_S,
         )
         self.in_flight = 0
 
     async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands sent together; a refused one has its exception as reply.
+        """The replies to commands that are sent together, an exception for an error reply.
 
-        Raises RedisUnavailable when nothing was sent or nothing was to be written, OutcomeUnknown
-        when a write may have happened, AuthenticationFailed and InvalidSpec from the login.
+        Raises RedisUnavailable when nothing was sent or no command writes, OutcomeUnknown when a
+        write may have happened, AuthenticationFailed and InvalidSpec from the login.
         """
         self.in_flight += 1
         came_at = asyncio.get_running_loop().time()
@@ -163,9 +164,9 @@ class NodeChannel:
             self.in_flight -= 1
 
     async def take(self) -> LocatedConnection:
-        """A connection for the caller alone, until the channel is closed; raises as `exchange`.
+        """A connection for this caller only, until the channel is closed; raises as `exchange`.
 
-        For a subscription, which answers for as long as it lasts.
+        It is for subscriptions and blocking reads.
         """
         return await self._connect(asyncio.get_running_loop().time())
 
@@ -180,7 +181,7 @@ class NodeChannel:
             await connection.send_packed_command(packed, check_health=False)
             return await self._read_replies(connection, commands)
         except (exceptions.RedisError, OSError) as error:
-            # The other idle connections most likely lead to the same dead server.
+            # The other idle connections most likely go to the same dead server.
             await self._pool.disconnect(inuse_connections=False)
             writes = any(command.writes for command in commands)
             raise translate_failure(
@@ -202,7 +203,7 @@ class NodeChannel:
                 if connection.reader.has_data():
                     raise UnboundedReply("more replies than requests")
             except BaseException:
-                # What is left of the answers must not be taken for those to other commands.
+                # Unread replies must not be taken for replies to later commands.
                 await connection.disconnect(nowait=True)
                 raise
         checked = [
@@ -214,7 +215,7 @@ class NodeChannel:
 
     async def _connect(self, came_at: float) -> LocatedConnection:
         if self._failed_at >= came_at:
-            # Whoever waited for a turn shares the failure, instead of waiting for one of its own.
+            # Callers that waited for a free connection share the failure of the one before.
             raise RedisUnavailable(
                 f"Redis at {self._place.address} could not be reached a moment ago"
             )
@@ -233,7 +234,7 @@ class NodeChannel:
         return connection
 
     async def forget_connections(self) -> None:
-        """End idle connections, so that the next command finds the server anew."""
+        """End idle connections, so that the next command locates the server again."""
         await self._pool.disconnect(inuse_connections=False)
 
 
@@ -246,18 +247,18 @@ def _checked(command: Command, reply: Reply) -> Reply:
 
 
 class LocatedConnection(Connection):
-    """A connection that asks where its server is whenever it connects."""
+    """A connection that locates its server whenever it connects."""
 
     def __init__(self, *, locate: Locate, login: Login, **settings: Any) -> None:
         self._locate = locate
         self._login = login
-        self._addresses: tuple[str, ...] = ()  # of the node, as they were checked
+        self._addresses: tuple[str, ...] = ()  # checked addresses of the node
         self._counted: weakref.finalize[Any, Any] | None = None  # while a socket may be open
         super().__init__(parser_class=AsyncBoundedParser, **settings)
 
     @property
     def reader(self) -> BoundedReader:
-        """What reads the replies; only of one that is connected."""
+        """The reader of the replies; only while it is connected."""
         parser = self._parser
         assert isinstance(parser, AsyncBoundedParser)
         return parser.reader
@@ -269,9 +270,9 @@ class LocatedConnection(Connection):
         *,
         timeout_s: float | None = None,
     ) -> Reply:
-        """The next reply, within its limit; a refusal as the exception that it is.
+        """The next reply, within its limit; an error reply is returned as its exception.
 
-        None after `timeout_s`; without it, redis-py's TimeoutError after the usual time.
+        None after `timeout_s`; without it, raises redis-py's TimeoutError after the usual time.
         """
         self.reader.expect(limit, account)
         try:
@@ -303,10 +304,10 @@ class LocatedConnection(Connection):
             await self._check_master()
 
     def has_unread(self) -> bool:
-        """Whether the server has said something unasked, such as that it hangs up."""
-        # Before a command there is nothing to read but the end of a connection that the server
-        # closed meanwhile. The kernel knows it before the event loop does, and only before the
-        # command is sent can it still be said that a write did not happen.
+        """Whether the socket is readable or closed while no reply is expected."""
+        # Before a command, only the end of a connection that the server closed can be readable. The
+        # kernel knows it before the event loop does. Detected before a write is sent, it proves
+        # that the write did not happen.
         assert self._writer is not None
         socket = self._writer.get_extra_info("socket")
         if socket is None or socket.fileno() < 0:
@@ -339,14 +340,14 @@ class LocatedConnection(Connection):
 
     def _discount(self) -> None:
         if self._counted is not None and not self.is_connected:
-            self._counted()  # does nothing when the garbage collector was earlier
+            self._counted()  # has no effect if the garbage collector called it before
             self._counted = None
 
     def _connection_arguments(self) -> dict[str, Any]:
         arguments = {**super()._connection_arguments(), "host": self._addresses[0]}
         if self._login.tls is None:
             return arguments
-        # The certificate is about the name, not about the address that it was resolved to.
+        # The certificate is verified for the host name, not for the resolved address.
         return {
             **arguments,
             "ssl": self._login.tls,

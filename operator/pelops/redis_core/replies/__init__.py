@@ -1,1 +1,1 @@
-"""What a server answers, as it comes from somebody who is not trusted: bounded, then checked."""
+"""Replies of servers, which are not trusted: limited in size, then checked for their shape."""

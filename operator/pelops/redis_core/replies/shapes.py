@@ -1,7 +1,7 @@
-"""What a reply has to be, by the command that it answers. What is not raises InvalidReply.
+"""The expected shape of replies, by command. Any other reply raises InvalidReply.
 
-The errors say which command and what is wrong, and never what the server wrote: whoever reads a
-status must not learn by it what some other server says to a stranger.
+Errors name the command and the problem, and repeat no text from the server. The address may lead to
+another service, whose answers must not become visible in the status of a resource.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Check: TypeAlias = Callable[[Any], None]  # raises BadShape
 _Parts: TypeAlias = Sequence[Part]
 
 LARGEST: Final = 2**63 - 1
-LATEST_MS: Final = 32_503_680_000_000  # the year 3000: what is added to it is still a date
+LATEST_MS: Final = 32_503_680_000_000  # the year 3000: sums with it are still valid dates
 _LARGEST_PART: Final = 2**64 - 1
 _ID: Final = re.compile(rb"\d{1,20}-\d{1,20}")
 _IDS: Final = re.compile(rb"(?:[0-9]{1,19}+-[0-9]{1,19}+,)*+")
 _DIGITS: Final = re.compile(rb"\d{1,19}")
-# What goes wrong where a reply is read that is not what it has to be.
+# Exceptions that code raises when it reads a malformed reply.
 _MISREAD: Final = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
 
 
 class BadShape(ValueError):
-    """What is wrong with a reply, in words of our own."""
+    """A reply is malformed; the message contains no text from the server."""
 
 
 def invalid(command: str, what: str) -> InvalidReply:
@@ -42,9 +42,9 @@ def invalid(command: str, what: str) -> InvalidReply:
 
 @contextmanager
 def reading(command: str) -> Iterator[None]:
-    """Turns whatever goes wrong where a reply to `command` is read into InvalidReply.
+    """Turns exceptions from reading a malformed reply to `command` into InvalidReply.
 
-    For a block, or as the decorator of a function that only reads.
+    Use it for a block, or as the decorator of a function that only reads replies.
     """
     try:
         yield
@@ -53,7 +53,7 @@ def reading(command: str) -> Iterator[None]:
 
 
 def _misread(command: str, error: Exception) -> InvalidReply:
-    """Without the error's own words, and not with it as a cause: they quote the server."""
+    """InvalidReply without the error's message and cause, which may quote the server."""
     is_ours = isinstance(error, BadShape)
     return invalid(
         command, str(error) if is_ours else "a part of it has another type or value than expected"
@@ -67,7 +67,7 @@ def text(part: Any) -> None:
 
 
 def number(part: Any) -> None:
-    """A number that is not negative."""
+    """A non-negative number."""
     if type(part) is not int or not 0 <= part <= LARGEST:
         raise BadShape("a number is missing, or out of range")
 
@@ -79,19 +79,19 @@ def signed(part: Any) -> None:
 
 
 def delivery_count(part: Any) -> None:
-    """A number of 64 bits; negative when the count of a pending entry went beyond the largest."""
+    """A signed 64-bit number; it is negative when a delivery count has overflowed."""
     if type(part) is not int or not -LARGEST - 1 <= part <= LARGEST:
         raise BadShape("a number is missing, or out of range")
 
 
 def milliseconds(part: Any) -> None:
-    """A time, or how long ago; -1 is never."""
+    """A time or a duration in milliseconds; -1 means never."""
     if type(part) is not int or not -1 <= part <= LATEST_MS:
         raise BadShape("a time is missing, or out of range")
 
 
 def digits(part: Any) -> None:
-    """A number written out."""
+    """A number as decimal digits."""
     if type(part) is not bytes or not _DIGITS.fullmatch(part):
         raise BadShape("the digits of a number are missing")
 
@@ -105,7 +105,7 @@ def entry_id(part: Any) -> None:
 
 
 def optional(check: Check) -> Check:
-    """As the check, or nothing."""
+    """Null, or what the check accepts."""
 
     def checked(part: Any) -> None:
         if part is not None:
@@ -115,7 +115,7 @@ def optional(check: Check) -> Check:
 
 
 def list_of(check: Check) -> Check:
-    """A list of these."""
+    """A list whose elements all pass the check."""
 
     def checked(part: Any) -> None:
         for one in _list(part):
@@ -125,7 +125,7 @@ def list_of(check: Check) -> Check:
 
 
 def row_of(*checks: Check) -> Check:
-    """A list of exactly these."""
+    """A list with one element for each check."""
 
     def checked(part: Any) -> None:
         if len(_list(part)) != len(checks):
@@ -137,7 +137,7 @@ def row_of(*checks: Check) -> Check:
 
 
 def map_of(needed: Mapping[bytes, Check], known: Mapping[bytes, Check] | None = None) -> Check:
-    """Names and values in turn; some are needed, others have to fit if they are there."""
+    """Alternating names and values: `needed` must exist; `known` are checked if they exist."""
     checks = {**(known or {}), **needed}
 
     def checked(part: Any) -> None:
@@ -166,11 +166,11 @@ def _time(part: Any) -> None:
 
 
 def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = frozenset({2})) -> None:
-    """Entries as XRANGE has them: an ID, and a flat list of names and values, or nothing.
+    """Entries as XRANGE returns them: an ID, and a flat list of names and values, or null.
 
-    With a width of 4 also how long they have been idle, and how often they were delivered.
+    With a width of 4 they also have an idle time and a delivery count.
     """
-    # All of a page at once, by functions that are loops in C: pages are the bulk of all replies.
+    # A whole page at once, by functions implemented in C: pages are the bulk of all replies.
     page = _list(part)
     if not page:
         return
@@ -207,7 +207,7 @@ def _check_bodies(bodies: Sequence[Any]) -> None:
     for body in bodies:
         parts += body
     try:
-        # The quickest look at each of them that copies none: no text begins behind the end of one.
+        # The fastest type check of all parts that copies none: it raises TypeError for other types.
         b"".startswith(tuple(parts), 1)
     except TypeError:
         raise BadShape("a field of an entry is not a string") from None
@@ -216,7 +216,7 @@ def _check_bodies(bodies: Sequence[Any]) -> None:
 _IDLE: Final = {b"idle": milliseconds}
 _GROUP: Final = map_of(
     {b"name": text, b"consumers": number, b"pending": number, b"last-delivered-id": entry_id},
-    # XGROUP SETID ENTRIESREAD may set more than the stream was given: Redis 7.0 then says -1.
+    # After XGROUP SETID with ENTRIESREAD above entries-added, Redis 7.0 reports the lag -1.
     {b"entries-read": optional(number), b"lag": optional(signed)},
 )
 _CONSUMER: Final = map_of(
@@ -276,16 +276,16 @@ _READ_WIDTHS: Final = frozenset({2, 4})
 
 
 def name_of(parts: _Parts) -> str:
-    """A command without its arguments, as messages name it."""
+    """The name of a command with its subcommand, for messages."""
     first = str(parts[0]).upper()
     return f"{first} {str(parts[1]).upper()}" if first in _SUBCOMMANDS else first
 
 
 def check_reply(parts: _Parts, reply: Any) -> None:
-    """Raise InvalidReply for a reply that is not what this command is answered with.
+    """Raise InvalidReply for a reply of another shape than this command returns.
 
-    A refusal is none of its concern, but for one that only a script can meet; nor is what a
-    script answers: that its header declares.
+    Error replies are not checked, except NOSCRIPT for a command that is not a script. Replies of
+    scripts are checked by their declarations.
     """
     name = name_of(parts)
     if isinstance(reply, Exception):
@@ -297,7 +297,7 @@ def check_reply(parts: _Parts, reply: Any) -> None:
             _SHAPES[name](reply)
         elif name in _ASKED_SHAPES:
             _ASKED_SHAPES[name](parts, reply)
-    except _MISREAD as error:  # `reading` costs as much as to check a number
+    except _MISREAD as error:  # not `reading`, which costs as much as the check of a number
         raise _misread(name, error) from None
 
 
@@ -321,7 +321,7 @@ def _check_pending(parts: _Parts, reply: Any) -> None:
 
 
 def _asked(parts: _Parts) -> int:
-    """How many entries a read may bring."""
+    """The largest number of entries that a read may return."""
     if len(parts) > 5:
         return int(parts[5])
     return 1 if parts[2] == parts[3] else int(LARGEST)
@@ -330,7 +330,7 @@ def _asked(parts: _Parts) -> int:
 def _check_streams(parts: _Parts, reply: Any) -> None:
     if reply is None:
         return
-    options = 4 if parts[0] == "XREADGROUP" else 1  # behind the names of group and consumer
+    options = 4 if parts[0] == "XREADGROUP" else 1  # after the names of group and consumer
     keys = parts.index("STREAMS", options) + 1
     is_counted = "COUNT" in parts[options:keys]
     most = int(parts[parts.index("COUNT", options) + 1]) if is_counted else None
@@ -346,7 +346,7 @@ def _check_streams(parts: _Parts, reply: Any) -> None:
         entries(pair[1], most=most, widths=_READ_WIDTHS)
 
 
-# Where the shape depends on what was asked for.
+# Commands whose shape depends on their arguments.
 _ASKED_SHAPES: Final[Mapping[str, Callable[[_Parts, Any], None]]] = {
     **dict.fromkeys(("XREAD", "XREADGROUP"), _check_streams),
     **dict.fromkeys(("XRANGE", "XREVRANGE"), _check_page),
@@ -355,8 +355,8 @@ _ASKED_SHAPES: Final[Mapping[str, Callable[[_Parts, Any], None]]] = {
 }
 
 
-# Parts of what scripts answer, by the names that their headers have for them. Others are texts or
-# nothing, or what the adapter reads under `reading`.
+# Parts of the answers of scripts, by their names in the scripts' headers. Other parts are texts or
+# null, or the adapter reads them under `reading`.
 _NUMBERS: Final = frozenset(
     {
         *("consumers", "copied", "copies", "count", "dead", "dead_letters", "deliveries"),
@@ -405,9 +405,9 @@ _FIELD_CHECKS: Final[Mapping[str, Check]] = {
 
 
 def check_of_field(name: str, verdict: str = "") -> Check:
-    """What a part of a script's answer has to be."""
+    """The check for a part of a script's answer."""
     return _FIELD_CHECKS.get(f"{verdict}.{name}") or _FIELD_CHECKS.get(name, _any)
 
 
 def _any(part: Any) -> None:
-    """Read by the adapter."""
+    """Any value; the adapter checks it."""

@@ -1,9 +1,9 @@
 """Replies read from a connection with limits on their bytes, depth and elements.
 
-hiredis bounds the depth at a thousand, and makes room for as many elements as the first line of an
-array says, which a server can say in ten bytes. So what is fed to it is looked at before. Only
-lines of large arrays are of interest, and hiredis itself tells whether something that looks like
-one is inside of a text: then it still waits for the rest of that text.
+hiredis limits the depth to a thousand, and allocates as many elements as an array's header
+declares, which a server can send in ten bytes. So headers of large arrays are counted before the
+bytes are fed to hiredis. Whether such a match is inside a string is known from hiredis: it is
+inside if hiredis still waits for the rest of a reply.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pelops.domain.naming import SLOTS
 from pelops.redis_core.commands import Part
 
 MIB: Final = 1024 * 1024
-SMALL: Final = MIB  # bytes; no reply without entries or lists of names is as large
-DEPTH: Final = 8  # lists within lists
-PACE: Final = 4096  # bytes by which an answer has to grow within each time-out
+SMALL: Final = MIB  # bytes; replies without entries or lists of names are smaller
+DEPTH: Final = 8  # nested lists
+PACE: Final = 4096  # bytes that must arrive of a reply within each time-out
 _ERRORS: Final = 1000  # in one reply
-# Where a piece begins, or behind the end of a line. Every byte is looked at for these: what begins
-# with two certain ones is found at half the cost of any of five behind one.
+# Headers of large arrays, at the beginning of a piece or after a line feed. Every byte is searched:
+# the pattern with two fixed bytes costs half of the one with a choice of five.
 _LARGE_FIRST: Final = re.compile(rb"[*~>%|](\d{4,})")
 _LARGE: Final = re.compile(rb"\n\*(\d{4,})")
 _LARGE_OF_ANY: Final = re.compile(rb"\n[*~>%|](\d{4,})")
 _CUT: Final = re.compile(rb"[*~>%|]\d{0,11}\Z")
-NOT_ENOUGH_DATA: Final = object()  # instead of a reply that has not come as a whole
+NOT_ENOUGH_DATA: Final = object()  # returned while a reply is incomplete
 _CLOSED: Final = "the connection was closed while a reply was read"
 _ENDED: Final = "the server closed the connection"
 _PLAIN: Final = frozenset({bytes, int, type(None)})
@@ -43,46 +43,45 @@ _KNOWN: Final = _PLAIN | {list}
 
 
 class UnboundedReply(exceptions.InvalidResponse):
-    """A reply that has more bytes, depth or elements than it may, or that is no RESP2."""
+    """A reply exceeds a limit of bytes, depth or elements, or is not RESP2."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyLimit:
-    """What one reply may have."""
+    """The limits of one reply."""
 
     bytes: int = SMALL
     elements: int = 100_000  # of all arrays with a thousand or more
 
 
-# Entries of any size: as many as were asked for, and Redis takes no value over 512 MB. XINFO STREAM
-# has the first entry and the last; XINFO CONSUMERS and GROUPS have all names, of any length.
+# Entries may have any size up to Redis' limit of 512 MB for a value. XINFO STREAM returns the first
+# and the last entry; XINFO CONSUMERS and XINFO GROUPS return all names, of any length.
 _ENTRIES: Final = ReplyLimit(256 * MIB, 1_000_000)
 _WITH_ENTRIES: Final = frozenset({"XRANGE", "XREVRANGE", "XREADGROUP", "XREAD", "XINFO"})
 _SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
-# The operator's scripts answer numbers, names and IDs, and no bodies of entries.
+# The operator's scripts return numbers, names and IDs, and no bodies of entries.
 WITHOUT_BODIES: Final = ReplyLimit(8 * MIB)
-# Of a worker's scripts some answer entries, of which each call reads a bounded number of bytes,
-# or one entry of any size.
+# Some scripts of workers return entries: a bounded number of bytes, or one entry of any size.
 _SCRIPT: Final = ReplyLimit(256 * MIB)
 _LIMIT: Final = ReplyLimit()
 
 
 def limit_of(name: Part) -> ReplyLimit:
-    """What the reply to a command of this name may have."""
+    """The limit of replies to a command of this name."""
     if name in _WITH_ENTRIES:
         return _ENTRIES
     return _SCRIPT if name in _SCRIPTS else _LIMIT
 
 
 class ByteAccount:
-    """The bytes of what is read together, drawn from what all of the process may hold."""
+    """The bytes of replies that are read together, counted in the process-wide budget."""
 
     def __init__(self, budget: ReplyBudget) -> None:
         self._budget = budget
         self._taken = 0
 
     def take(self, count: int) -> None:
-        """So many bytes more have come; raises UnboundedReply when they are too many."""
+        """Count bytes that were received; raises UnboundedReply when they are too many."""
         self._taken += count
         self._budget.held += count
         if self._taken > _TOGETHER:
@@ -102,9 +101,9 @@ class ByteAccount:
 
 
 class ReplyBudget:
-    """How many bytes of replies a process may hold; what is small is free of it.
+    """The bytes of replies that a process may hold; accounts below `_FREE` are never refused.
 
-    So that servers that answer much are refused, and never those that answer little.
+    So only servers with large replies are refused when the budget is used up.
     """
 
     def __init__(self, most: int) -> None:
@@ -112,7 +111,7 @@ class ReplyBudget:
         self.held = 0
 
     def open(self) -> ByteAccount:
-        """An account for commands that are sent together."""
+        """A new account for commands that are sent together."""
         return ByteAccount(self)
 
 
@@ -124,29 +123,29 @@ ANSWERS: Final = ReplyBudget(16 * MIB)  # Python needs up to 18 times as much me
 class BoundedReader:
     """hiredis' reader with limits.
 
-    Raises UnboundedReply, also for what is no reply at all; then the connection has to end.
+    Raises UnboundedReply, also for bytes that are not a reply; the connection must then be closed.
     """
 
     def __init__(self) -> None:
         self.limit = _LIMIT
         self.account: ByteAccount | None = None
-        self.received = 0  # bytes in all
+        self.received = 0  # bytes in total
         self._inner: Any = hiredis.Reader(
             protocolError=UnboundedReply,
             replyError=self._read_error,
             notEnoughData=NOT_ENOUGH_DATA,
         )
         self._ready: deque[Any] = deque()
-        self._held = b""  # the end of a piece, which may be the beginning of a large array
+        self._held = b""  # the end of a piece that may be an incomplete array header
         self._bytes = self._elements = self._errors = 0  # of the next reply
         self._problem: UnboundedReply | None = None
 
     def expect(self, limit: ReplyLimit, account: ByteAccount | None = None) -> None:
-        """The next reply may have so much; its bytes are drawn from an account."""
+        """Set the limit of the next reply, and the account that counts its bytes."""
         self.limit, self.account = limit, account
 
     def feed(self, data: Any, offset: int = 0, length: int = -1) -> None:
-        """Take what has come. Raises redis-py's ConnectionError after `drop`."""
+        """Parse received bytes. Raises redis-py's ConnectionError after `drop`."""
         if self._inner is None:
             raise exceptions.ConnectionError(_CLOSED)
         some = bytes(data if length < 0 else memoryview(data)[offset : offset + length])
@@ -180,11 +179,11 @@ class BoundedReader:
         return self._ready.popleft() if self._ready else self._next()
 
     def has_data(self) -> bool:
-        """Whether anything has come that was not taken by `gets`."""
+        """Whether anything was received that `gets` has not returned."""
         return bool(self._ready or self._held or self._bytes)
 
     def drop(self) -> None:
-        """Give back the memory of what has come: the errors of a connection outlive it."""
+        """Free the memory of received data: errors keep references to a closed connection."""
         self._inner = None
         self._held = b""
         self._ready.clear()
@@ -200,10 +199,10 @@ class BoundedReader:
         try:
             reply = self._inner.gets()
         except UnboundedReply:
-            # Without the text of hiredis, which quotes the server.
+            # Without the message of hiredis, which quotes the server.
             raise UnboundedReply("it does not speak Redis' protocol (RESP)") from None
         except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
-            # A map whose keys are lists, or an array that fits into no memory.
+            # A map whose keys are lists, or an array that is too large for the memory.
             raise UnboundedReply("it cannot be decoded") from error
         if self._problem is not None:
             raise self._problem
@@ -212,21 +211,21 @@ class BoundedReader:
         if type(reply) not in _KNOWN and not isinstance(reply, Exception):
             raise UnboundedReply("it is not valid RESP2")
         self._elements = self._errors = 0
-        self._bytes = 1 if self._inner.has_data() else 0  # of the next one some are there
+        self._bytes = 1 if self._inner.has_data() else 0  # of the next reply; the count is unknown
         return reply
 
     def _count_if_begins(self, digits: bytes) -> None:
         self._take_whole()
         if self._inner.has_data():
-            return  # it is inside of a text that is not there as a whole
+            return  # the match is inside an incomplete string
         self._elements += int(digits) if len(digits) < 12 else 10**12
         if self._elements > self.limit.elements:
             raise UnboundedReply(f"more than {self.limit.elements} elements")
 
     def _read_error(self, text: str) -> Exception:
-        """The error of a text, for hiredis, which must not get an exception from here.
+        """The exception for an error reply. It is returned, and this method must never raise.
 
-        An exception inside of a map of RESP3 ends the process: hiredis uses what it has freed.
+        An exception within a RESP3 map crashes the process: hiredis then uses freed memory.
         """
         if self._problem is None:
             self._errors += 1
@@ -243,7 +242,7 @@ class BoundedReader:
         try:
             error: Exception = DefaultParser.parse_error(text)  # type: ignore[no-untyped-call]
         except Exception:
-            # MOVED and ASK without a slot or an address, in redis-py's own reading.
+            # redis-py fails to parse MOVED and ASK without a slot or an address.
             return UnboundedReply("a redirection without a hash slot or an address")
         if isinstance(error, exceptions.AskError) and not _is_redirect(error):
             return UnboundedReply("a redirection to an invalid hash slot or address")
@@ -251,11 +250,11 @@ class BoundedReader:
 
 
 _LONGEST_ERROR: Final = 1000  # characters
-_FEW: Final = 1000  # bytes, which either finds at once
+_FEW: Final = 1000  # bytes, which either pattern searches fast enough
 
 
 def _large_of(some: bytes) -> re.Pattern[bytes]:
-    """What finds large arrays here; those of RESP3 only where one of its signs may be."""
+    """The pattern for large arrays; it includes RESP3 types only if their markers may occur."""
     if len(some) < _FEW or b"~" in some or b">" in some or b"%" in some or b"|" in some:
         return _LARGE_OF_ANY
     return _LARGE
@@ -266,17 +265,17 @@ def _is_redirect(error: exceptions.AskError) -> bool:
 
 
 def is_slot(number: Any) -> bool:
-    """Whether it is a slot of a cluster."""
+    """Whether it is a valid hash slot."""
     return type(number) is int and 0 <= number < SLOTS
 
 
 def is_host_or_own(host: str) -> bool:
-    """Whether it can be the name or address of a host, or stands for the one that answered."""
+    """Whether it can be a host name or address, or stands for the node that answered."""
     return host in {"", "?"} or is_host(host)
 
 
 def check_depth(reply: Any) -> None:
-    """Raise UnboundedReply for lists too deep, and for what RESP2 has not."""
+    """Raise UnboundedReply for lists nested too deeply, and for types that RESP2 does not have."""
     level = [reply]
     for _ in range(DEPTH + 1):
         below: list[Any] = []
@@ -306,21 +305,21 @@ class AsyncBoundedParser:
         self._reader = BoundedReader()
 
     def on_disconnect(self) -> None:
-        """End a connection; also a read that is under way ends."""
+        """End a connection, and a read that is in progress."""
         if self._reader is not None:
             self._reader.drop()
-        self._stream = None  # which holds what was not read
+        self._stream = None  # frees its unread bytes
 
     async def can_read(self) -> bool:
-        """Whether something was sent that nobody read, or the connection has ended."""
+        """Whether there is unread data, or the connection has ended."""
         if self._stream is None:
             raise OSError(_CLOSED)
-        # asyncio has no public way to ask for what a stream holds.
+        # asyncio has no public way to inspect the buffer of a stream.
         held = self._stream._buffer  # type: ignore[attr-defined]
         return self.reader.has_data() or self._stream.at_eof() or bool(held)
 
     async def read_response(self, *_: Any, **__: Any) -> Any:
-        """The next reply; a refusal is returned. Raises redis-py's ConnectionError."""
+        """The next reply; an error reply is returned. Raises redis-py's ConnectionError."""
         reader = self._reader
         while True:
             if reader is None or self._stream is None:
@@ -335,7 +334,7 @@ class AsyncBoundedParser:
 
     @property
     def reader(self) -> BoundedReader:
-        """What reads this connection."""
+        """The reader of this connection."""
         assert self._reader is not None
         return self._reader
 
@@ -364,14 +363,14 @@ class BoundedParser:
         self._socket = None
 
     def expect(self, limit: ReplyLimit) -> None:
-        """The next reply may have so much, and comes from now on."""
+        """Set the limit of the next reply, and begin to measure its time."""
         if self._reader is not None:
             self._reader.limit = limit
         self._began_s, self._received = time.monotonic(), 0
 
     def read_response(self, *_: Any, **__: Any) -> Any:
-        """The next reply; a refusal is returned. Raises redis-py's ConnectionError, and its
-        TimeoutError when the reply comes too slowly.
+        """The next reply; an error reply is returned. Raises redis-py's ConnectionError, and its
+        TimeoutError when the reply arrives too slowly.
         """
         reader = self._reader
         while True:
@@ -392,7 +391,7 @@ class BoundedParser:
 
 
 def _raise_if_lost(reply: Any) -> Any:
-    """The reply, unless it says that the server does not serve this connection at all."""
+    """The reply; raises it if redis-py maps it to a ConnectionError, such as LOADING."""
     if isinstance(reply, exceptions.ConnectionError):
         raise reply
     return reply
