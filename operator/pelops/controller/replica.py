@@ -159,7 +159,7 @@ async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
         _, pending = await asyncio.wait(pending, timeout=1)
 
 
-FIRST_TIDYING_S: Final = 10.0  # after the start, when the watch has told of everything
+FIRST_TIDYING_S: Final = 10.0  # after the start, when the cache is filled
 TIDYING_EVERY_S: Final = 60.0
 LOOK_EVERY_S: Final = 2.0
 MUCH: Final = 10  # collections of the middle generation, each after up to 7,000 new objects
@@ -169,21 +169,20 @@ _NEVER: Final = 2**31 - 1
 
 
 class Heap:
-    """The objects of this process, which garbage collection must not walk again and again.
+    """Garbage collection of this process, without repeated walks over long-lived objects.
 
-    A full collection walks every object that lives, and nothing else runs meanwhile. With the
-    objects of a thousand resources in memory that was 0.3 s of processor time every ten to fifteen
-    seconds, and seconds on a busy machine: as long a group at zero waited for its first worker.
-    What lives long is therefore set aside (`gc.freeze`), and full collections happen here only, of
-    what is new since the last. What was set aside is freed as soon as nothing refers to it; only
-    cycles in it have to wait for the thorough collection.
+    A full collection walks all live objects and blocks the event loop. With a thousand resources
+    that took 0.3 s of processor time every ten to fifteen seconds, and seconds on a busy machine.
+    A group at zero had to wait as long for its first worker. So long-lived objects are excluded
+    (`gc.freeze`), and full collections run here only, over new objects. Excluded objects are still
+    freed when their last reference ends. Only cycles among them wait for a thorough collection.
     """
 
     def __init__(self) -> None:
         self._tidied = 0
 
     async def run(self) -> None:
-        """Tidy now and then until cancelled."""
+        """Tidy periodically until cancelled."""
         await asyncio.sleep(FIRST_TIDYING_S)
         while True:
             self.tidy()
@@ -192,12 +191,12 @@ class Heap:
                 self.free_early()
 
     def free_early(self) -> None:
-        """Free the cycles among new objects if there may be many: what fails leaves them behind."""
+        """Free the cycles among new objects if there may be many, as after many failures."""
         if gc.get_count()[2] >= MUCH and gc.collect() < MUCH_GARBAGE:
-            gc.freeze()  # most of it lives, and need not be looked at the next time
+            gc.freeze()  # most of them live, and are excluded from the next collection
 
     def tidy(self) -> None:
-        """Free the cycles among new objects, and set aside what lives. To be called regularly."""
+        """Free the cycles among new objects, and exclude live ones. To be called regularly."""
         gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
         if self._tidied % THOROUGH_EVERY == 0:
             gc.unfreeze()
@@ -219,14 +218,14 @@ def build_kinds(services: Services, *, cluster: str) -> Sequence[AnyKind]:
 
 
 class ReplicaHealth(Protocol):
-    """What readiness follows."""
+    """The state that readiness depends on."""
 
     def problem(self) -> str:
-        """What is not well; empty: nothing."""
+        """The problem; empty: none."""
 
 
 class Replica:
-    """Watches, reconciles and serves until told to stop."""
+    """Watches, reconciles and serves until it is stopped."""
 
     def __init__(self, settings: ReplicaSettings, stop: asyncio.Event) -> None:
         self._settings = settings
@@ -366,13 +365,13 @@ class Replica:
             progress.measure()
 
     def why_not_ready(self) -> str:
-        """Name what is not yet well, and each watched kind that is silent; empty: nothing."""
+        """The problems, with each watched kind without answers; empty: none."""
         if self._problem or self._health is None:
             return self._problem
         return self._health.problem()
 
     def why_not_alive(self) -> str:
-        """Name what only a restart mends; empty: nothing. The API server plays no part."""
+        """The problem that requires a restart; empty: none. Independent of the API server."""
         if self._problem == "" and self._clock() - self._beat > STUCK_S:
             return f"the event loop has not run its housekeeping for more than {STUCK_S:g} s"
         return ""

@@ -100,9 +100,9 @@ _LATE: Final = timedelta(seconds=STARTING_DEADLINE_S)
 
 @dataclass(slots=True)
 class AuditMemory(Memory):
-    """What one replica remembers of an audit between passes."""
+    """What one replica keeps about an audit between passes."""
 
-    # An apply that changed nothing: the uid, generation and content that need no second one.
+    # The uid, generation, and content of an apply that changed nothing: it is not repeated.
     settled: tuple[str, int, str] | None = None
 
 
@@ -110,9 +110,9 @@ class AuditActions:
     """Finds the next action for an observed audit."""
 
     def __init__(self, api: KubeApi, cache: Cache, *, image: str) -> None:
-        """`image` is that of audits that name none."""
+        """`image` is the default image of audits."""
         self._spark = SparkActions(api, image=image)
-        self._cleared: set[str] = set()  # uids of audits whose former Spark object is gone
+        self._cleared: set[str] = set()  # uids of audits whose former Spark object is deleted
         self._api = api
         self._cache = cache
         self._image = image
@@ -223,7 +223,7 @@ def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
 
 
 def _bound(body: Manifest, live: Manifest | None) -> Manifest:
-    """The body for this object alone: one made anew under its name refuses it (409)."""
+    """The body with the uid: another object of the same name refuses it (409)."""
     if live is None:
         return body
     return {**body, "metadata": {**body["metadata"], "uid": live["metadata"]["uid"]}}
@@ -250,7 +250,9 @@ class SparkActions:
         plan, audit = observed.plan, observed.facts.audit
         if plan is None:
             return None
-        parse_schedule(audit.spec.schedule, audit.spec.time_zone)  # theirs would stop for good
+        parse_schedule(
+            audit.spec.schedule, audit.spec.time_zone
+        )  # the Spark operator would stop at an invalid one
         body = build_scheduled_application(audit, plan, observed.access, image=self._image)
         for role in ("driver", "executor"):
             if "template" in body["spec"]["template"][role]:
@@ -276,7 +278,7 @@ class SparkActions:
         )
 
     def _start(self, observed: ObservedAudit) -> PlannedAction | None:
-        """The run that is due, unless one goes on."""
+        """The run that is due, unless one is active."""
         plan, audit = observed.plan, observed.facts.audit
         if plan is None or audit.spec.suspend or observed.facts.runs.is_active:
             return None
@@ -326,12 +328,12 @@ class SparkActions:
         try:
             found = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
         except NotFound:
-            return  # the Spark operator is gone, and its kinds with it
+            return  # the Spark operator was removed, with its kinds
         if found is not None and is_owned(found, audit.metadata.uid):
             await self._delete(kind, [found])
 
     async def _check_owner(self, audit: StreamAudit, name: str) -> None:
-        """Nothing when another replica was faster. Raises InvalidSpec when somebody else was."""
+        """Check the owner of an existing object. Raises InvalidSpec if it is not this audit."""
         kind, namespace = SPARK_APPLICATION, audit.metadata.namespace
         found = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
         if found is not None and not is_owned(found, audit.metadata.uid):
@@ -354,10 +356,10 @@ AuditPass = Pass[StreamAudit, AuditMemory]
 
 
 class AuditIndex:
-    """Audits and their CronJobs in the cache, and what audits say of groups.
+    """Audits and their CronJobs in the cache, and the notices of audits for groups.
 
-    An audit is due when it changes, its CronJob, or what a group that it names asks for. A group is
-    due when an audit says something else of it.
+    An audit is due when it, its CronJob, or the spec of a group that it names changes. A group is
+    due when the notice of an audit for it changes.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -409,7 +411,7 @@ class AuditIndex:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """Where an audit records, to be cleared when it is gone."""
+    """The groups on which an audit records, to remove the records after its deletion."""
 
     uid: str
     server: Server
@@ -471,16 +473,16 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         return PassIntervals(observe_s=settings.observe_s * SLOWER, status_s=settings.status_s)
 
     async def release(self, name: Name, manifest: Manifest | None) -> float | None:
-        """Remove what an audit that is gone recorded: the ledgers wait for it no longer.
+        """Remove the records of a deleted audit: the ledgers no longer wait for it.
 
-        Every replica tries; what none can clear is waited for two weeks at most.
+        Every replica tries it. A ledger waits two weeks at most for a record that stays.
         """
         recorded = self._recorded.get(name)
         if recorded is None or (manifest and manifest["metadata"]["uid"] == recorded.uid):
             return None
         del self._recorded[name]
         if manifest is not None:
-            return None  # made anew under its name, and goes on
+            return None  # another audit of the same name continues
         server, recorded_as = recorded.server, "/".join(name)
         for keys in recorded.keys:
             await _try(forget_audit(server, keys, recorded_as))
@@ -520,7 +522,7 @@ def _find_owner(change: ObjectChange) -> set[Name]:
 
 
 def _keep_job(job: Manifest) -> Manifest | None:
-    """The CronJob that an audit may own; of somebody else's only the metadata."""
+    """The CronJob of an audit; only the metadata if another owner has the name."""
     if audit_of(name_of(job)) is None:
         return None
     bare = trim(job)

@@ -74,7 +74,7 @@ class ObservedAudit:
     facts: AuditFacts
     plan: AuditPlan | None
     access: WorkerAccess
-    job: Manifest | None  # the CronJob of the audit's name, whoever owns it
+    job: Manifest | None  # the CronJob of the audit's name, of any owner
     spark: tuple[Manifest, ...] = ()  # objects of a Spark operator that the audit owns
     server: Server | None = None
     keys: tuple[GroupKeys, ...] = ()
@@ -366,7 +366,7 @@ def _name_taken(audit: StreamAudit, job: Manifest | None) -> Finding | None:
 
 
 def name_taken(kind: Kind, name: str) -> Finding:
-    """An object of somebody else's has the name that the audit's would have."""
+    """The problem if an object of another owner has the name of the audit's object."""
     return Finding(
         reason=Reason.NAME_TAKEN,
         message=(

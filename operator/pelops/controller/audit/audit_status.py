@@ -69,7 +69,7 @@ def _measure_group(labels: tuple[str, ...], group: GroupAudit, record: AuditReco
 def render_audit_status(
     facts: AuditFacts, conditions: list[Condition], previous: PreviousStatus, now: datetime
 ) -> Status:
-    """The whole status. What cannot be seen now stays as it was told."""
+    """The whole status. Parts that cannot be observed now are kept."""
     status: Status = {
         **render_heading(conditions, previous, now),
         "jobRef": job_reference(facts.audit) if facts.runs.exists else None,
@@ -219,7 +219,7 @@ def _sum(numbers: Iterable[int]) -> int:
 
 
 def _printable(text: str) -> str:
-    # Whoever may write to the key in Redis may have written anything.
+    # Any client with access to the key may have written it.
     return text.encode(errors="replace").decode()
 
 

@@ -2,13 +2,13 @@
 
     POST /inspection    a JSON question (redis_streams/inspection/questions.py)
 
-The socket is for `kubectl exec`: its directory is open to the user of the process alone, so who can
-connect runs in the container and has the rights of the operator anyway.
+The socket is for `kubectl exec`. Only the user of the process can open its directory, so all its
+clients run in the container, with the rights of the operator.
 
-The HTTP path is for service teams, through the API server's proxy. Who sends a request through that
-proxy is not told to the operator: the API server removes the Authorization header, and whoever
-reaches the pod directly could write any other header. So the identity is a token in the body, which
-the API server issued for the audience `AUDIENCE` alone:
+The HTTP path is for service teams, through the API server's proxy. The proxy does not identify the
+client: the API server removes the Authorization header, and a client that reaches the pod directly
+can write any other header. So the identity is a token in the body, which the API server issued for
+the audience `AUDIENCE`:
 
     TokenReview            the token is genuine, and for this audience
     SubjectAccessReview    get streamconsumergroups/NAME in the namespace that is asked about,
@@ -124,7 +124,7 @@ class InspectionServer:
         try:
             question, token = await _read_request(request)
         except InvalidSpec as error:
-            # Nobody learns what a question may hold who has not shown a token.
+            # Without a valid token, the answer does not describe valid questions.
             return _failure(400, "the request is not a question" if access else str(error))
         if access is not None:
             refused = await _check_rights(access(), token, question)

@@ -1,8 +1,8 @@
 """StreamRedrives in one replica: when they run, their passes, and their end.
 
-The first in rank works on a redrive, part by part (`RedriveRun`), and a pass between two parts
-writes the status. Another replica takes over when the first is gone, or when nothing has changed
-for a while. The redrives of one group run one after the other, the oldest first.
+The replica that ranks first works on a redrive, part by part (`RedriveRun`). A pass between two
+parts writes the status. Another replica takes over if the first ends, or if nothing has changed for
+a while. The redrives of one group run one after the other, the oldest first.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _MOST_REQUESTER: Final = 256  # characters
 
 @dataclass(slots=True)
 class RedriveMemory(Memory):
-    """What one replica remembers of a redrive between passes."""
+    """What one replica keeps about a redrive between passes."""
 
     uid: str = ""
     run: RedriveRun | None = None
@@ -107,9 +107,9 @@ class RedriveMemory(Memory):
     problem: Finding | None = None  # of the last part
     waits_for: str | None = None  # the redrive that Redis knows as the running one
     verdict: Verdict | None = None  # of a spec that can never run
-    is_paused: bool = False  # Redis was told that another may run
-    is_cleaned: bool = False  # Redis remembers nothing of it
-    is_reported: bool = True  # the last part is in the status, if it was worth it
+    is_paused: bool = False  # released in Redis, so that another may run
+    is_cleaned: bool = False  # its records in Redis were removed
+    is_reported: bool = True  # the last part is in the status, if it changed anything
     next_at: float = float("-inf")  # when the next part is worth a try
     marker: str = ""  # what changes while some replica works on it
     marked_at: float = 0.0
@@ -310,10 +310,10 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
     # --- the end of a resource
 
     async def release(self, name: Name, manifest: Manifest | None) -> float | None:
-        """Remove what Redis remembers of a redrive that was deleted; letters stay where they are.
+        """Remove the records of a deleted redrive from Redis. Dead letters stay where they are.
 
-        Every replica that worked on it tries; what none can remove stays, and another redrive of
-        the group can run after five minutes.
+        Every replica that worked on it tries it. If none succeeds, another redrive of the group can
+        run after five minutes.
         """
         memory = self.memories.get(name)
         if memory is None or memory.run is None:
@@ -500,7 +500,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
 
 
 def build_selection(spec: SelectionSpec | None) -> Selection:
-    """What letters have to be, but for the plan. Raises InvalidSpec."""
+    """The selection of dead letters, without the plan. Raises InvalidSpec."""
     if spec is None:
         return Selection()
     pattern = spec.error_matches

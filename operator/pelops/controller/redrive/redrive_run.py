@@ -1,9 +1,9 @@
-"""The work on one redrive by one replica: letters are counted, moved and watched, part by part.
+"""The work on one redrive by one replica: dead letters are counted, moved and watched, in parts.
 
-A part takes about a second. Between two parts others get their pass, and the status is written.
-What is lost with the process is read again: the position, the number of moved letters and the rate
-are in Redis, and each letter is moved by the script that deletes it. So any replica can go on, and
-several at once move no letter twice.
+A part takes about a second. Between two parts other redrives run, and the status is written. Redis
+has the position, the number of moved dead letters and the rate, and one script moves and deletes a
+dead letter. So any replica can continue after the process ends, and several replicas at once move
+no dead letter twice.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from pelops.redis_streams.redrive.moves import (
 from pelops.redis_streams.redrive.outcomes import observe_outcomes
 
 PART_S: Final = 1.0  # of work between two reports
-SHORTEST_WAIT_S: Final = 0.05  # for the rate: fewer calls with more letters each
+SHORTEST_WAIT_S: Final = 0.05  # for the rate: fewer calls with more dead letters each
 LONGEST_WAIT_S: Final = 5.0
 WATCH_S: Final = 1.0  # between two looks at a trial, a backlog or outcomes
-TURN_S: Final = 0.5  # of one search; then it is the turn of another redrive
+TURN_S: Final = 0.5  # of one search; then another redrive searches
 MOST_SEARCH_S: Final = 60.0  # of processor time for the regular expression of one redrive
 
 
@@ -59,7 +59,7 @@ class _RegexTooSlow(Exception):
 
 @dataclass(slots=True)
 class _Selected:
-    """Letters of a page that are selected and not handled yet."""
+    """The selected dead letters of a page that are not handled yet."""
 
     after: EntryId  # everything up to it was handled
     ids: list[EntryId]
@@ -90,15 +90,15 @@ class RedriveRun:
         self._searched_s = 0.0
         self._progress: RedriveProgress | None = None
         self._outcomes: Outcomes | None = None
-        self._selected: int | None = None  # the letters that match; None: not all are counted yet
+        self._selected: int | None = None  # matching dead letters; None: not all are counted yet
         self._matching = 0  # up to `_counted`
         self._counted: EntryId | None = None
-        self._newest: EntryId | None = None  # of the letters that were counted
+        self._newest: EntryId | None = None  # of the counted dead letters
         self._samples: list[EntryId] = []
         self._page: _Selected | None = None
 
     def recall(self, redrive: StreamRedrive) -> None:
-        """Take over what another replica has counted, from the status."""
+        """Take over the counts of another replica from the status."""
         status = redrive.status
         if status is not None and status.selected is not None:
             self._selected = status.selected
@@ -179,7 +179,7 @@ class RedriveRun:
         return ""
 
     async def _rehearse(self, redrive: StreamRedrive, end: float, refusal: str) -> None:
-        """A part of a dry run: all letters are counted, and nothing is written."""
+        """A part of a dry run: all dead letters are counted, and nothing is written."""
         now = datetime.now(UTC)
         if self._progress is None:
             self._progress = RedriveProgress(
@@ -193,7 +193,7 @@ class RedriveRun:
             )
 
     async def _count(self, redrive: StreamRedrive, end: float) -> bool:
-        """Count letters that match until the part ends; whether all of them are counted."""
+        """Count matching dead letters until the part ends; whether all of them are counted."""
         progress = self._progress
         assert progress is not None
         counted = self._counted or progress.cursor
@@ -215,10 +215,10 @@ class RedriveRun:
         return True
 
     async def _select(self, page: LetterPage) -> tuple[list[DeadLetter], EntryId]:
-        """The selected letters of a page, and up to where it was searched.
+        """The selected dead letters of a page, and the position up to which it was searched.
 
         The search runs in a thread: RE2 releases the lock of the interpreter, so the event loop
-        goes on meanwhile.
+        continues.
         """
         async with self._searches:
             return await asyncio.to_thread(self._search, page)
@@ -243,7 +243,7 @@ class RedriveRun:
         self._samples += [letter.entry_id for letter in letters[:missing]]
 
     async def _move(self, redrive: StreamRedrive, end: float) -> bool:
-        """Move letters until the part ends; whether none is left to be moved."""
+        """Move dead letters until the part ends; whether all are moved."""
         spec, progress = redrive.spec, self._known()
         self.phase, self.problem = Phase.MOVING, None
         while not progress.is_at_end and self._clock() < end:
@@ -274,7 +274,7 @@ class RedriveRun:
         )
 
     async def _may_continue(self, result: MoveResult, end: float) -> bool:
-        """Whether more letters can be moved in this part; waits for the rate."""
+        """Whether more dead letters can be moved in this part; waits for the rate."""
         stop = result.stop
         if stop is Stop.RATE:
             return await self._wait(result.wait.total_seconds(), end)

@@ -23,7 +23,7 @@ from pelops.policy.redrive.redrive_facts import (
 )
 from pelops.policy.status.reasons import ConditionType, Reason
 
-# What moves with every letter.
+# Fields that change with every dead letter.
 _MOVING: Final = (
     "moved",
     "skipped",
@@ -95,7 +95,7 @@ def read_origin(redrive: StreamRedrive) -> Origin | None:
 
 
 def report_progress(before: Status, after: Status) -> Iterator[EventContent]:
-    """The Event for each further tenth of the letters that was handled."""
+    """The Event for each further tenth of the dead letters that was handled."""
     tenth = _tenth(after)
     if not 0 < tenth < _TENTHS or tenth <= _tenth(before):
         return
@@ -167,7 +167,7 @@ def _remaining(facts: RedriveFacts, counts: RedriveCounts) -> int | None:
 def _estimate(
     spec: StreamRedriveSpec, facts: RedriveFacts, counts: RedriveCounts
 ) -> datetime | None:
-    """When the last letter is moved, at the rate so far and the one that is allowed."""
+    """When the last dead letter will be moved, at the rate so far and within the limit."""
     remaining, handled = counts.remaining, counts.moved + counts.skips
     if facts.phase is not Phase.MOVING or facts.verdict is not None or facts.problem is not None:
         return None

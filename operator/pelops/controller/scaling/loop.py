@@ -45,7 +45,7 @@ LIMITS: Final = Limits(deadline_s=20.0, most=512)
 
 
 class ScaleLoop:
-    """Gives each resource a turn when it is due: never two turns of one at once."""
+    """Scales each resource when it is due, one at a time per resource."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ScaleLoop:
                 self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
 
     def _is_news(self, name: Name) -> bool:
-        """Whether a resource was not known as it is asked for now; its status does not matter."""
+        """Whether the resource is new or its spec has changed; its status does not matter."""
         manifest = self._cache.resources.get(name)
         if manifest is None:
             self._known.pop(name, None)

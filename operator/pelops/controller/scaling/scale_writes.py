@@ -1,14 +1,14 @@
-"""What follows from a decision to scale: the victims, the write of the replicas, and Events.
+"""The write of the replicas after a decision to scale, with the choice of pods and Events.
 
-Victims of a scale-in are chosen from what each pod holds:
+For a scale-in, the pods to be deleted are chosen by their pending entries:
 
-    Redis    pending entries by consumer, of the stream and of its retry stream: one look for both,
-             and the same of every other group with these workers
-    cache    the pods that are, and what their names say about consumers
-    policy   who goes: those that hold least, then the youngest
-    pods     the annotation pod-deletion-cost, on as few of them as possible
+- Redis: pending entries by consumer, of the stream and its retry stream, and of each other group
+  with the same workers.
+- Cache: the live pods, and the consumers that belong to them by name.
+- Policy: the pods with the fewest pending entries are deleted first, then the youngest.
+- Pods: the annotation pod-deletion-cost is written, on as few of them as possible.
 
-That is an optimisation: what a pod holds that goes nevertheless is recovered. So it never fails.
+This is an optimization, and never fails: pending entries of other deleted pods are recovered.
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ class Victims:
         """The fewest replicas with which no pod has to go that holds entries; with `only_at_work`,
         none whose consumers are still busy with them.
 
-        For a Deployment the number of pods that hold any; for a StatefulSet, whose highest pods go
-        first, the place of the last that does. A consumer that no pod matches may be any of them.
-        Pods on their way out do not count. None: nobody can tell (Redis does not answer, or there
-        are too many consumers to list).
+        For a Deployment, the number of pods with pending entries. For a StatefulSet, whose highest
+        pods are deleted first, the position of the last such pod. A consumer without a matching pod
+        may be any of them. Terminating pods do not count. None if it is not known: Redis does not
+        answer, or there are too many consumers to list.
         """
         pods, owners = self._pods(fleet)
         try:
@@ -158,10 +158,9 @@ class Victims:
         )
 
     async def name_victims(self, fleet: Fleet, leaving: int) -> None:
-        """Have those pods go first that should, when `leaving` of the replicas wished now go.
+        """Write deletion costs so that a scale-in by `leaving` pods deletes the chosen ones.
 
-        Call it just before the scale-in. It never fails and takes seconds at most: a scale-in with
-        other victims is better than none.
+        To be called right before the scale-in. It does not raise, and takes seconds at most.
         """
         try:
             costs, uids = await self._rank(fleet, leaving)
@@ -206,8 +205,8 @@ class Victims:
     async def _see_held(self, fleet: Fleet) -> _Holdings | None:
         """What consumers hold; None when there are too many to list. Raises PelopsError.
 
-        A consumer that reads several streams has one name in all of their groups: what it holds is
-        the sum. Another group that cannot be seen is no error.
+        A consumer that reads several streams has one name in all their groups, and the sum of their
+        pending entries counts. Other groups that cannot be observed are left out.
         """
         uid, now = fleet.resource.metadata.uid, self._cache.clock()
         known = self._looks.get(uid)
@@ -258,7 +257,7 @@ class Victims:
         try:
             resource = StreamConsumerGroup.parse(manifest)
         except InvalidSpec:
-            return None  # nobody can say which group it is
+            return None  # its group is not known
         try:
             async with asyncio.timeout(NAMING_S):
                 server, keys = await observer.connect(resource)
@@ -274,7 +273,7 @@ class Victims:
         )
 
     async def _mark(self, fleet: Fleet, name: str, uid: str, cost: int) -> PelopsError | None:
-        """Write one pod's cost: what kept it from being written, unless the pod is gone."""
+        """Write the cost of one pod. Returns the error; None also if the pod was deleted."""
         address = Address(kind=POD, namespace=fleet.workload.target.namespace, name=name)
         metadata: Manifest = {"uid": uid, "annotations": {DELETION_COST: str(cost)}}
         try:
@@ -321,11 +320,11 @@ TOGETHER: Final = 32  # writes under way
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Where a decision is carried out."""
+    """The workload that a decision is written to."""
 
     workload: WorkloadObservation
-    fleet: Fleet | None  # None: nobody can be asked which workers are busy
-    is_current: Callable[[], bool]  # whether nobody has asked for anything else meanwhile
+    fleet: Fleet | None  # None: it cannot be known which workers are busy
+    is_current: Callable[[], bool]  # whether the spec is still the one of the decision
     left_s: Callable[[], float]  # how long this replica may write, unless its Lease is renewed
 
 
@@ -374,7 +373,7 @@ class ScaleWrites:
         try:
             is_written = await self._write(scene, move)
         except NotFound:
-            return decision  # it went just now: the next look tells
+            return decision  # it was deleted: the next observation shows it
         except PelopsError as error:
             if isinstance(error, KubernetesUnavailable):
                 _remember_try(scaled, move)
@@ -393,7 +392,7 @@ class ScaleWrites:
         return spare_busy(decision, scene.workload, busy)
 
     async def _write(self, scene: Scene, move: Move) -> bool:
-        """Whether it was written: what nobody wants any more is not. Raises KubernetesError."""
+        """Whether it was written: not if the decision is outdated. Raises KubernetesError."""
         async with self._room:
             if not scene.is_current():
                 return False
@@ -420,7 +419,7 @@ class ScaleWrites:
     async def _close(
         self, scaled: Scaled, scene: Scene, move: Move, decision: ScalingDecision
     ) -> None:
-        """Remember a write, and tell people when the direction is another one than before."""
+        """Record a write, and create an Event if the direction has changed."""
         scaled.failures, scaled.problem = 0, None
         scaled.memory = remember_write(
             scaled.memory, before=move.before, after=move.after, now=self._clock()
@@ -470,6 +469,6 @@ async def _finish(write: Coroutine[Any, Any, None], left_s: Callable[[], float])
 
 
 def _remember_try(scaled: Scaled, move: Move) -> None:
-    """The answer was lost: if the write happened, it was ours and nobody else's."""
+    """Record a write without an answer: if it happened, it is not another client's."""
     others = record_try(scaled.memory.others, before=move.before, after=move.after)
     scaled.memory = replace(scaled.memory, others=others)

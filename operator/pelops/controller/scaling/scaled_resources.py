@@ -1,7 +1,7 @@
-"""The resources that this replica scales, and what it remembers of each between two looks.
+"""The resources that this replica scales, and what it keeps about each between observations.
 
-Only one replica decides for a resource (`policy/membership.py`). Whoever does no longer forgets, so
-that nothing old decides when the turn comes back.
+Only one replica decides for a resource (`policy/membership.py`). A replica that no longer decides
+drops what it kept, so that outdated data is not used later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Scaled:
     manifest: Manifest  # what the resource was read from
     memory: ScalingMemory = field(default_factory=ScalingMemory)
     backlog: Backlog | None = None  # as it was seen last
-    decision: ScalingDecision | None = None  # the last one; None: others tell why there is none
+    decision: ScalingDecision | None = None  # the last one; None: another field has the reason
     part: Part = field(default_factory=lambda: Part(role=Role.LEADS))
     # Of one that follows: what it asks for, until when that counts, and whether it counts at all.
     contribution: Contribution | None = None
@@ -74,7 +74,7 @@ class ScaledResources:
         self._scaled: dict[Name, Scaled] = {}
 
     def admit(self, name: Name) -> Scaled | None:
-        """The resource as it is asked for now, if it is this replica's to scale."""
+        """The resource with its current spec, if this replica scales it."""
         manifest = self._cache.resources.get(name)
         known, part = self._scaled.get(name), self._shared.part(name)
         resource = self._read(name, manifest, known)
@@ -94,9 +94,9 @@ class ScaledResources:
         return self._scaled.get(name)
 
     def is_current(self, scaled: Scaled) -> bool:
-        """Whether what was decided may still be written: nobody else asks for anything else.
+        """Whether the decision may still be written: the spec has not changed.
 
-        In a dry run nothing is.
+        False in a dry run.
         """
         if scaled.resource.spec.recovery.dry_run:
             return False
@@ -165,5 +165,5 @@ class ScaledResources:
 
 
 def _is_looked_at(part: Part) -> bool:
-    """Whether somebody decides by what this group owes."""
+    """Whether a leader exists that decides with the backlog of this group."""
     return part.is_counted and part.leader is not None

@@ -1,9 +1,9 @@
-"""Scales resources by the backlog of their groups: one look for many, then each on its own.
+"""Scales resources by the backlog of their groups.
 
-look     all groups of one Redis that are due, in one go
-decide   a pure function of what was seen and of what is remembered
-write    the replicas, only when they differ, and only what is still wanted
-wake     a group without workers and without a backlog: its next entry wakes it (`IdleGroups`)
+- Observe: all groups of one Redis that are due, together.
+- Decide: a pure function of the observation and the memory.
+- Write: the replicas, if they differ and the decision is not outdated.
+- Wake: the next entry of a group without workers and backlog starts a worker (`IdleGroups`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ MOST_FOR_IDLE: Final = 3  # times as long; then the process may become busy
 
 
 class ObservedGroups:
-    """How many groups are looked at often, and how many now and then."""
+    """Counts the groups that are observed often, and those that are observed seldom."""
 
     def __init__(self) -> None:
         self._busy: set[Name] = set()
@@ -117,7 +117,7 @@ class ObservedGroups:
         self._idle.discard(name)
 
 
-OTHERS_S: Final = 5.0  # somebody else decides, or nothing is there to scale
+OTHERS_S: Final = 5.0  # another replica decides, or there is no workload
 UNFINISHED_S: Final = 1.0  # the group is being made
 FREED_S: Final = 2.0  # entries wait for recovery, which may free them without a new entry
 DEEP_S: Final = 30.0  # how often a lag that may be true is counted further
@@ -142,7 +142,7 @@ class ScalerParts:
 
 
 class Scaler:
-    """Takes a resource from what it owes to the number of its workers."""
+    """Observes, decides, and writes the replicas of one resource after the other."""
 
     def __init__(self, parts: ScalerParts, clock: Callable[[], float]) -> None:
         self._parts = parts
@@ -306,7 +306,7 @@ class Scaler:
         )
         is_seen = backlog is not None and backlog.exists
         stretched = self._observed_groups.stretch(scaled.name, wait, is_idle=is_idle or not is_seen)
-        # Nothing but a look finds the first entry of a group that sleeps and is not watched.
+        # Only an observation detects the first entry of a group at zero that is not watched.
         return wait if is_asleep and not is_watched else stretched
 
     def _watch_idle(self, scaled: Scaled, redis: RedisObservation, *, is_asleep: bool) -> bool:
@@ -323,7 +323,7 @@ class Scaler:
         return True
 
     async def _repair(self, scaled: Scaled, redis: RedisObservation) -> None:
-        """Have the server tell the lag that was counted: others read it from the server too."""
+        """Repair the lag that the server reports, which other programs read too."""
         stream, server, keys = redis.stream, redis.server, redis.keys
         if stream is None or server is None or keys is None or stream.group is None:
             return

@@ -65,7 +65,7 @@ Name = tuple[str, str]  # namespace and name
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod, with the labels that tell whose it is."""
+    """A pod, with the labels that assign it to a workload."""
 
     labels: Mapping[str, str]
     observation: PodObservation
@@ -76,7 +76,7 @@ class PodChange:
     """A pod that came, changed or went."""
 
     before: PodObservation | None  # None: it was not known
-    after: PodObservation | None  # None: it is gone
+    after: PodObservation | None  # None: it was deleted
     concerned: frozenset[Name]  # the resources whose worker it is
 
     @property
@@ -96,9 +96,9 @@ class Pods:
         concerned: Callable[[str, Mapping[str, str]], set[Name]],
         is_inhabited: Callable[[str], bool],
     ) -> None:
-        """`concerned` tells which resources a pod with these labels works for.
+        """`concerned` returns the resources whose worker a pod with these labels is.
 
-        `is_inhabited` tells whether a namespace has resources at all, so that its pods matter.
+        `is_inhabited` returns whether a namespace has resources.
         """
         self._concerned = concerned
         self._is_inhabited = is_inhabited
@@ -113,7 +113,7 @@ class Pods:
         before = self._live[name[0]].get(name)
         concerned: set[Name] = set()
         if before is not None and before.observation.uid != pod.observation.uid:
-            # Nobody reported that it went: what was known of it is all that ever will be.
+            # Its deletion was not reported: the known state is the last one.
             concerned = self.drop(name)
             before = None
         if before is not None:
@@ -135,7 +135,7 @@ class Pods:
         return self._report(name, before, None, before.labels)
 
     def complete(self, name: Name, last: Manifest) -> None:
-        """Take in the end of a pod that was not known, or that was found to be gone before."""
+        """Store the end of a pod that was not known, or whose deletion was detected before."""
         pod = _pod(last)
         self._bury(name[0], pod)
         self._report(name, pod, None, pod.labels)
@@ -145,7 +145,7 @@ class Pods:
             self.gone.add(namespace, pod.observation, pod.labels)
 
     def get(self, name: Name) -> PodObservation | None:
-        """The pod of this name, whoever it works for."""
+        """The pod of this name, of any workload."""
         found = self._live.get(name[0], {}).get(name)
         return found.observation if found is not None else None
 

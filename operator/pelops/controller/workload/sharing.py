@@ -25,7 +25,7 @@ class SharedWorkloads:
         self._read: Recent[Name, tuple[Manifest, Claim]] = Recent(REMEMBERED)
 
     def part(self, name: Name) -> Part | None:
-        """The part of a resource in scaling its workers; None when it is gone."""
+        """The part of a resource in scaling its workers; None if it is deleted."""
         manifest = self._cache.resources.get(name)
         if manifest is None:
             return None

@@ -18,7 +18,7 @@ from pelops.kube.workload_observation import observe_scale
 from pelops.policy.status.reasons import Reason
 
 LOOK_S = 5.0  # a scale subresource is not watched
-LAGGING_S = 5.0  # a watch that has not told of a write for so long may be broken
+LAGGING_S = 5.0  # a watch that has not reported a write for so long may be broken
 REMEMBERED = 10_000  # writes
 
 
@@ -65,7 +65,7 @@ class Targets:
     async def scale(self, target: Target, replicas: int) -> None:
         """Write the number through the scale subresource. Repeats safely.
 
-        Until the cache shows it `observe` answers it all the same.
+        `observe` returns it also before the cache has it.
 
         Raises:
             KubernetesError: Forbidden when the role does not allow it for this kind.
@@ -76,7 +76,7 @@ class Targets:
         self._remember(target, answer, replicas)
 
     async def _catch_up(self, workload: WorkloadObservation) -> WorkloadObservation:
-        """The workload as it is since our last write, which the watch may not have told yet."""
+        """The workload with the own last write, which the watch may not have reported yet."""
         target = workload.target
         written = self._written.get(target)
         if written is None:

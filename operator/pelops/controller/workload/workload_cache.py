@@ -104,9 +104,9 @@ class Deployment:
     replicas_owner: str | None
 
     def is_as(self, other: Deployment) -> bool:
-        """Whether this is a newer version with nothing new, but in what nobody reads of its status.
+        """Whether this is a newer version whose changes the operator does not read.
 
-        The event of an own write is no newer version; whoever shares the Deployment hears of it so.
+        False for the event of an own write: then groups that share the Deployment become due.
         """
         mine, theirs = _without_version(self.manifest), _without_version(other.manifest)
         is_newer = self.manifest is None or self.manifest != other.manifest
@@ -140,8 +140,8 @@ class WorkloadCache:
         self.budgets = Budgets()
         self._targets: dict[Identity, set[Name]] = defaultdict(set)
         self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
-        self._foreign: dict[Identity, Selector] = {}  # of targets that are no Deployments
-        self._sharing: dict[Identity, int] = {}  # the last change of who shares a target
+        self._foreign: dict[Identity, Selector] = {}  # of targets of other kinds than Deployment
+        self._sharing: dict[Identity, int] = {}  # the last change of the resources with this target
         self._changes = itertools.count(1)
         self.objects.follow(
             STREAM_CONSUMER_GROUP,
@@ -172,7 +172,7 @@ class WorkloadCache:
         return self.objects.remove_deleted(kind, name, uid, last=last, writer=STREAM_CONSUMER_GROUP)
 
     def listen(self, listener: Callable[[PodChange], None]) -> None:
-        """Be told of each change of a pod, in the middle of `put` and `remove`."""
+        """Call the listener for each change of a pod, within `put` and `remove`."""
         self.pods.listeners.append(listener)
 
     def version(self, kind: Kind, name: Name) -> int:
@@ -251,9 +251,9 @@ class WorkloadCache:
         return {name}
 
     def _change_sharing(self, identity: Identity, name: Name) -> None:
-        """Make due who shares a target with a resource that changed: who leads may be another.
+        """Make the resources due that share a target with a changed one: the leader may differ.
 
-        At once, since what a write answered makes nobody else of its own kind due.
+        Announced here, since `put_answer` makes no resources of the writer's kind due.
         """
         names = self._targets.get(identity)
         if not names:
@@ -369,8 +369,8 @@ def _asked(manifest: Manifest | None) -> tuple[object, ...] | None:
 def target_of(manifest: Manifest) -> Target:
     """The object that runs the workers of a resource: its targetRef, or the Deployment it owns.
 
-    Nobody when it declares neither. The spec need not be valid: replicas also rank themselves by
-    the target of a resource that they refuse.
+    A target without a name if it declares neither. The spec need not be valid: the target of an
+    invalid resource determines the ranks as well.
     """
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     given = spec.get("targetRef")
