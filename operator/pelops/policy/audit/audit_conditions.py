@@ -1,18 +1,18 @@
 """The conditions of a StreamAudit: what holds, why, and what to do when it does not.
 
-    Ready                   it runs as asked
-    Suspended               present when spec.suspend is true
-    LossDetected            entries are proven lost; until acknowledged
-    ArchiveBehindRetention  trimming is about to overtake the archive, or has
-    AuditFailing            it does not run, or cannot account for every entry
+    Ready                   It runs as specified.
+    Suspended               Present while spec.suspend is true.
+    LossDetected            Entries are proven lost; present until acknowledged.
+    ArchiveBehindRetention  Trimming is about to overtake the archive, or has overtaken it.
+    AuditFailing            It does not run, or cannot account for every entry.
 
 The last three are alarms: present while they hold, with no effect on Ready. While Redis cannot be
 read they stay as they were reported.
 
-What is trimmed before it was archived cannot be accounted for. The stream's counters tell how far
-off that is: of all entries ever added, `added - length` are gone, and the archive has `to_added` of
-them. An entry that was deleted out of the middle counts as trimmed: the alarm may come early, never
-late.
+Entries that are trimmed before they are archived cannot be accounted for. The stream's counters
+show how close that is: of all entries ever added, the first `added - length` were removed, and the
+first `to_added` are archived. A deleted entry in the middle of the stream counts as trimmed, so the
+alarm may come early, never late.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, Stream
 from pelops.policy.status.alarms import ACKNOWLEDGE
 from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
 
-# Between the control plane's clock and Redis', and for a run's end to be told.
+# For the skew between the control plane's clock and Redis', and until a run's end is reported.
 GRACE: Final = timedelta(seconds=60)
-# An entry's ID that lies before is no time: it was given by hand.
+# A lower entry ID is not a time: its producer set it explicitly.
 _FIRST_TIME_MS: Final = 1_000_000_000_000
 
 
 def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Finding | None:
-    """Why the last run did not do its work; None while it goes on, or before the first."""
+    """Return why the last run failed; None while it continues, or before the first."""
     if runs.last_start is None or is_successful(runs):
         return None
     if runs.failed_start is None and _may_end_well(audit, runs, runs.last_start, now):
@@ -60,7 +60,7 @@ def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Findin
 
 
 def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime) -> bool:
-    # What ends runs at their deadline needs a moment to do so.
+    # The controller that ends runs at their deadline needs some time.
     patience = (
         timedelta(seconds=audit.spec.active_deadline_seconds) if runs.is_active else timedelta()
     )
@@ -68,11 +68,11 @@ def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime
 
 
 def find_failed_start(runs: Runs, reported: AuditRunStatus | None) -> datetime | None:
-    """When the first run began of those that failed since one ended well; None without.
+    """Return when the first run began that failed since the last success; None without one.
 
-    `told` is what the status says of the runs: one that was the last then, and is not any more, has
-    ended, and what runs them keeps only the time of a good end. A schedule may be so dense that no
-    run is ever seen to have ended.
+    `reported` is from the status: a run that was the last then, and is not any more, has ended. The
+    object that starts runs records only the end of a successful one. A schedule may be so dense
+    that no run is ever observed to have ended.
     """
     if reported is None or runs.last_start is None:
         return None
@@ -85,13 +85,13 @@ def find_failed_start(runs: Runs, reported: AuditRunStatus | None) -> datetime |
 
 
 def is_successful(runs: Runs) -> bool:
-    """Whether the run that began last has ended well."""
+    """Whether the run that began last was successful."""
     began, ended = runs.last_start, runs.last_success
     return began is not None and ended is not None and ended >= began
 
 
 def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str | None:
-    """A clause about a group that the last run should have accounted for and did not."""
+    """Return a clause about a group that the last run did not account for; None if it did."""
     if not is_successful(runs) or runs.last_start is None or group.problem is not None:
         return None
     if group.record is None:
@@ -122,14 +122,14 @@ LEAST_MARGIN: Final = 0.25  # of what the stream retains
 class Margin:
     """How far the archive is ahead of trimming."""
 
-    entries: int  # below 0: so many may have gone unseen
-    share: float  # of what the stream retains; 1: nothing can be missed
+    entries: int  # negative: so many may have been trimmed before they were archived
+    share: float  # of the entries in the stream; 1: none can be missed
 
 
 def find_margin(summary: AuditSummary, ends: StreamEnds | None) -> Margin | None:
-    """The margin now; None when it cannot be told: the stream is not seen, or another one.
+    """Return the current margin; None if the stream is not observed, or was created again.
 
-    An archive that has everything is never behind, nor is one of a stream that nobody trims.
+    A complete archive is never behind, nor is one of a stream that is not trimmed.
     """
     if ends is None or ends.added < summary.window.to_added:
         return None
@@ -142,7 +142,7 @@ def find_margin(summary: AuditSummary, ends: StreamEnds | None) -> Margin | None
 def is_behind(group: GroupAudit) -> bool:
     """Whether the archive is behind now, or was when the last run began.
 
-    The latter keeps an alarm from coming before each run and going after it.
+    The latter prevents an alarm that starts before each run and ends after it.
     """
     if group.record is None:
         return False
@@ -154,7 +154,7 @@ def is_behind(group: GroupAudit) -> bool:
 
 
 def report_behind(group: GroupAudit) -> str | None:
-    """A clause about a group whose archive is behind; None when it is not, or nothing is known."""
+    """Return a clause about a group whose archive is behind; None if it is not, or not known."""
     if group.record is None or not is_behind(group):
         return None
     margin = find_margin(group.record.summary, group.ends)
@@ -167,9 +167,9 @@ def report_behind(group: GroupAudit) -> str | None:
 
 
 def report_unmounted(audit: StreamAudit) -> str | None:
-    """A clause about an archive that is a directory of the container alone; None otherwise.
+    """Return a clause about an archive in a container's own file system; None otherwise.
 
-    That is no error: a node may run its pods without containers, as the local cluster's do.
+    That is not an error: a node may run pods without containers, as those of the local cluster do.
     """
     path = audit.spec.archive.path
     if path is None or not path.startswith("/"):
@@ -187,7 +187,7 @@ def _holds(mount: str, path: str) -> bool:
 
 
 def _mount_paths(pod: object) -> Iterator[str]:
-    """Where containers mount volumes. A pod may have any shape: what is none is left out."""
+    """Return where containers mount volumes. Parts of the pod with an invalid type are skipped."""
     for container in _objects(_object(pod).get("containers")):
         for mount in _objects(container.get("volumeMounts")):
             if isinstance(mount.get("mountPath"), str):
@@ -206,12 +206,12 @@ _GROUPS_REPORTED: Final = 5
 
 
 def decide_audit_conditions(facts: AuditFacts, *, now: datetime) -> list[Condition]:
-    """All conditions of an audit, Ready first. Total."""
+    """Return all conditions of an audit, Ready first. Total."""
     return [_ready(facts), *_suspended(facts), *_alarms(facts, now)]
 
 
 def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
-    """Why a group cannot be accounted for, whatever becomes of the runs; None when it can."""
+    """Return why a group cannot be accounted for, even if runs succeed; None if it can."""
     if group.problem is not None:
         return Finding(
             reason=Reason.SUMMARY_UNREADABLE,

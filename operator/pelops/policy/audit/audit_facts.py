@@ -1,4 +1,4 @@
-"""All that is known of one audit in one turn: the whole world of its decisions."""
+"""All that is known of one audit in one pass: the only input of its decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelops.domain.entry_id import EntryId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEnds:
-    """A stream as it is now, as far as an audit's progress is measured by it."""
+    """The current state of a stream, to measure an audit's progress."""
 
     added: int  # entries-added
     length: int
@@ -22,37 +22,37 @@ class StreamEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAudit:
-    """One group, what the audit recorded of it, and its stream now."""
+    """One group, what the audit recorded of it, and the current state of its stream."""
 
     stream: str
     group: str
     resource: str | None = None  # name of its StreamConsumerGroup in the audit's namespace
     record: AuditRecord | None = None
-    ends: StreamEnds | None = None  # None: the stream could not be seen, or does not exist
-    problem: Finding | None = None  # why what was recorded cannot be read
+    ends: StreamEnds | None = None  # None: the stream could not be observed, or does not exist
+    problem: Finding | None = None  # why the record cannot be read
     stream_problem: Finding | None = None  # why there is no such stream, and will be none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """The runs as what runs them tells, on the clock of the control plane."""
+    """The runs, from the status of the object that starts them, on the control plane's clock."""
 
-    exists: bool = False  # whether there is something that runs them
+    exists: bool = False  # whether that object exists
     last_start: datetime | None = None
     last_success: datetime | None = None  # when it ended
     is_active: bool = False
-    # When the first of the runs began that ended before the last one, none of them well.
+    # When the first failed run began, if all runs before the last one have failed since then.
     failed_start: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFacts:
-    """What was asked for and what was seen; a problem says why something could not be."""
+    """The resource and what was observed; a problem is why something could not be observed."""
 
     audit: StreamAudit
-    job: str  # KIND/NAME of what runs it
+    job: str  # KIND/NAME of the object that runs it
     groups: tuple[GroupAudit, ...] = ()
     runs: Runs = Runs()
-    plan_problem: Finding | None = None  # what of the wish cannot be met
-    job_problem: Finding | None = None  # why what runs it is not as it should be
-    redis_problem: Finding | None = None  # why nothing could be read
+    plan_problem: Finding | None = None  # which part of the spec cannot be met
+    job_problem: Finding | None = None  # why the object that runs it is not as it should be
+    redis_problem: Finding | None = None  # why nothing could be read from Redis

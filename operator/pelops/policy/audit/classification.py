@@ -1,7 +1,7 @@
-"""What became of one entry, for one group: rules over what was seen of it.
+"""What became of one entry, for one group: rules over the facts that were observed.
 
-The position counts as of one moment, before the pending entries were read; what was delivered
-after that moment is told apart from what never was. The first rule that fits decides.
+The position is from one moment, before the pending entries were read. Entries delivered after that
+moment are distinguished from entries that never were. The first rule that matches decides.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Proof(StrEnum):
 
     ACKNOWLEDGED = "acknowledged"
     DROPPED = (
-        "dropped"  # its pending record went with a consumer or a group, and it never came back
+        "dropped"  # its pending record was deleted with its consumer or group, and never returned
     )
     SKIPPED = "skipped"  # the position was moved past it before it was delivered
     NOACK = "noack"  # read without a pending record
 
 
 class Why(StrEnum):
-    """What decided, for people and for grouping."""
+    """The rule that decided, for users and for grouping."""
 
     LEDGER = "ledger"
     PENDING = "pending"
@@ -34,18 +34,18 @@ class Why(StrEnum):
     NOT_REACHED = "not-reached"  # it lies after the position
     GONE_UNDELIVERED = "gone-undelivered"  # trimmed or deleted before it was delivered
     POSITION_IN_DOUBT = "position-in-doubt"  # it was moved by hand, went back, or is new
-    PASSED_MEANWHILE = "passed-meanwhile"  # delivered during the look, and gone after it
+    PASSED_MEANWHILE = "passed-meanwhile"  # delivered during the snapshot, then removed
     PROVEN = "proven"
     DROPPED = "dropped"
     SKIPPED = "skipped"
     NOACK = "noack"
-    CONSUMER_DELETED = "consumer-deleted"  # it may have gone with a consumer that was deleted
-    DELIVERED = "delivered"  # the position had passed it while it was there
-    SEEN_PENDING = "seen-pending"  # an earlier snapshot had it pending
+    CONSUMER_DELETED = "consumer-deleted"  # it may have been dropped with a deleted consumer
+    DELIVERED = "delivered"  # the position had passed it while it existed
+    SEEN_PENDING = "seen-pending"  # it was pending in an earlier snapshot
     LOSS_SEEN = "loss-seen"  # the operator counted it among the lost
-    NO_LOSS_SEEN = "no-loss-seen"  # trimmed; the operator watched, and saw none
+    NO_LOSS_SEEN = "no-loss-seen"  # trimmed; the operator observed no loss
     TRIMMED_MEANWHILE = (
-        "trimmed-meanwhile"  # between archive and delivery, nobody knows in what order
+        "trimmed-meanwhile"  # after it was archived; whether before its delivery is not known
     )
 
 
@@ -69,10 +69,10 @@ class EntryFacts:
     is_reached_after: bool = True  # when the snapshot ended
     was_reached: bool = True  # before it was read into the archive
     was_pending: bool = False  # in an earlier snapshot
-    may_be_dropped: bool = False  # it lies where entries went with a consumer that was deleted
-    position_holds: bool = True  # it only went forward, by deliveries
-    loss_seen: bool = False  # the operator saw all around it go before they were delivered
-    loss_watched: bool = False  # the operator watched for losses, and saw none here
+    may_be_dropped: bool = False  # its ID is in a range that a deleted consumer had pending
+    position_holds: bool = True  # the position only went forward, by deliveries
+    loss_seen: bool = False  # the operator recorded that entries around it were lost
+    loss_watched: bool = False  # the operator observed this range, and recorded no loss
     proof: Proof | None = None
 
 
@@ -81,7 +81,7 @@ ENDING_ACTS: Final = {
     LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED,
     LedgerKind.PAYLOAD_GONE: EntryStatus.PAYLOAD_GONE,
 }
-# Of an entry whose dead letter was moved since; one that was restored is dead-lettered again.
+# For an entry whose dead letter was moved since; a restored one is dead-lettered again.
 LETTER_ACTS: Final = {
     LedgerKind.REDRIVEN: EntryStatus.REDRIVEN,
     LedgerKind.DISCARDED: EntryStatus.DISCARDED,
@@ -92,17 +92,17 @@ PROOFS: Final = {
     Proof.SKIPPED: Outcome(EntryStatus.LOST, Why.SKIPPED),
     Proof.NOACK: Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NOACK),
 }
-# What can still change, beside what is pending without a body.
+# Statuses that can still change, apart from pending entries without a body.
 OPEN_STATUSES: Final = frozenset(
     {EntryStatus.IN_FLIGHT, EntryStatus.STUCK, EntryStatus.UNDELIVERED}
 )
 
 
 def list_rules(facts: Any) -> list[tuple[Any, Outcome]]:
-    """Conditions and their outcomes, in order: the first that holds decides, the last always holds.
+    """List conditions and their outcomes: the first that holds decides, the last always holds.
 
-    `facts` has an attribute for each field of EntryFacts: columns of a table, of Spark or of Arrow.
-    A condition is made of them with `&`, `|`, `~` and comparisons; one that is null does not hold.
+    `facts` has an attribute for each field of EntryFacts: columns of a Spark or Arrow table. The
+    conditions combine them with `&`, `|`, `~` and comparisons; a null condition does not hold.
     """
     pending, reached, body = facts.is_pending, facts.is_reached, facts.has_body
     return [

@@ -1,6 +1,6 @@
-"""What audits say about one group, for the conditions of its StreamConsumerGroup.
+"""What audits report about one group, for the conditions of its StreamConsumerGroup.
 
-Read from the status of the audits alone: what one replica told, all of them repeat.
+Read only from the status of the audits, so all replicas report the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pelops.policy.status.reasons import ConditionType, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AuditNotice:
-    """What one audit says about one group. Nothing in it moves while nothing happens."""
+    """What one audit reports about one group. It changes only when the audit's results do."""
 
     audit: str  # name of the StreamAudit
     lost: int = 0  # entries, not acknowledged
@@ -26,14 +26,17 @@ class AuditNotice:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there is nothing to report."""
         return not (self.lost or self.is_behind or self.is_failing)
 
 
 def read_notices(
     audit: str, named: Sequence[str], status: StreamAuditStatus | None
 ) -> dict[str, AuditNotice]:
-    """By the names of StreamConsumerGroups, what an audit says that names these; none is empty."""
+    """Return the notices of an audit that are not empty, by name of StreamConsumerGroup.
+
+    `named` are those that the audit's spec refers to.
+    """
     if status is None:
         return {}
     groups = {one.name: one for one in status.groups or () if one.name is not None}
@@ -43,7 +46,7 @@ def read_notices(
 
 
 def _failure_of(status: StreamAuditStatus) -> str:
-    """The reason for which the runs of all groups fail; empty without."""
+    """Return the reason of the condition AuditFailing; empty if it is not True."""
     for condition in status.conditions or ():
         is_failing = condition.type == ConditionType.AUDIT_FAILING
         if is_failing and condition.status is ConditionStatus.TRUE:
@@ -64,7 +67,7 @@ def _notice(audit: str, group: AuditedGroupStatus | None, failure: str) -> Audit
 
 
 def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
-    """The alarms of a group that its audits raise, in the order of `AUDIT_ALARMS`."""
+    """Return the alarms that audits raise for a group, in the order of `AUDIT_ALARMS`."""
     reported = sorted(notices)
     lost = [one for one in reported if one.lost]
     behind = [one.audit for one in reported if one.is_behind]

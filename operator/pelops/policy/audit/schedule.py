@@ -1,8 +1,8 @@
 """When a schedule in cron's five fields is due, by the rules of Kubernetes' CronJobs.
 
-Those are the rules of github.com/robfig/cron v3: of day and weekday either suffices when both are
-restricted, else both must fit; a star with a step above 1 is a restriction. No library of Python
-follows them (docs/decisions, 23).
+Those are the rules of github.com/robfig/cron v3. If both day and weekday are restricted, one match
+is enough; otherwise both must match. A star with a step above 1 is a restriction. No Python library
+follows these rules (docs/decisions, 23).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MINUTE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What a schedule says, as sets of numbers."""
+    """A parsed schedule: the numbers that each field allows."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -72,9 +72,9 @@ class Schedule:
 
 
 def parse_schedule(text: str, zone: str | None = None) -> Schedule:
-    """The schedule of five fields, or a word such as @hourly, in a time zone; UTC unless said.
+    """Parse a schedule of five fields, or a word such as @hourly. The default `zone` is UTC.
 
-    Raises InvalidSpec.
+    Raises InvalidSpec for an invalid schedule or an unknown time zone.
     """
     fields = _WORDS.get(text, text).split()
     if len(fields) != len(_RANGES):
@@ -93,7 +93,7 @@ def parse_schedule(text: str, zone: str | None = None) -> Schedule:
 
 
 def find_due(schedule: Schedule, *, after: datetime, now: datetime) -> datetime | None:
-    """The last minute after `after`, and not after `now`, in which a run should start."""
+    """Return the last minute after `after`, up to `now`, in which a run should start; else None."""
     minute = now.replace(second=0, microsecond=0)
     while minute > after:
         if schedule.is_due(minute):
@@ -104,7 +104,7 @@ def find_due(schedule: Schedule, *, after: datetime, now: datetime) -> datetime 
 
 def _find_zone(name: str) -> tzinfo:
     if name in {"UTC", "Etc/UTC"}:
-        return UTC  # needs no list of zones, which small images lack
+        return UTC  # needs no time zone database, which small images do not contain
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -1,6 +1,6 @@
 """Checks of the category `redis`: the server, its settings and the rights of its user.
 
-What a server says of itself is not trusted: messages repeat numbers and words that are known here.
+Texts from the server are not trusted: messages contain only its numbers, and words known here.
 """
 
 from __future__ import annotations

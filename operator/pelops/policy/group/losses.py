@@ -1,16 +1,16 @@
-"""Whether entries are gone from Redis that the group had not finished, and how many.
+"""Whether entries disappeared from Redis before the group had finished them, and how many.
 
 `XGROUP DELCONSUMER` drops the pending entries of a consumer: they are not delivered again, and
-Redis keeps no trace of them. Nor does it count acknowledgements, so the number is an upper bound.
-These ends of a consumer are no such act, and are never reported:
+Redis keeps no trace of them. It does not count acknowledgements either, so the number is an upper
+bound. The removal of a consumer is not reported in these cases:
 
-    a worker of the SDK, or the operator, removed it     the ledger says so: it had nothing pending
-    its pod has ended, is being deleted or restarted     a worker that leaves acknowledges first
-    its entries are still pending, with other consumers  the counters of the group say so
+    Removed by a worker of the SDK or the operator:   the ledger records that nothing was pending.
+    Its pod has ended, is terminating or restarted:   such a worker acknowledges its entries first.
+    Other consumers have the entries pending:         the counters of the group show this.
 
-What is left is a consumer without a pod, or of a pod that goes on. If it had done nothing for a
-while, its entries were most likely still pending: that is an alarm. Else its worker may have
-acknowledged them just before it removed itself, and an Event alone says what was seen.
+Other removed consumers have no pod, or a pod that still runs. If the consumer was idle for a while,
+its entries were most likely still pending: that raises an alarm. Otherwise its worker may have
+acknowledged them before it removed itself, and only an Event is written.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ LOSS_PAUSE: Final = timedelta(minutes=1)  # between two records of one growing g
 
 
 def assess_loss(stream: StreamObservation) -> Loss | None:
-    """The bounds of what the group will never be given; None when nothing shows a loss.
+    """Return the bounds of what the group will never be given; None if nothing shows a loss.
 
-    Trimming takes the oldest entries, so nothing is lost while one that was delivered is left. What
-    users delete with XDEL is no loss: where they deleted undelivered entries, how many is not known
-    and the lower bound is 0. `at_most` is None when the server does not know how many the group has
-    read; then only what was added since the group was remembered is counted.
+    Trimming removes the oldest entries, so nothing is lost while a delivered entry is left. Entries
+    that users delete with XDEL do not count as lost. If some of those were undelivered, their
+    number is unknown and the lower bound is 0. `at_most` is None if the server does not know how
+    many entries the group has read; then only entries added since the last record are counted.
     """
     group = stream.group
     if group is None or stream.entries_added is None:
@@ -57,19 +57,19 @@ def assess_loss(stream: StreamObservation) -> Loss | None:
     if group.entries_read is None:
         least = _least_unread(stream, group)
         return replace(known, at_least=least) if least > 0 else None
-    # All that is left is undelivered; so many more were added after what the group has read.
+    # All entries left are undelivered; the others that were added and not read are lost.
     gone = stream.entries_added - group.entries_read - stream.length
     if stream.max_deleted_id <= position:
         return replace(known, at_least=gone, at_most=gone) if gone > 0 else None
-    # One at least of those was deleted by hand.
+    # At least one of them was deleted with XDEL.
     return replace(known, at_most=gone - 1) if gone > 1 else None
 
 
 def find_new_loss(stream: StreamObservation) -> Loss | None:
-    """A loss that is certain and not recorded yet, as the script that records it decides too.
+    """Return a loss that is certain and not recorded; the script that records it decides equally.
 
-    A gap is known by its position, also when it was acknowledged; it is new again when it has grown
-    and was not recorded just now.
+    A recorded loss is identified by its position, even if acknowledged. It is new again if it has
+    grown and was not recorded within `LOSS_PAUSE`.
     """
     loss, state = assess_loss(stream), stream.state
     if loss is None or not loss.is_certain:
@@ -82,12 +82,12 @@ def find_new_loss(stream: StreamObservation) -> Loss | None:
 
 
 def find_vanished(before: LastSeen | None, stream: StreamObservation) -> Loss | None:
-    """What the group had not finished at the last observation and is gone with its stream.
+    """Return the unfinished entries of the last observation that were deleted with their stream.
 
-    None when nothing shows that, or when it is recorded already. A stream that was deleted, evicted
-    or flushed is missing, or another one has its name; one that lost its end (a server that came
-    back with an older state) counts fewer entries than before. Trimming and XDEL do neither.
-    A stream that is gone with nothing undelivered or pending is no loss.
+    None if nothing shows that, or if it is recorded already. A stream that was deleted, evicted or
+    flushed is missing, or another one has its name. One that lost its end (the server restarted
+    with an older state) counts fewer entries than before. Trimming and XDEL have neither effect. A
+    deleted stream without undelivered or pending entries is not a loss.
     """
     if before is None or was_made_since(before, stream):
         return None
@@ -116,7 +116,7 @@ def find_vanished(before: LastSeen | None, stream: StreamObservation) -> Loss | 
 
 
 def _gone(before: LastSeen, stream: StreamObservation) -> tuple[LossCause | None, int, int]:
-    """How the stream lost entries, and how many of them were undelivered and pending."""
+    """Return how the stream lost entries, and how many of them were undelivered and pending."""
     added, generated = stream.entries_added, before.last_generated_id
     if not stream.exists or added is None:
         return LossCause.STREAM_GONE, before.undelivered, before.pending
@@ -140,7 +140,7 @@ def _is_retry_gone(before: LastSeen, stream: StreamObservation) -> bool:
 
 
 def _first_unfinished(before: LastSeen) -> EntryId:
-    """After this entry lies what the group had not finished."""
+    """Return the ID after which the group had unfinished entries."""
     lowest = before.lowest_pending
     if lowest is None:
         return before.last_delivered_id
@@ -154,8 +154,8 @@ def _following(entry_id: EntryId | None) -> EntryId | None:
 
 
 def _least_unread(stream: StreamObservation, group: GroupObservation) -> int:
-    # The server lost count. We have not, if the group has not moved since it was remembered: what
-    # was added since then is undelivered, and lies behind its position.
+    # The server lost the count. If the group's position has not changed since it was recorded, all
+    # entries added since then are undelivered.
     seen, added = stream.state.seen, stream.entries_added or 0
     if seen is None or seen.last_delivered_id != group.last_delivered_id:
         return 0
@@ -172,7 +172,7 @@ _SKEW: Final = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holders:
-    """Who had entries pending when a group was observed before."""
+    """The consumers that had pending entries when a group was observed before."""
 
     at: datetime  # on the server's clock
     group: GroupObservation
@@ -182,7 +182,7 @@ class Holders:
 
     @classmethod
     def of(cls, stream: StreamObservation) -> Holders | None:
-        """What to keep of an observation; None when its consumers were not looked at."""
+        """Return what to keep of an observation; None if its consumers were not observed."""
         if stream.group is None or stream.consumers is None or stream.entries_added is None:
             return None
         return cls(
@@ -196,20 +196,20 @@ class Holders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedEntries:
-    """Pending entries that may be gone with their consumers."""
+    """Pending entries that may have been dropped with their consumers."""
 
     consumers: Mapping[str, int]  # pending entries at the last observation
     at_most: int
-    is_quiet: bool  # they had done nothing for a while
+    is_quiet: bool  # all consumers had been idle for `QUIET`
     observed: datetime
 
 
 def find_dropped(
     before: Holders | None, stream: StreamObservation, *, has_left: Callable[[str], bool]
 ) -> DroppedEntries | None:
-    """What may have been dropped since the last observation; None when nothing shows it.
+    """Return what may have been dropped since the last observation; None if nothing shows it.
 
-    `has_left` tells whether the pod of a consumer has ended, or is about to.
+    `has_left` returns whether the pod of a consumer has ended, or is about to.
     """
     group = stream.group
     if before is None or group is None or stream.consumers is None or _is_another(before, stream):
@@ -230,7 +230,7 @@ def find_dropped(
 
 
 def _is_another(before: Holders, stream: StreamObservation) -> bool:
-    """Whether the group was made anew or went back: its consumers are those of another time."""
+    """Whether the group was created again or went back, so its consumers are not comparable."""
     group, made = stream.group, stream.state.created_at
     if group is None or (made is not None and made >= before.at - MILLISECOND):
         return True
@@ -239,11 +239,11 @@ def _is_another(before: Holders, stream: StreamObservation) -> bool:
 
 
 def _bound(before: Holders, stream: StreamObservation, group: GroupObservation) -> int:
-    """How many pending entries went at most, whoever had them: acknowledged ones are among them."""
+    """Return the most pending entries that left the group's PEL, including acknowledged ones."""
     was_read, is_read = before.group.entries_read, group.entries_read
     if was_read is None or is_read is None or is_read < was_read:
         return before.group.pending
-    # What the operator moved was acknowledged by it; of two streams it is not known of which.
+    # The operator acknowledges what it moves. With a retry stream it is not known from which one.
     moved = 0 if stream.retry is not None else _moved(stream.state.totals) - _moved(before.totals)
     return before.group.pending + is_read - was_read - group.pending - max(0, moved)
 
@@ -255,8 +255,8 @@ def _moved(totals: Totals) -> int:
 def has_left(match: OwnerMatch, since: datetime) -> bool:
     """Whether the worker behind a consumer has ended since then, or is about to.
 
-    A consumer that no pod matches has nobody of whom that could be told. Node and server clocks may
-    differ by some seconds, so a process that began shortly before counts as a new one.
+    For a consumer without a matching pod the result is False. Node and server clocks may differ by
+    some seconds, so a process that started shortly before `since` counts as a new one.
     """
     if match.gone or match.vanished_uid or match.is_strangers:
         return True

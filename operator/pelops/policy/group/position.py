@@ -1,4 +1,4 @@
-"""What a group's position tells: whether to write it down, and whether the group went back."""
+"""The position of a group: whether to record it, and whether the group went back."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pelops.domain.state import RememberedPosition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import InvalidSpec
 
-REMEMBER_EVERY: Final = timedelta(seconds=5)  # what came later is delivered again after a loss
+REMEMBER_EVERY: Final = timedelta(seconds=5)  # if the group is lost, later deliveries are repeated
 CHECKPOINT_EVERY: Final = timedelta(minutes=1)
-# A status has no time of its own; it is written again within this.
+# A status contains no time; it is written again within this.
 _STATUS_AGE: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSeen:
-    """Where a group stood when it was looked at before: by a replica, or as its status says."""
+    """The last known state of a group: observed by a replica, or from its status."""
 
     last_delivered_id: EntryId
     entries_added: int | None = None
     at: datetime | None = None  # on the server's clock; None: not known
     last_generated_id: EntryId | None = None
     lowest_pending: EntryId | None = None
-    undelivered: int = 0  # at least so many
+    undelivered: int = 0  # lower bound
     pending: int = 0
     retry_undelivered: int = 0  # the same of the group's retry stream
     retry_pending: int = 0
 
     @classmethod
     def of(cls, stream: StreamObservation) -> LastSeen | None:
-        """What to keep of a look; None when there is no group."""
+        """Return what to keep of an observation; None if the group does not exist."""
         group, retry = stream.group, stream.retry
         if group is None:
             return None
@@ -54,7 +54,7 @@ class LastSeen:
 
     @classmethod
     def remembered(cls, seen: RememberedPosition) -> LastSeen:
-        """The same, as the group's state in Redis has it."""
+        """Return the same from the group's state in Redis."""
         return cls(
             last_delivered_id=seen.last_delivered_id,
             entries_added=seen.entries_added,
@@ -68,7 +68,7 @@ class LastSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionChange:
-    """A group that exists, and is not where it had been."""
+    """A change in the position of a group that exists."""
 
     before: EntryId
     after: EntryId
@@ -77,10 +77,10 @@ class PositionChange:
 
 
 def read_status(resource: StreamConsumerGroup) -> LastSeen | None:
-    """Where the group stood as the resource's status says; None when it says nothing.
+    """Read the last known state of the group from the resource's status; None if it has none.
 
-    The numbers count only while the spec is the one that they speak of: another `spec.redis` may
-    name another server.
+    The counters are used only if the status is of the current generation: an older one may be of
+    another server in `spec.redis`.
     """
     status, metadata = resource.status, resource.metadata
     group = status.group if status else None
@@ -106,10 +106,10 @@ def read_status(resource: StreamConsumerGroup) -> LastSeen | None:
 def choose_newest(
     memory: LastSeen | None, status: LastSeen | None, stream: StreamObservation
 ) -> LastSeen | None:
-    """The newest of what is known of a group before this observation; None when nothing is.
+    """Return the newest known state of a group before this observation; None if there is none.
 
-    `memory` is this replica's own, `status` what the resource says; the third is the group's state
-    in Redis. A status has no time: its counters tell which of two is newer.
+    `memory` is this replica's own, `status` is from the resource; the third source is the group's
+    state in Redis. A status contains no time, so its counters decide which of two is newer.
     """
     seen = stream.state.seen
     remembered = None if seen is None else LastSeen.remembered(seen)
@@ -127,9 +127,9 @@ def _progress(seen: LastSeen) -> tuple[int, EntryId]:
 
 
 def needs_remembering(stream: StreamObservation) -> bool:
-    """Whether the position is to be written down now: another one, and not written a moment ago.
+    """Whether to record the position now: it has changed, and was not recorded a moment ago.
 
-    The script that writes it looks again.
+    The script that writes it checks again.
     """
     group, state, now = stream.group, stream.state, stream.server_time
     if group is None:
@@ -148,10 +148,10 @@ def needs_remembering(stream: StreamObservation) -> bool:
 
 
 def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> PositionChange | None:
-    """How an existing group went back since it was seen before, or None.
+    """Return how an existing group went back since the last observation; None if it did not.
 
     A failover to a replica that lagged, a restored backup and XGROUP SETID look the same. A group
-    that we made anew ourselves has not gone back: it is where it was put.
+    that the operator created again since then has not gone back.
     """
     group = stream.group
     if before is None or group is None or was_made_since(before, stream):
@@ -168,7 +168,7 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
 
 
 def report_creation(creation: GroupCreation) -> str:
-    """Where a group that was missing begins, and why, for people."""
+    """Return a message: at which position a missing group was created, and why."""
     repeats = f"number of entries that may be delivered again: {_report_repeats(creation.repeats)}"
     reported = {
         CreationReason.FIRST: f"Created the group at {creation.position}",
@@ -191,7 +191,7 @@ def report_creation(creation: GroupCreation) -> str:
 
 
 def _report_repeats(repeats: int | None) -> str:
-    # What was delivered after the last observation is delivered again too, and nobody counted it.
+    # Entries delivered after the last observation are delivered again too, and were not counted.
     if repeats is None:
         return "unknown"
     return f"at least {repeats:,}" if repeats else "0 known"
@@ -203,12 +203,12 @@ def _is_past(moment: datetime | None, pause: timedelta, now: datetime) -> bool:
 
 
 def was_made_since(before: LastSeen, stream: StreamObservation) -> bool:
-    """Whether the operator made the group after it was seen before."""
+    """Whether the operator created the group after its last observation."""
     return happened_since(before, stream.state.created_at, stream.server_time)
 
 
 def happened_since(before: LastSeen, moment: datetime | None, now: datetime) -> bool:
-    """Whether something that scripts wrote the time of happened after the group was seen before."""
+    """Whether `moment`, a time that a script wrote, is after the group's last observation."""
     if moment is None:
         return False
     if before.at is not None:

@@ -1,14 +1,14 @@
-"""What a consumer group still lacks in Redis, and which resource may act on it.
+"""What provisioning must create for a consumer group, and which resource may act on it.
 
 The script that applies the plan checks again and refuses what no longer holds, so an outdated plan
 does nothing.
 
-With `Retain` there is no finalizer and nothing to wait for. With `Delete` the finalizer holds the
-resource while Redis is asked to drop the group; when that cannot be done within the patience, the
-resource goes all the same and an event says what was left behind.
+With `Retain` there is no finalizer and nothing to wait for. With `Delete` the finalizer keeps the
+resource until the group is destroyed in Redis. If that fails for `PATIENCE`, the resource is
+deleted nevertheless, and an event reports what stays in Redis.
 
-Two resources on one consumer group are told apart in Redis, where the ownership record names the
-owner; that also covers two operators and two spellings of one address.
+If two resources use one consumer group, the ownership record in Redis decides which one acts. That
+also covers two operators and two spellings of one address.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lack(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisioningPlan:
-    """What to do; nothing is a plan too. `start` serves a group on which nobody acted before."""
+    """What to create, possibly nothing. `start` applies to a group without an earlier position."""
 
     lacks: tuple[Lack, ...]
     start: StartPosition
@@ -54,7 +54,7 @@ def plan_provisioning(
     *,
     was_created: bool,
 ) -> ProvisioningPlan:
-    """Plan for one group; `was_created` tells that it existed before. Total for valid specs."""
+    """Plan for one group; `was_created`: it existed before. Total for valid specs."""
     missing = {
         Lack.GROUP: stream.group is None,
         Lack.DEAD_LETTERS: not (stream.dead_letter_exists and stream.owns_dead_letters),
@@ -83,21 +83,21 @@ def plan_provisioning(
 
 
 def needs_retry_stream(spec: StreamConsumerGroupSpec) -> bool:
-    """Whether copies of stuck entries go to a stream of the group's own."""
+    """Whether copies of stuck entries go to the group's retry stream."""
     return spec.recovery.strategy is RecoveryStrategy.RETRY_STREAM
 
 
 def needs_offer_stream(spec: StreamConsumerGroupSpec) -> bool:
-    """Whether stuck entries are announced to workers that claim."""
+    """Whether stuck entries are offered to workers that claim."""
     return spec.recovery.strategy is RecoveryStrategy.RELEASE
 
 
 def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
-    """The last-delivered-id to create a group with.
+    """Return the last-delivered-id with which to create a group.
 
-    `startFrom` is for the very first creation only. A group that existed and vanished begins where
-    its state tells, which the script reads; if that is gone too, at 0-0: entries may be delivered
-    again, none is skipped.
+    `startFrom` applies only to the first creation. A group that was deleted starts at the position
+    in its state, which the script reads. If the state was deleted too, it starts at 0-0: entries
+    may be delivered again, and none is skipped.
     """
     if was_created or start_from == "Beginning":
         return EntryId.MIN
@@ -107,7 +107,7 @@ def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
 def needs_ownership(
     ownership: OwnershipRecord | None, owner: OwnerRecord, server_time: datetime
 ) -> bool:
-    """Whether the group's record has to be written: not ours, run out, or half used up."""
+    """Whether to write the ownership record: it has another owner, is expired, or will be soon."""
     if (
         ownership is None
         or not ownership.owner.is_same_as(owner)
@@ -120,9 +120,10 @@ def needs_ownership(
 def decide_conflict(
     ownership: OwnershipRecord | None, owner: OwnerRecord, server_time: datetime
 ) -> Finding | None:
-    """None when this resource may act on the group, else who does: the oldest whose hold lives.
+    """Return None if this resource may act on the group, otherwise the conflict with its owner.
 
-    The provisioning script decides in the same way; this one only tells without writing.
+    The oldest resource with a valid ownership record acts. The provisioning script decides in the
+    same way; this function has no side effects.
     """
     if (
         ownership is None
@@ -164,10 +165,10 @@ class StreamUser:
 def decide_letters_in_use(
     own: StreamUser, users: Iterable[StreamUser], *, key: str, is_adopted: bool
 ) -> Finding | None:
-    """Why the dead-letter stream `key` is not this resource's to fill; None when it is.
+    """Return why this resource may not use the dead-letter stream `key`; None if it may.
 
-    Somebody else's stream is never adopted. One that was adopted before stays its own unless an
-    older resource names it.
+    The stream of another resource is never adopted. A stream that was adopted before stays in use
+    unless an older resource names it.
     """
     first = min(users, default=None)
     if first is None or (is_adopted and own < first):
@@ -184,7 +185,7 @@ def decide_letters_in_use(
 
 
 def _is_valid(ownership: OwnershipRecord, server_time: datetime) -> bool:
-    # A hold far in the future was written before the clock went back, and binds nobody.
+    # A record far in the future was written before the clock went back, and is not valid.
     return server_time < ownership.owned_until <= server_time + 2 * OWNERSHIP_LIFETIME
 
 
@@ -194,7 +195,7 @@ def _comes_before(one: OwnerRecord, other: OwnerRecord) -> bool:
         other.namespace,
         other.name,
     ):
-        # One name in one cluster is one resource at a time: the younger has replaced the other.
+        # Only one resource can have this name in a cluster, so the younger has replaced the older.
         return one.created >= other.created
     if one.created != other.created:
         return one.created < other.created
@@ -213,7 +214,7 @@ class CleanupAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupDecision:
-    """One step, why, and the sentence for people."""
+    """One step, its reason, and a message for users."""
 
     action: CleanupAction
     reason: Reason
@@ -221,7 +222,7 @@ class CleanupDecision:
 
 
 def decide_finalizer(*, deletes_group: bool, has_finalizer: bool) -> bool | None:
-    """True: add the finalizer; False: remove it; None: it is as it should be."""
+    """Return True to add the finalizer, False to remove it, None to leave it as it is."""
     return None if deletes_group == has_finalizer else deletes_group
 
 
@@ -232,7 +233,7 @@ def decide_cleanup(
     failure: str | None,
     now: datetime,
 ) -> CleanupDecision:
-    """The next step for a resource with the finalizer that is to be deleted since `deleted_at`.
+    """Return the next step for a resource with the finalizer that was deleted at `deleted_at`.
 
     `failure` is why the last attempt to destroy the group failed; None before the first.
     """

@@ -1,4 +1,4 @@
-"""Whether a stream is to be trimmed, and how far."""
+"""Whether to trim a stream, and how far."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.quantities import render_seconds
 from pelops.domain.stream_observation import StreamObservation
 
-# Whole nodes of a stream are removed, of 100 entries unless the server is informed otherwise.
+# Trimming removes whole nodes of a stream: 100 entries with the default of stream-node-max-entries.
 _NODE: Final = 100
 _TRY_EVERY: Final = timedelta(seconds=10)
 _EXPIRE_EVERY: Final = timedelta(minutes=10)
-# A stream of more groups takes long to look at; see trim_stream.lua.
+# Checking a stream with more groups takes long; see trim_stream.lua.
 _MANY_GROUPS: Final = 100
 _MOST_GROUPS: Final = 100_000
 _PER_GROUP_SQUARED: Final = timedelta(microseconds=150)
@@ -25,7 +25,7 @@ _PER_GROUP_SQUARED: Final = timedelta(microseconds=150)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """What may go once no group needs it: an entry goes when one of the limits asks for it."""
+    """The limits for trimming: an entry that exceeds one is removed once no group needs it."""
 
     max_length: int | None
     max_age: timedelta | None
@@ -33,10 +33,10 @@ class RetentionPlan:
 
 
 def plan_retention(spec: RetentionSpec | None, stream: StreamObservation) -> RetentionPlan | None:
-    """The limits that the stream exceeds; None when there is nothing to do, or nothing can go.
+    """Return a plan if the stream exceeds a limit; None if not, or if nothing can be removed.
 
-    `spec` holds the larger limits of all resources on the stream. The script that trims looks at
-    what all groups need; here our own group's need only spares a call.
+    `spec` holds the larger limits of all resources on the stream. The trimming script checks what
+    all groups need; here only this resource's group is checked, to avoid a useless call.
     """
     if spec is None or stream.first_id is None or stream.groups == 0:
         return None
@@ -54,9 +54,9 @@ def plan_retention(spec: RetentionSpec | None, stream: StreamObservation) -> Ret
 
 
 def merge_retention(specs: Iterable[RetentionSpec | None]) -> RetentionSpec | None:
-    """The limits for a stream of several resources: the larger one wins, and no limit is larger.
+    """Merge the limits of several resources on one stream: the larger applies, no limit is largest.
 
-    A resource without retention asks for nothing; None when nothing is left to ask for.
+    Resources without retention are ignored; None if no limit remains.
     """
     asked = [spec for spec in specs if spec is not None]
     lengths, ages = [spec.max_length for spec in asked], [spec.max_age_seconds for spec in asked]
@@ -69,10 +69,10 @@ def merge_retention(specs: Iterable[RetentionSpec | None]) -> RetentionSpec | No
 def needs_expiry(
     stream: StreamObservation, *, expired_at: datetime | None, created: datetime | None
 ) -> bool:
-    """Whether to look for dead letters and records of the ledger that are old enough to go.
+    """Whether to check for dead letters and ledger events that have reached their retention.
 
-    `expired_at` is when this replica looked last, `created` when the resource was created: without
-    dead letters a new one has nothing that is old.
+    `expired_at` is the last check of this replica. `created` is when the resource was created: a
+    new one without dead letters has nothing old.
     """
     since = created if expired_at is None and not stream.dead_letters else expired_at
     # A time in the future was read before the clock went back, and counts as none.
@@ -80,7 +80,7 @@ def needs_expiry(
 
 
 def needs_retry_trim(stream: StreamObservation) -> bool:
-    """Whether the retry stream holds copies that are done with."""
+    """Whether the retry stream holds copies that the group has finished."""
     retry = stream.retry
     if retry is None or retry.first_id is None or _was_tried(stream):
         return False
@@ -88,7 +88,7 @@ def needs_retry_trim(stream: StreamObservation) -> bool:
 
 
 def _was_tried(stream: StreamObservation) -> bool:
-    """Whether trimming was tried a moment ago, and something that is not seen here stopped it."""
+    """Whether trimming was tried a moment ago, and something not observed here prevented it."""
     tried, now = stream.state.trim_tried_at, stream.server_time
     if tried is None or tried > now:
         return False
@@ -115,7 +115,7 @@ def _too_old(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
 def _lowest_needed(stream: StreamObservation) -> EntryId:
     group = stream.group
     if group is None:
-        return EntryId.MAX  # of other groups nothing is known here
+        return EntryId.MAX  # other groups are not observed here
     return min(group.last_delivered_id, group.lowest_pending or EntryId.MAX)
 
 

@@ -1,7 +1,7 @@
-"""What became of an entry that is neither pending nor in a stream of dead letters. Pure.
+"""The state of an entry that is neither pending nor in a dead-letter stream. Pure.
 
-Redis keeps no record of acknowledgements. What is known is the group's position, what the stream
-still holds, which entries it ever removed, and what the ledger says of the position and of losses::
+Redis keeps no record of acknowledgements. Known are the group's position, the entries in the
+stream, the counters of removed entries, and the ledger's events of positions and losses::
 
     greater than every ID of the stream          it never existed
     not there, though nothing was removed there  it never existed
@@ -27,7 +27,7 @@ _AUDIT = "An audit with append-only files as evidence can prove it."
 
 
 def decide_absence(location: EntryLocation, evidence: Sequence[Evidence]) -> EntryFinding:
-    """The state of an entry that no worker holds. Total."""
+    """Return the state of an entry that no worker holds. Total."""
     entry_id, position = location.entry_id, location.position
     if location.found is None and _never_was(location):
         return EntryFinding(state=EntryState.NEVER_EXISTED, message=_why_never(location))
@@ -64,7 +64,7 @@ def _why_never(location: EntryLocation) -> str:
 
 
 def _passed(location: EntryLocation, evidence: Sequence[Evidence]) -> EntryFinding:
-    """The group's position has passed it, and it is not pending."""
+    """Return the state of an entry that is not pending and not beyond the group's position."""
     for kind, state in (
         (EvidenceKind.SKIPPED, EntryState.NOT_DELIVERED),
         (EvidenceKind.LOST, EntryState.REMOVED),

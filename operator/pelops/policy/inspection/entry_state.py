@@ -1,13 +1,13 @@
 """The state of one entry, by the rules that a scan would apply to it now. Pure.
 
-    in the dead-letter stream, discarded      where it is
-    pending      who holds it, whether the holder lives, and what keeps it from being recovered
-    not delivered    it waits for a worker
-    neither      acknowledged, or gone: see `absence.py`
+    Dead-lettered or discarded   Its dead letter.
+    Pending                      Its owner, whether that is alive, and what prevents recovery.
+    Undelivered                  It waits for a worker.
+    None of these                Acknowledged or removed: see `absence.py`.
 
 The rules are those of recovery: the cutoff, the processing timeouts, the backoff and the plan of
-attempts. An entry is judged alone here: whether it failed in isolation depends on the other
-suspects of its process as well, so a message says "unless another suspect failed beside it".
+attempts. Only one entry is considered here. Whether it failed in isolation also depends on the
+other suspects of its process, so a message contains "unless another suspect failed beside it".
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def decide_state(
     evidence: Sequence[Evidence] = (),
     obstacle: str = "",
 ) -> EntryFinding:
-    """The state of an entry, and why. Total.
+    """Return the state of an entry, and why. Total.
 
-    `evidence` is what the ledger says of entries that are neither pending nor moved; `obstacle` is
-    why recovery does nothing in this group now, empty if nothing stops it.
+    `evidence` is from the ledger, for entries that are neither pending nor moved. `obstacle` is why
+    recovery does nothing in this group now; empty if nothing prevents it.
     """
     if location.place is Place.DEAD_LETTERS:
         return _letter(location)
@@ -156,7 +156,7 @@ class _Pending:
         return at is not None and self._pending.delivered < at
 
     def _death(self) -> Death | None:
-        """How its holder failed; None while the entry is not stuck."""
+        """How its owner failed; None if the entry is not stuck."""
         if self._is_dead and self._known is not None:
             return self._known.death
         is_idle = not self._pending.owner or self._pending.idle >= self._limit
@@ -243,7 +243,7 @@ class _Pending:
         return self._suspect(death, why, state)
 
     def _suspect(self, death: Death, why: str, state: EntryState) -> EntryFinding:
-        """A suspect: the plan of attempts says what is done with it now."""
+        """Return the state of a suspect: the plan of attempts decides what is done with it now."""
         location = self._location
         crash = Crash(
             owner=self._pending.owner,
@@ -285,7 +285,7 @@ class _Pending:
 
     @property
     def _is_suspect(self) -> bool:
-        """As the script of a scan tells them: others are moved at once."""
+        """Whether the script of a scan would return it as a suspect; others are moved at once."""
         is_started = self._location.is_started is True
         return self._location.attempts > 0 or is_started or self._rules.retries_nothing
 

@@ -1,19 +1,19 @@
 """What became of the copies that a redrive added to a stream: delivered, lost, or not known.
 
-Redis does not record which entries a group was given. It tells the position of the group, and what
-the stream holds. So each look at the stream is compared with the look before it. Copies that are
-not undelivered any more were delivered, unless an entry that was undelivered then was removed:
+Redis does not record which entries were delivered to a group. It shows the position of the group
+and the entries in the stream. So each observation of the stream is compared with the one before.
+Copies that are not undelivered any more were delivered, unless undelivered entries were removed:
 
-    nothing was removed                 all were delivered
-    the position has not moved          all were removed before their delivery: lost
-    the stream or the group is another  the same, as of the look before
-    else                                those that still exist were delivered; of the others it is
-                                        not known
+    Nothing was removed:                All were delivered.
+    The position has not changed:       All were removed before their delivery, and are lost.
+    Another stream or group exists:     The same, as of the earlier observation.
+    Otherwise:                          Those that still exist were delivered. The outcome of the
+                                        others is not known.
 
-The counter entries-read is no evidence: most versions of Redis count trimmed entries as read.
+The counter entries-read is not evidence: most versions of Redis count trimmed entries as read.
 
-A look begins with one script and can end with a later one. What is compared is the beginning of the
-former look and the end of the present one, so no removal falls between two looks.
+An observation begins with one script and can end with a later one. The start of the earlier one is
+compared with the end of the current one, so no removal is missed between them.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from pelops.domain.entry_id import EntryId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamAtLook:
-    """A stream and the position of the group in it, at one instant."""
+    """A stream and the group's position in it, at one instant."""
 
     position: EntryId
-    added: int  # entries, since the stream exists
+    added: int  # entries ever added
     length: int
-    first: EntryId | None  # entry that it holds; None: it is empty
+    first: EntryId | None  # first entry of the stream; None: it is empty
     deleted: EntryId  # the greatest ID that XDEL has removed
 
     @property
     def removed(self) -> int:
-        """Entries that were trimmed or deleted, since the stream exists."""
+        """Entries ever trimmed or deleted."""
         return self.added - self.length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The copies as of one look, and all that is known of those before it."""
+    """The copies at one observation, and all that is known of earlier ones."""
 
-    stream: StreamAtLook | None = None  # None: of no look, or there was no group
-    moved: int = 0  # copies, up to this look
+    stream: StreamAtLook | None = None  # None: not observed, or there was no group
+    moved: int = 0  # copies, up to this observation
     undelivered: int = 0  # copies that waited for their delivery
     requeued: int = 0  # entries of the group that were requeued since the redrive started
     lost: int = 0  # copies that were removed before their delivery
-    unknown: int = 0  # copies that are gone, and nothing tells whether they were delivered
+    unknown: int = 0  # copies that were removed, and it is not known whether they were delivered
 
 
 def find_floor(former: Look, first: EntryId) -> EntryId:
-    """The greatest ID up to which no copy was undelivered at the former look.
+    """Return the greatest ID up to which no copy was undelivered at the earlier observation.
 
     `first` is the first copy.
     """
@@ -61,7 +61,7 @@ def find_floor(former: Look, first: EntryId) -> EntryId:
 
 
 def is_untouched(former: Look, now: StreamAtLook, first: EntryId) -> bool:
-    """Whether no copy that was undelivered at the former look can have been removed since."""
+    """Whether no copy that was undelivered at the earlier observation can have been removed."""
     seen = former.stream
     if seen is not None:
         if now.added < seen.added or now.position < seen.position:
@@ -84,9 +84,10 @@ def compare_looks(
     requeued: int,
     kept: int,
 ) -> Look:
-    """The present look. `kept` is how many copies still exist that were delivered after the floor.
+    """Return the current observation. `undelivered` must be exact.
 
-    It matters where the stream was touched only. `undelivered` has to be exact.
+    `kept` is the number of copies that were delivered after the floor (`find_floor`) and still
+    exist. It matters only if entries were removed.
     """
     left = max(0, former.undelivered + moved - former.moved - undelivered)
     lost, unknown = 0, 0
@@ -96,7 +97,7 @@ def compare_looks(
         if end.position <= find_floor(former, first):
             lost = left
         else:
-            # A copy that was requeued is undelivered again, and stands for one that is gone.
+            # A requeued copy is undelivered again, and hides one that was removed.
             hidden = min(undelivered, max(0, requeued - former.requeued))
             unknown = max(0, left - kept) + hidden
     return Look(

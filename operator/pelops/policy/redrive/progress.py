@@ -1,4 +1,4 @@
-"""How far a redrive may go: its trial, and when it stops by itself."""
+"""The limits of a redrive: its trial, and when it stops by itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-FEWEST_KNOWN: Final = 10  # outcomes before their share means anything, unless all are known
+FEWEST_KNOWN: Final = 10  # outcomes before their share is significant, unless all are known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,20 +15,20 @@ class Outcomes:
 
     moved: int
     failed_again: int  # are dead letters again
-    unprocessed: int  # undelivered or pending, at most
+    unprocessed: int  # undelivered or pending; an upper bound unless `is_exact`
     lost: int = 0  # removed from the stream before a worker received them
-    unknown: int = 0  # removed, and nothing tells whether a worker has processed them
-    is_exact: bool = True  # False: fewer can be unprocessed
+    unknown: int = 0  # removed, and it is not known whether a worker has processed them
+    is_exact: bool = True  # whether `unprocessed` is exact
 
     @property
     def acknowledged(self) -> int:
-        """Entries that workers acknowledged; at least so many unless the outcomes are settled."""
+        """Entries that workers acknowledged; a lower bound unless the outcomes are settled."""
         others = self.failed_again + self.unprocessed + self.lost + self.unknown
         return max(0, self.moved - others)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is to be learnt of them."""
+        """Whether the outcomes will not change any more."""
         return self.is_exact and self.unprocessed == 0
 
     @property
@@ -44,16 +44,17 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The entries that are moved first, and for how long their outcomes are awaited."""
+    """The number of entries that are moved first, and how long to wait for their outcomes."""
 
     entries: int
     wait: timedelta
 
 
 def fails_again(outcomes: Outcomes, *, limit_percent: int) -> bool:
-    """Whether so many entries fail again that the redrive has to stop.
+    """Whether so many entries fail again that the redrive must stop.
 
-    Of those whose outcome is known, a share above the limit; at least ten of them, or all.
+    The share that failed among known outcomes exceeds the limit, with at least `FEWEST_KNOWN`
+    outcomes, or all of them, known.
     """
     enough = outcomes.known >= min(FEWEST_KNOWN, outcomes.moved - outcomes.unknown)
     exceeds = 100 * outcomes.failed_again > limit_percent * outcomes.known
@@ -68,7 +69,7 @@ def find_limit(
     last_moved: datetime | None,
     now: datetime,
 ) -> int | None:
-    """How many letters may have been moved in all by now; None: any number.
+    """Return how many dead letters may have been moved in total by now; None: any number.
 
     A trial ends `wait` after its last entry was moved. `now` and `last_moved` are Redis' time.
     """

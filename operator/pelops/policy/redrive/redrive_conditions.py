@@ -1,14 +1,14 @@
 """The conditions of a StreamRedrive: what holds, why, and what to do when it does not.
 
-    Ready       True once the redrive is complete; before, the reason says what it does or awaits
-    Complete    present once it has moved, or counted, all that it selected
-    Failed      present once it has ended for another reason
-    Approved    present if spec.approval is Required
-    Suspended   present while spec.suspend is true
+    Ready       True once the redrive is complete. Before, the reason is its current phase.
+    Complete    Present once it has moved, or counted, all that it selected.
+    Failed      Present once it has ended for another reason.
+    Approved    Present if spec.approval is Required.
+    Suspended   Present while spec.suspend is true.
 
-A redrive ends once: what is reported of the end never changes.
+A redrive ends once: its final conditions never change.
 
-A message contains no number that moves, except that of the end.
+A message contains no changing numbers, except the final one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pelops.policy.redrive.redrive_facts import (
 )
 from pelops.policy.status.reasons import ConditionType, Reason
 
-# For the outcomes of entries that were moved; then the redrive ends without the rest of them.
+# How long to wait for the outcomes of the last entries; then the redrive ends without the rest.
 OUTCOME_WAIT: Final = timedelta(minutes=10)
 _SKIPPED: Final[Mapping[SkipReason, str]] = {
     SkipReason.VANISHED: "gone meanwhile",
@@ -75,10 +75,10 @@ def decide_verdict(
     last_moved: datetime | None,
     refusal: str = "",
 ) -> Verdict | None:
-    """How the redrive has ended; None while it has not.
+    """Return how the redrive has ended; None while it has not.
 
-    `is_handled` says that no letter is left to be moved; `last_moved` is when the last one was.
-    `refusal` is why a dry run could not move any.
+    `is_handled`: no dead letter is left to be moved. `last_moved` is when the last one was moved.
+    `refusal` is why a move would be refused after this dry run; empty if it would not.
     """
     outcomes, limit = counts.outcomes, redrive.spec.stop_on_failed_again_percent
     if outcomes is not None and outcomes.lost:
@@ -99,7 +99,7 @@ def decide_verdict(
 
 
 def find_trial(redrive: StreamRedrive, outcomes: Outcomes | None) -> Trial | None:
-    """The trial that still limits the redrive; None without, or when its outcome is known."""
+    """Return the trial that still limits the redrive; None without one, or once it is settled."""
     trial = redrive.spec.trial
     if trial is None:
         return None
@@ -114,7 +114,7 @@ def find_trial(redrive: StreamRedrive, outcomes: Outcomes | None) -> Trial | Non
 
 
 def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
-    """What became of the entries, in one sentence."""
+    """Return a message: the outcomes of the entries, in one sentence."""
     action, selected = redrive.spec.action, counts.selected or 0
     letters = "discarded dead letter" if action is RedriveAction.RESTORE else "dead letter"
     if redrive.spec.is_dry_run:
@@ -133,9 +133,9 @@ def report_end(redrive: StreamRedrive, counts: RedriveCounts) -> str:
 
 
 def find_changed_origin(redrive: StreamRedrive, started: Origin, now: Origin) -> Finding | None:
-    """Why a redrive that started at one place does not go on at another; None when it is the same.
+    """Return why a redrive does not continue if its origin has changed; None if it is the same.
 
-    Other letters are there, and what became of the moved ones is not known there.
+    Another origin has other dead letters, and no information about the entries already moved.
     """
     group = f"StreamConsumerGroup {redrive.spec.group_ref.name}"
     if now.group_uid != started.group_uid:

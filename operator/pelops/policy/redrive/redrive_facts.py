@@ -1,4 +1,4 @@
-"""All that is known of one redrive in one pass: the whole world of its decisions."""
+"""All that is known of one redrive in one pass: the only input of its decisions."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from pelops.policy.status.reasons import ConditionType
 
 
 class Phase(StrEnum):
-    """What a redrive does now."""
+    """The current phase of a redrive."""
 
-    COUNTING = "counting"  # the letters that the selection matches
+    COUNTING = "counting"  # counts the dead letters that the selection matches
     MOVING = "moving"
-    TRIAL = "trial"  # the trial is moved, and its outcome is awaited
-    BACKLOG = "backlog"  # waits for the workers
-    OUTCOMES = "outcomes"  # all is moved, and workers process it
+    TRIAL = "trial"  # the trial is moved, and the redrive waits for its outcome
+    BACKLOG = "backlog"  # waits until the workers reduce the backlog
+    OUTCOMES = "outcomes"  # all are moved, and workers process them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveCounts:
-    """How far a redrive is. Times are Redis' own."""
+    """The progress of a redrive. Times are Redis' time."""
 
     started: datetime
     now: datetime
-    until: EntryId | None  # None: of a dry run of an empty stream
+    until: EntryId | None  # None: a dry run of an empty stream
     cursor: EntryId
     selected: int | None = None  # None: they are still being counted
     moved: int = 0
     skipped: Mapping[SkipReason, int] = field(default_factory=dict)
-    outcomes: Outcomes | None = None  # None: not known, or of an action that has none
+    outcomes: Outcomes | None = None  # None: not known, or the action has none
     samples: tuple[EntryId, ...] = ()
 
     @property
     def skips(self) -> int:
-        """Selected letters that stay where they are, or are gone."""
+        """Number of selected dead letters that are not moved, or no longer exist."""
         return sum(self.skipped.values())
 
     @property
     def remaining(self) -> int | None:
-        """Selected letters that are yet to be handled; None: not known."""
+        """Number of selected dead letters that are not handled yet; None: not known."""
         return None if self.selected is None else max(0, self.selected - self.moved - self.skips)
 
     def settle(self) -> RedriveCounts:
-        """The counts once all is handled: letters that were not found any more have vanished."""
+        """Return the final counts: selected dead letters not found any more count as vanished."""
         selected = max(self.selected or 0, self.moved + self.skips)
         vanished = selected - self.moved - self.skips
         skipped = dict(self.skipped)
@@ -72,7 +72,7 @@ class RedriveCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a redrive takes its letters from. It stays the same for the whole redrive."""
+    """Where a redrive takes its dead letters from. It is the same for the whole redrive."""
 
     server: str  # its address, without credentials
     stream: str
@@ -89,7 +89,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveFacts:
-    """What was asked for and what was seen."""
+    """The resource and what was observed."""
 
     redrive: StreamRedrive
     problem: Finding | None = None  # why nothing can be moved now
@@ -101,7 +101,7 @@ class RedriveFacts:
 
     @property
     def source(self) -> str:
-        """The letters that are moved, in words."""
+        """What is moved, as a noun for messages."""
         return "discarded dead letters" if self.redrive.spec.action == "Restore" else "dead letters"
 
 
@@ -109,7 +109,7 @@ _ENDED = (ConditionType.COMPLETE, ConditionType.FAILED)
 
 
 def find_ending(redrive: StreamRedrive) -> Condition | None:
-    """The condition Complete or Failed of a redrive that has ended; None before."""
+    """Return the condition Complete or Failed of a redrive that has ended; None before."""
     return next(_endings(redrive), None)
 
 

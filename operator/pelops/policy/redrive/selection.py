@@ -1,4 +1,4 @@
-"""Which dead letters a redrive takes: the selection of its spec, applied letter by letter."""
+"""Which dead letters a redrive takes: the selection of its spec, applied to each of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pelops.policy.redrive.triage import RedriveAction, build_signature
 
 LONGEST_PATTERN: Final = 1000  # characters
 # The search takes time in proportion to the text and to the compiled program: both are bounded.
-_PATTERN_MEMORY: Final = 64 * 1024  # bytes: the program, and what the search remembers of it
+_PATTERN_MEMORY: Final = 64 * 1024  # bytes: the program, and the states that the search caches
 SEARCHED: Final = 4096  # characters of an error
-_TOO_LARGE: Final = "too large"  # in what RE2 reports of a program that exceeds its memory
+_TOO_LARGE: Final = "too large"  # part of RE2's error for a program that exceeds its memory
 
 
 class Pattern(Protocol):
@@ -32,21 +32,21 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a letter has to be; an empty part asks for nothing, and all parts have to fit."""
+    """Criteria for dead letters: all must match, and an empty one matches any."""
 
     reasons: frozenset[str] = frozenset()
-    clusters: frozenset[str] = frozenset()  # of build_signature
+    clusters: frozenset[str] = frozenset()  # see `find_cluster`
     error_contains: str = ""
-    error_matches: Pattern | None = None  # of `compile_pattern`
-    fields: tuple[tuple[bytes, bytes], ...] = ()  # each is a pair of the letter
+    error_matches: Pattern | None = None  # from `compile_pattern`
+    fields: tuple[tuple[bytes, bytes], ...] = ()  # field and value, all of which it has
     after: datetime | None = None  # dead-lettered at this moment or later
     before: datetime | None = None  # dead-lettered earlier
-    ids: frozenset[EntryId] | None = None  # of letters; None: any
-    planned: frozenset[EntryId] | None = None  # of `read_planned`; None: any
-    max_returned: int | None = None  # redriven no more often than this
+    ids: frozenset[EntryId] | None = None  # of dead letters; None: any
+    planned: frozenset[EntryId] | None = None  # from `read_planned`; None: any
+    max_returned: int | None = None  # most redrives that it had before; None: any
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether a letter is selected. The costly questions come last."""
+        """Whether a dead letter is selected. The expensive criteria come last."""
         return (
             (self.ids is None or letter.entry_id in self.ids)
             and (self.planned is None or letter.entry_id in self.planned)
@@ -66,15 +66,15 @@ class Selection:
 
 
 def find_cluster(letter: DeadLetter) -> str:
-    """The cluster of a letter: the triage of an audit finds the same."""
+    """Return the cluster of a dead letter, as the triage of an audit does."""
     shape = describe_shape(letter.pairs)
     return build_signature(reason=letter.reason, error=letter.error, shape=shape).cluster
 
 
 def compile_pattern(text: str) -> Pattern:
-    """A regular expression in the syntax of RE2, whose search takes linear time.
+    """Compile a regular expression in the syntax of RE2, whose search takes linear time.
 
-    Raises InvalidSpec for a text that is none, or that is too long or too large.
+    Raises InvalidSpec for a text that is invalid, too long, or too large once compiled.
     """
     if len(text) > LONGEST_PATTERN:
         raise InvalidSpec(
@@ -101,9 +101,9 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def read_planned(lines: Iterable[str], *, stream: str, group: str) -> frozenset[EntryId]:
-    """The letters that a redrive plan wants to have redriven.
+    """Read the IDs of the dead letters that a redrive plan marks for redrive.
 
-    Raises InvalidSpec when it is no plan, or the plan of another group.
+    Raises InvalidSpec if it is not a plan, or the plan of another group.
     """
     header, letters = parse_plan(lines)
     if (header.stream, header.group) != (stream, group):

@@ -1,8 +1,8 @@
-"""Which dead letters failed alike, by their texts without what varies, and what to do with them.
+"""Which dead letters have the same cause, by their normalized texts, and what to do with them.
 
-Two dead letters belong together when reason, type of error, error and payload look the same once
-numbers, addresses and quoted words are gone. Every text here is bounded, whatever a dead letter
-holds. What to do is a suggestion with its reason; a person decides.
+Two dead letters are of one cluster if reason, error type, error and payload are equal after
+numbers, addresses and quoted words are replaced. Every text here is bounded, whatever a dead letter
+contains. The advice is a suggestion with its reason; a person decides.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
-WORDS_LIMIT: Final = 240  # characters of a normalised text
+WORDS_LIMIT: Final = 240  # characters of a normalized text
 TYPE_LIMIT: Final = 120
-_READ_AT_MOST: Final = 2048  # characters; what differs only after them is the same
+_READ_AT_MOST: Final = 2048  # characters; differences after them are ignored
 
-# In the order in which they are tried at each place; `#` counts as a digit, so that a second pass
-# finds what the first one left.
+# In the order in which they are tried at each position. `#` counts as a digit, so that a second
+# pass matches what the first one left.
 _RULES: Final[tuple[tuple[str, str], ...]] = (
     (r'"(?:[^"\\]|\\.)*"', "?"),
     (r"`[^`]*`", "?"),
@@ -27,12 +27,12 @@ _RULES: Final[tuple[tuple[str, str], ...]] = (
     (r"(?<!\w)[bBrRuU]{0,2}'(?:[^'\\]|\\.)*'", "?"),
     (r"\b0[xX][0-9a-fA-F]+", "#"),
     (r"\b[0-9a-fA-F#]{8}(?:-[0-9a-fA-F#]{4}){3}-[0-9a-fA-F#]{12}\b", "#"),  # a UUID
-    # Hexadecimal with a digit among it, and whatever is too long to be a word.
+    # Hexadecimal with at least one digit, or too long to be a word.
     (r"\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{6,}\b", "#"),
     (r"\b[0-9a-fA-F]{16,}\b", "#"),
-    # What Kubernetes puts behind a name: of letters and digits that form no words.
+    # The suffix of a generated Kubernetes name: letters and digits that do not form words.
     (r"(?<=-)(?=[a-z#]*[0-9#])[bcdfghjklmnpqrstvwxz0-9#]{5,10}\b", "#"),
-    # Numbers, and what is written as several of them: times, versions, addresses, entry IDs.
+    # Numbers, and texts made of several numbers: times, versions, addresses, entry IDs.
     (r"[0-9#]+(?:(?:[-.:,_/+]|(?<=[0-9#])T(?=[0-9#]))[0-9#]+)*", "#"),
     (r"\s+", " "),
 )
@@ -46,9 +46,9 @@ _THREAD: Final = re.compile(r'Exception in thread "[^"]*" ')
 class Signature:
     """What dead letters of one cluster have in common."""
 
-    reason: str  # of the letters, normalised
-    exception: str  # type of the error as its language names it; empty when none is reported
-    error: str  # normalised
+    reason: str  # of the dead letters, normalized
+    exception: str  # type of the error as its language names it; empty if none is reported
+    error: str  # normalized
     shape: str  # of the payload; see policy/redrive/payload_shape.py
 
     @property
@@ -60,7 +60,7 @@ class Signature:
 
 
 def build_signature(*, reason: str, error: str, shape: str) -> Signature:
-    """The signature of a dead letter; `error` may be a whole stack trace. Total."""
+    """Return the signature of a dead letter; `error` may be a whole stack trace. Total."""
     reported = pick_error_line(error)
     return Signature(
         reason=normalize_words(reason),
@@ -71,22 +71,22 @@ def build_signature(*, reason: str, error: str, shape: str) -> Signature:
 
 
 def normalize_words(text: str) -> str:
-    """The text with `#` for numbers and hexadecimal, `?` for what is quoted, one space for several.
+    """Replace numbers and hexadecimal by `#`, quoted text by `?`, and white space by one space.
 
-    Normalising again changes nothing. At most `WORDS_LIMIT` characters; `…` shows that it was more.
+    Idempotent. Returns at most `WORDS_LIMIT` characters; `…` at the end shows that it was cut.
     """
     text = _settle(text[:_READ_AT_MOST])
     while len(text) > WORDS_LIMIT:
-        # Half of a word that was cut may be another pattern.
+        # A word that was cut may match another pattern.
         text = _settle(f"{text[: WORDS_LIMIT - 1]}…")
     return text
 
 
 def pick_error_line(error: str) -> str:
-    """The line of a stack trace that says what went wrong; the first one of any other text."""
+    """Return the line of a stack trace with the error; the first line of any other text."""
     lines = [line for line in error[-_READ_AT_MOST:].splitlines() if line.strip()]
     if error.lstrip().startswith("Traceback (most recent call last)"):
-        # Python tells it last, and what follows a line break in a message is not indented either.
+        # Python prints the error last; further lines of its message are not indented either.
         named = [line for line in lines if not line[0].isspace() and read_exception_type(line)]
         return named[-1] if named else (lines[-1] if lines else "")
     head = [line for line in error[:_READ_AT_MOST].splitlines() if line.strip()]
@@ -94,9 +94,9 @@ def pick_error_line(error: str) -> str:
 
 
 def read_exception_type(line: str) -> str:
-    """The type that an error's line begins with, such as `ValueError`; empty when it names none.
+    """Return the error type at the start of a line, such as `ValueError`; empty if there is none.
 
-    A type is written with a capital in its last part: `java.io.IOException`, `redis.TimeoutError`.
+    The last part of a type begins with a capital: `java.io.IOException`, `redis.TimeoutError`.
     """
     found = _TYPE.match(line.strip())
     if not found:
@@ -129,7 +129,7 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-# Words of errors that pass by themselves: somebody else was not there, or had too much to do.
+# Words of temporary errors: another service was unavailable or overloaded.
 _PASSING: Final = re.compile(
     r"time-?d?\s?-?out|connection|unavailable|refused|reset by peer|broken pipe|throttl|too many"
     r"|rate.?limit|temporar|try again|deadlock|lock wait|dns|name resolution|overload|unreachable",
@@ -145,7 +145,7 @@ class RedriveAction(StrEnum):
     """What a redrive does with a dead letter."""
 
     REDRIVE = "redrive"  # move it back: it can succeed as it is
-    INSPECT = "inspect"  # leave it until a person has looked
+    INSPECT = "inspect"  # leave it until a person has examined it
     DISCARD = "discard"  # nothing is left to process
 
 
@@ -154,7 +154,7 @@ class Advice:
     """A suggestion."""
 
     action: RedriveAction
-    reason: str  # a sentence for whoever decides
+    reason: str  # a sentence for the user who decides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +163,11 @@ class ClusterFacts:
 
     signature: Signature
     letters: int
-    returned: int = 0  # letters whose entry had become a dead letter before, and was redriven
+    returned: int = 0  # dead letters whose entry was redriven before, and failed again
 
 
 def advise_redrive(facts: ClusterFacts) -> Advice:
-    """What to do with the letters of a cluster. First match wins; when in doubt, inspect. Total."""
+    """Advise what to do with the dead letters of a cluster; if unsure, inspect. Total."""
     reason = facts.signature.reason
     if reason == "PayloadGone":
         return Advice(
@@ -192,14 +192,14 @@ def advise_redrive(facts: ClusterFacts) -> Advice:
 
 
 def _advise_by_error(signature: Signature) -> Advice:
-    # What the operator reports a crash names no cause, whatever words are in it.
+    # The operator's error text for a crash names no cause, whatever words it contains.
     if signature.reason == "MaxRetriesExceeded" and not signature.exception:
         return Advice(
             action=RedriveAction.INSPECT,
             reason="Its workers crashed, or stopped sending heartbeats, each time while they "
             "processed it.",
         )
-    # A decoder that complains of "connection" in a payload is not an outage.
+    # A decoder's error that quotes "connection" from a payload is not an outage.
     if signature.reason in {"Undecodable", "Rejected"}:
         return Advice(
             action=RedriveAction.INSPECT,
