@@ -1,4 +1,4 @@
-"""What each Redis user must be allowed: the least ACL for the operator and for workers."""
+"""The minimal ACL rules for each Redis user: the operator, workers, auditors and producers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pelops.redis_core.declaration import (
 
 
 class Role(StrEnum):
-    """Who the Redis user is."""
+    """The kind of program that a Redis user is for."""
 
     OPERATOR = "operator"
     WORKER = "worker"  # in any language: XREADGROUP and XACK
     SDK_WORKER = "sdk-worker"
-    AUDITOR = "auditor"  # the job of a StreamAudit: reads, and writes what it found
+    AUDITOR = "auditor"  # the job of a StreamAudit: reads, and writes its summary
     PRODUCER = "producer"  # in any language: XADD
 
 
 class Feature(StrEnum):
-    """What the servers are, or what the resource asks for, beyond the least."""
+    """A property of the servers, or a feature of the resource, that needs further rights."""
 
     CLUSTER = "cluster"
     DATABASE = "database"  # another database than 0
@@ -45,13 +45,13 @@ class Feature(StrEnum):
     EXPIRY_EVENTS = "expiry-events"
     WAKE = "wake"  # from zero replicas
     RELEASE = "release"  # servers with XNACK
-    SCALING = "scaling"  # the server's count of the backlog, put right
-    DELETING = "deleting"  # SDK workers that delete what is acknowledged, by XACKDEL
+    SCALING = "scaling"  # repairs the lag that the server reports
+    DELETING = "deleting"  # SDK workers that delete acknowledged entries, by XACKDEL
     CLIENT_INFO = "client-info"  # servers from 7.2, whose clients send CLIENT SETINFO
 
 
-# What is sent beside scripts, as their headers list it. Client libraries send the first words on
-# their own; an unknown one only costs them a refusal.
+# Commands sent outside of scripts, in the syntax of the scripts' headers. Client libraries send the
+# first ones themselves, and tolerate that one is unknown or forbidden.
 _ANY_CLIENT: Final = (
     "[hello]; [auth]; [ping]; [client|setname];"
     " [client|setinfo for client-info]; [select for database];"
@@ -61,7 +61,7 @@ _ANY_CLUSTER: Final = (
     "[asking for cluster];"
 )
 _SENT: Final[dict[Role, str]] = {
-    # AUTH needs no word: every user may. XCLAIM was needed once, and stays granted.
+    # AUTH needs no rule: every user may run it. An earlier version needed XCLAIM; it stays granted.
     Role.OPERATOR: """
         [info]; time; type retry; hmget state worker_state audit; hset audit; hdel audit;
         xrange stream; [xrevrange stream retry dead_letter]; [xlen dead_letter];
@@ -74,7 +74,7 @@ _SENT: Final[dict[Role, str]] = {
     Role.WORKER: f"{_ANY_CLIENT} xreadgroup stream retry offer_stream;"
     " xack stream retry offer_stream;"
     f"{_ANY_CLUSTER}",
-    # XAUTOCLAIM is for workers without our scripts.
+    # XAUTOCLAIM is for workers that do not use the SDK's scripts.
     Role.SDK_WORKER: f"""
         {_ANY_CLIENT} hset started; hget worker_state; xreadgroup stream retry offer_stream;
         xack stream retry offer_stream; xpending stream retry; xrange stream retry;
@@ -91,7 +91,7 @@ _SENT: Final[dict[Role, str]] = {
 }
 _CHANNELS: Final = {Feature.EXPIRY_EVENTS: "&__keyevent@*__:expired"}
 _RESET: Final = ("resetkeys", "resetchannels", "-@all", "clearselectors")
-# What a key of KEYS stands for that is not the name of one.
+# The keys that some names of KEYS stand for.
 _STANDS_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "source": ("stream", "retry"),
     "target": ("stream", "retry"),
@@ -101,7 +101,7 @@ _STANDS_FOR: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def runs_of(role: Role) -> tuple[DeclaredCommand, ...]:
-    """Every command of a role: what is sent, then what its scripts run."""
+    """Every command of a role: those that it sends, then those that its scripts run."""
     of_scripts = tuple(
         replace(run, features=run.features or script.features)
         for script in scripts_of(role)
@@ -111,7 +111,7 @@ def runs_of(role: Role) -> tuple[DeclaredCommand, ...]:
 
 
 def sent_beside_scripts(role: Role) -> tuple[DeclaredCommand, ...]:
-    """The commands that a role sends itself."""
+    """The commands that a role sends outside of scripts."""
     return parse_runs(_SENT[role])
 
 
@@ -127,16 +127,16 @@ def scripts_of(role: Role) -> tuple[Declaration, ...]:
 
 
 def worker_needs(keys: NamedKeys) -> tuple[Need, ...]:
-    """Every command that an SDK worker cannot do without, on each key of its group."""
+    """Every command that an SDK worker requires, on each key of its group."""
     return role_needs(Role.SDK_WORKER, keys)
 
 
 def role_needs(
     role: Role, keys: NamedKeys, features: Collection[Feature] = frozenset()
 ) -> tuple[Need, ...]:
-    """Every command that a role cannot do without, on each key of its group.
+    """Every command that a role requires, on each key of its group.
 
-    `locks` are left out: their names are those of entries.
+    `locks` are left out, because their names depend on entries.
     """
     named = keys.by_name()
     places: dict[str, tuple[Part, ...]] = {name: (key,) for name, key in named.items()}
@@ -158,7 +158,7 @@ def _is_wanted(run: DeclaredCommand, features: Collection[Feature]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a user may do with one stream, or with one group on it."""
+    """The rights of a user on one stream, or on one group of it."""
 
     keys: GroupKeys
     role: Role
@@ -167,13 +167,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class _Permission:
-    """Commands, and the keys that they may name: the root permissions of a user, or a selector."""
+    """Commands and their allowed keys: the root permissions of a user, or a selector."""
 
     patterns: tuple[str, ...]
     words: tuple[str, ...]
 
     def as_selector(self) -> str:
-        """In parentheses. Quotes would begin a quoted word there: `?` stands for each of them."""
+        """In parentheses. Redis would parse a quote there, so `?` replaces each one."""
         patterns = (one.replace('"', "?").replace("'", "?") for one in self.patterns)
         return f"({' '.join((*patterns, *self.words))})"
 
@@ -183,15 +183,15 @@ def acl_rules(
 ) -> tuple[str, ...]:
     """The words that follow `ACL SETUSER <name> on ><password>`, for one group.
 
-    They begin with a reset, so that the user may do nothing else.
+    They begin with a reset, so that the user has no other rights.
     """
     return combined_rules([Access(keys, role, features)])
 
 
 def combined_rules(accesses: Iterable[Access]) -> tuple[str, ...]:
-    """The same for a user of several groups and streams, in any roles.
+    """As `acl_rules`, for a user of several groups and streams, in any roles.
 
-    What is allowed for one of them is allowed there alone: each further one is in selectors.
+    Rights for one of them do not apply to the others: each further one has selectors of its own.
     """
     first, *further = [one for access in accesses for one in _permissions(access)]
     selectors = dict.fromkeys(one.as_selector() for one in further)
@@ -199,7 +199,7 @@ def combined_rules(accesses: Iterable[Access]) -> tuple[str, ...]:
 
 
 def producer_rules(stream: str, features: Collection[Feature] = frozenset()) -> tuple[str, ...]:
-    """The rules of whoever only adds entries: a producer knows no group."""
+    """The rules of a producer, which only adds entries to a stream."""
     words = tuple(_words(Role.PRODUCER, features))
     return (*_RESET, f"~{escape_glob(stream)}", *words)
 
@@ -214,11 +214,11 @@ def _permissions(access: Access) -> Iterable[_Permission]:
 
 
 def _worker_permissions(keys: GroupKeys, features: Collection[Feature]) -> Iterable[_Permission]:
-    """A worker may run scripts about keys that it may use, and use each of them in its own way.
+    """One permission for scripts on all keys of a worker, and one for each kind of use.
 
-    EVAL must be allowed for all keys of a script at once, by one permission. What the script runs
-    is judged command by command: entries are read and acknowledged, letters and events added,
-    records written, and nothing of that on other keys.
+    Redis checks EVAL by one permission that must allow all keys of the script. It then checks each
+    command of the script by itself. So a worker may only read and acknowledge entries, write
+    records, and add events and dead letters, each on the keys for that.
     """
     named = keys.by_name()
     used: dict[str, dict[str, None]] = {}

@@ -1,7 +1,7 @@
-"""What audits record beside each group: the pipeline writes, the operator reads.
+"""The records of audits beside each group, which the pipeline writes and the operator reads.
 
-An audit of a stream pattern also keeps an index of the groups that it found, since nobody else
-could name them.
+An audit of a stream pattern also keeps an index of the groups that it found, because the operator
+cannot list them otherwise.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ async def record_audit(
     *,
     archived: EntryId | None = None,
 ) -> int | None:
-    """Write what an audit found: entries lost in all windows, or None if a newer window is there.
+    """Record an audit's summary; returns the number of entries lost in all windows.
 
-    Lost entries of earlier windows that its run has found count as well.
+    None if the record is of a newer window. Lost entries of earlier windows that this run found
+    are counted too. `archived` is the last ledger entry that the audit has archived; the operator
+    keeps later ones. Repeats safely: a window is counted once.
 
-    `archived` is the ledger's ID up to which the audit has archived it; the operator keeps what
-    comes after it. Repeats safely: one window counts once, however often it is recorded.
     Raises InvalidSpec for a name or a summary that cannot be recorded, WrongType, PermissionDenied.
     """
     text = render_summary_text(summary)
@@ -80,16 +80,16 @@ async def record_audit(
 
 
 async def forget_audit(server: Server, keys: GroupKeys, name: str) -> bool:
-    """Remove what an audit recorded; False when nothing was there. Repeats safely."""
+    """Remove the record of an audit; False when there was none. Repeats safely."""
     answer = _FORGET.read(await server.run(_FORGET.call(keys, name=check_audit_name(name))))
     raise_refusal(keys, answer)
     return bool(answer["count"])
 
 
 async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: int) -> None:
-    """Remember that a person has seen `lost` lost entries. Repeats safely; what comes later counts.
+    """Record that a person has acknowledged `lost` lost entries, but none found later.
 
-    Raises what every call of the adapter raises.
+    Repeats safely. Raises what every call of the adapter raises.
     """
     field = f"{ACKNOWLEDGED_PREFIX}{check_audit_name(name)}"
     await server.execute("HSET", keys.audit, field, lost, key=keys.audit)
@@ -98,9 +98,9 @@ async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: in
 async def read_audits(
     server: Server, groups: Iterable[GroupKeys], name: str
 ) -> dict[GroupKeys, AuditRecord | PelopsError | None]:
-    """What an audit recorded of each group, in a few round trips; an error in place of what failed.
+    """The record of an audit for each group, in a few round trips, or the error of that group.
 
-    None: nothing yet. InvalidSpec: something else stands there than a summary of this version.
+    None means that there is no record yet; InvalidSpec, that it is not of this version or damaged.
     """
     asked = list(dict.fromkeys(groups))
     fields = (name, f"{TOTALS_PREFIX}{name}", f"{ACKNOWLEDGED_PREFIX}{name}")
@@ -110,7 +110,7 @@ async def read_audits(
 
 
 async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, str]]) -> None:
-    """Name the groups, as pairs of stream and group, that an audit of a pattern found.
+    """Record the groups that an audit of a pattern found, as pairs of stream and group.
 
     Raises InvalidSpec for more than `MOST_GROUPS`, and what every call of the adapter raises.
     """
@@ -126,9 +126,9 @@ async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, s
 
 
 async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
-    """The groups that `record_groups` named; none when it never did.
+    """The groups that `record_groups` recorded; none if it never did.
 
-    Raises InvalidSpec when something else stands there, WrongType, and what the adapter raises.
+    Raises InvalidSpec when the field is malformed, WrongType, and what the adapter raises.
     """
     key = audit_index_key(check_audit_name(name))
     (text,) = await server.execute("HMGET", key, "groups", key=key)
@@ -141,13 +141,13 @@ async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
 
 
 async def forget_groups(server: Server, name: str) -> None:
-    """Remove what `record_groups` wrote. Repeats safely."""
+    """Remove the groups that `record_groups` recorded. Repeats safely."""
     key = audit_index_key(check_audit_name(name))
     await server.execute("HDEL", key, "groups", key=key)
 
 
 async def find_first_after(server: Server, stream: str, entry_id: EntryId) -> EntryId | None:
-    """The first entry of a stream after an ID; None without one."""
+    """The ID of the first entry of a stream after `entry_id`; None when there is none."""
     found = await server.execute("XRANGE", stream, f"({entry_id}", "+", "COUNT", 1, key=stream)
     return parse_entry_id(found[0][0]) if found else None
 

@@ -1,6 +1,6 @@
-"""Facts about a Redis server, its nodes, and what its user may do, for `pelops doctor`.
+"""Facts about a Redis server, its nodes and the rights of its user, for `pelops doctor`.
 
-Each fact is read by itself: what cannot be read is `Unanswered`, with the adapter's own sentence.
+Each fact is read separately. A fact that cannot be read is `Unanswered`, with the error's message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 30.0  # for all commands of one fact
-SAMPLES: Final = 3  # of the clock; the one with the quickest answer counts
+SAMPLES: Final = 3  # of the clock; the one with the shortest round trip counts
 MOST_GROUPS: Final = 1_000  # names that are kept
 _INFO: Final = Command(parts=("INFO",))
 _SETTINGS: Final = ("save", "min-replicas-to-write", "client-output-buffer-limit")
@@ -82,7 +82,7 @@ async def connect(endpoint: RedisEndpoint) -> Fact[Server]:
 
 
 def kind_of(server: Server) -> ServerKindFacts:
-    """What answered."""
+    """The kind of the connected server."""
     kind = server.kind
     return ServerKindFacts(
         flavour=kind.flavour.value, version=kind.version, topology=kind.topology.value
@@ -92,7 +92,7 @@ def kind_of(server: Server) -> ServerKindFacts:
 async def observe_server(
     server: Fact[Server], keys: GroupKeys | None, features: Collection[Feature]
 ) -> ServerFacts:
-    """Facts about the server; `keys` None if no group was named."""
+    """Facts about the server; `keys` is None if no group was named."""
     if isinstance(server, Unanswered):
         denied = None if keys is None else server
         return ServerFacts(kind=server, nodes=server, denied=denied)
@@ -142,7 +142,7 @@ async def list_denied(
 ) -> tuple[DeniedCommand, ...]:
     """Every command that the operator needs and the ACL forbids to this user. Runs none of them.
 
-    The server is asked as by ACL DRYRUN, but from a script: that needs no right beyond EVAL.
+    A script does the check, like ACL DRYRUN, because a script needs no right beyond EVAL.
     """
     wanted = set(features)
     if server.kind.topology == Topology.CLUSTER:
@@ -212,7 +212,7 @@ async def _list_groups(server: Server, keys: GroupKeys) -> tuple[str, ...]:
 
 
 async def _count_consumers(server: Server, keys: GroupKeys) -> dict[str, int]:
-    """The number of consumers of each group of the stream, by the name of the group."""
+    """The number of consumers of each group of the stream, by group name."""
     try:
         reply = await server.execute("XINFO", "GROUPS", keys.stream, key=keys.stream)
     except NoSuchStream:
@@ -234,7 +234,7 @@ async def observe_consumers(server: Server, keys: GroupKeys) -> tuple[ConsumerOb
 
 
 async def read_clock(server: Server) -> ServerClock:
-    """The clock of Redis against that of this process. Raises RedisError."""
+    """The clock of Redis compared with that of this process. Raises RedisError."""
     samples = [await _sample_clock(server) for _ in range(SAMPLES)]
     return min(samples, key=lambda one: one.uncertainty)
 

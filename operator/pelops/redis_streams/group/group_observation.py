@@ -1,6 +1,6 @@
-"""Observation of streams and groups: one script per group, one round trip for many.
+"""Observation of streams and groups: one script per group, one round trip for many groups.
 
-Missing streams and groups are facts. A key of another type is an error that names both.
+Missing streams and groups are facts. A key of another type is an error that names key and type.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _STEADY: Final = (
     *("types", "stream", "group", "dead_letters", "letters_of", "letter_groups"),
     *("first_letter",),
 )
-_LONGEST_IDLE_MS: Final = 10**14  # more than any clock has seen
+_LONGEST_IDLE_MS: Final = 10**14  # more than 3,000 years
 
 
 class _Stream(NamedTuple):
-    """A stream as the script answers it."""
+    """A stream as the script returns it."""
 
     length: int
     last_generated: bytes
@@ -61,7 +61,7 @@ class _Stream(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """A group as the script answers it."""
+    """A group as the script returns it."""
 
     last_delivered: bytes
     pending: int
@@ -79,28 +79,28 @@ _NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
 
 @dataclass(frozen=True, slots=True)
 class ObservationRequest:
-    """What is looked at in one call."""
+    """What to observe of one group."""
 
     keys: GroupKeys
     with_retry: bool = False
     with_offers: bool = False
-    is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
-    is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
+    is_retry_former: bool = False  # spec.recovery no longer uses the retry stream
+    is_deep: bool = False  # count up to 500 entries ahead even if the reported lag may be right
     with_consumers: bool = False
-    with_letters: bool = False  # look at the first dead letter
+    with_letters: bool = False  # read the ID of the first dead letter
 
     @property
     def further(self) -> tuple[str, ...]:
-        """The streams beside the main one."""
+        """The streams in addition to the main one."""
         retry = (self.keys.retry,) if self.with_retry else ()
         return (*retry, *((self.keys.offer_stream,) if self.with_offers else ()))
 
 
 class Digest(NamedTuple):
-    """What is read of a group whose observation is known."""
+    """A short form of an observation, to detect changes."""
 
     value: int  # as `StreamObservation.digest`
-    scanned_at: datetime | None  # the beginning of the last scan that was completed
+    scanned_at: datetime | None  # when the last completed scan began
 
 
 Asked = TypeVar("Asked", GroupKeys, ObservationRequest)
@@ -114,12 +114,12 @@ async def observe_group(
     with_offers: bool = False,
     is_retry_former: bool = False,
 ) -> StreamObservation:
-    """The stream and our group of it, at one instant of the server.
+    """The stream and the group on it, at one instant of the server.
 
-    The retry and the offer stream are looked at only when asked for: a key that is absent stops
-    every script while a cluster migrates its slot.
-    Raises WrongType for a key that holds something else, NewerFormat for a state that a newer
-    version wrote, and what every call of the adapter raises.
+    The retry and the offer stream are observed only on request: a script with a missing key fails
+    while a cluster migrates the slot.
+    Raises WrongType for a key of another type, NewerFormat for a state that a newer version wrote,
+    and what every call of the adapter raises.
     """
     request = ObservationRequest(keys, with_retry, with_offers, is_retry_former)
     return _read(request, await server.run(_call(request)))
@@ -128,9 +128,9 @@ async def observe_group(
 async def observe_groups(
     server: Server, groups: Iterable[Asked]
 ) -> dict[Asked, StreamObservation | PelopsError]:
-    """As `observe_group`, for many in a few round trips; an error in place of what failed.
+    """As `observe_group`, for many groups in a few round trips, or the error of each group.
 
-    A Look says what else to look at; keys alone are a look at the stream and its group.
+    An ObservationRequest names what else to observe; GroupKeys observe stream and group only.
     """
     asked = list(dict.fromkeys(groups))
     looks = [
@@ -146,7 +146,7 @@ async def observe_groups(
 async def read_digests(
     server: Server, requests: Sequence[ObservationRequest]
 ) -> list[Digest | PelopsError]:
-    """The digests of groups, in their order, in a few round trips; an error for what failed.
+    """The digests of groups, in the same order, in a few round trips, or the error of each group.
 
     It costs a fraction of `observe_groups`. Raises what every call of the adapter raises.
     """
@@ -168,7 +168,7 @@ def _digest_or_error(answer: Reply) -> Digest | PelopsError:
 
 
 def _digest(found: ScriptAnswer) -> int:
-    """A number for all that was found, but for times that pass and for the time of the scan."""
+    """A hash of the observation without elapsed times and without the time of the last scan."""
     names, fields = found["consumers"], found["fields"]
     consumers = names and [(one.name, one.pending) for one in names]
     sides = [(one.stream, one.group) for one in found["further"]]
@@ -268,7 +268,7 @@ def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
 
 
 def _can_repair(position: EntryId, stream: _Stream) -> bool:
-    # Of entries at the position or ahead of it one was deleted: the server believes no number then.
+    # The server reports no lag while an entry at or after the position is recorded as deleted.
     deleted = _id_or_none(stream.deleted) or EntryId.MIN
     return deleted == EntryId.MIN or deleted < position
 
@@ -287,7 +287,7 @@ def _read_side(
     seen = _Stream(*stream) if stream else _NO_STREAM
     if not stream or not group:
         length = seen.length
-        # A former one gets no group anew: all that it holds waits for nobody.
+        # The group is not created again on a former retry stream, so all its entries are the lag.
         left = length if is_former else 0
         first = _id_or_none(seen.first) if left else None
         return RetryObservation(
@@ -354,7 +354,7 @@ def wrong_type(key: str, found: str, wanted: str) -> WrongType:
 
 
 def parse_ownership(record: Mapping[str, bytes | None]) -> OwnershipRecord | None:
-    """Who acts on a group, from the record in its state; None when nobody ever did."""
+    """The ownership record in a group's state; None when it is missing or damaged."""
     if any(record.get(name) is None for name in _OWNER):
         return None
     texts = {name: (record[name] or b"").decode("utf-8", "replace") for name in _OWNER}

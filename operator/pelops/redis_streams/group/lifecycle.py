@@ -1,4 +1,4 @@
-"""The lifecycle of a consumer group: provisioned, adopted, released, destroyed. Repeats safely."""
+"""Provisions, adopts, releases and destroys a consumer group. Every call repeats safely."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _LOST: Final = (
 
 
 class ProvisionVerdict(StrEnum):
-    """What became of an attempt to provision a group."""
+    """The result of an attempt to provision a group."""
 
-    CREATED = "created"  # it was missing; `position` and `why` tell where it begins
-    ADOPTED = "adopted"  # the group was there; the resource acts on it from now on
-    SETTLED = "settled"  # all was there already
-    CONFLICT = "conflict"  # another resource acts; nothing was written
+    CREATED = "created"  # it was missing; `creation` has its position and the reason
+    ADOPTED = "adopted"  # the group existed; the resource acts on it from now on
+    SETTLED = "settled"  # everything existed already
+    CONFLICT = "conflict"  # another resource acts on the group; nothing was written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioned:
-    """A group that is provisioned, or belongs to someone else."""
+    """The result of `provision_group`."""
 
     verdict: ProvisionVerdict
-    hold: OwnershipRecord | None  # who acts; None only for a conflict with a damaged record
+    hold: OwnershipRecord | None  # None only for a conflict with a damaged record
     creation: GroupCreation | None = None  # None unless it was created
 
 
 class DestroyVerdict(StrEnum):
-    """What became of an attempt to destroy a group."""
+    """The result of an attempt to destroy a group."""
 
     DESTROYED = "destroyed"
-    ABSENT = "absent"  # neither group nor record: nothing to do
-    NOT_OWNER = "not-owner"  # another resource acts, or none is known to: left alone
+    ABSENT = "absent"  # neither group nor record exists
+    NOT_OWNER = "not-owner"  # another resource acts on it, or no record exists: nothing changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destroyed:
-    """The end of a group, or why it was left."""
+    """The result of `destroy_group`."""
 
     verdict: DestroyVerdict
-    hold: OwnershipRecord | None = None  # whose group it is, when it is not ours
-    copies: int = 0  # not acknowledged, at least, that went with the retry stream
+    hold: OwnershipRecord | None = None  # of the resource that acts on the group, if another does
+    copies: int = 0  # lower bound of unacknowledged copies deleted with the retry stream
 
 
 async def provision_group(
@@ -77,20 +77,24 @@ async def provision_group(
     with_retry: bool = False,
     with_offers: bool = False,
 ) -> Provisioned:
-    """Make the group, its empty dead-letter stream and its ledger, and say that `owner` acts on it.
+    """Create the group, its dead-letter stream and its ledger, and record `owner` as its owner.
 
-    An existing group stays untouched, and `start` counts for a group on which nobody acted before:
-    one that was lost, as its state says or `existed` does, begins where it skips nothing that it
-    owed. `newest` is its last-delivered-id at the newest observation, for the count of repeats, and
-    `loss` what went with its stream: recorded in the same script, if the group is missing and no
-    other replica has recorded it. The retry and the offer stream are made when asked for, with
-    the group at their beginning. Call it again before `hold` runs out: a settled group is then
-    written to once per third of it at most.
-    A dead-letter stream and derived keys that exist are adopted when they are empty, are recorded
-    as this group's, or hold what Pelops writes there for this group.
-    Raises DeadLetterStreamInUse, StreamInUse, NotOurs (another resource has this dead-letter
-    stream, or the group was destroyed for this resource), WrongType and PermissionDenied before
-    anything was written.
+    An existing group is not changed. `start` applies only to a group on which no resource acted
+    before. A group that was lost, by its state or by `existed`, is created at a position that
+    skips none of its backlog. `newest` is its last-delivered-id at the newest observation, for the
+    count of repeated deliveries.
+
+    `loss` is what was lost with the stream. The same script records it, if the group is missing and
+    no other replica has recorded it. The retry and the offer stream are created on request, with
+    the group at their beginning. Call this again before `hold` expires; a settled group is written
+    at most once per third of `hold`.
+
+    An existing dead-letter stream or derived key is adopted if it is empty, is recorded as this
+    group's, or holds only what Pelops writes there for this group.
+
+    Raises, before anything was written: DeadLetterStreamInUse, StreamInUse, WrongType,
+    PermissionDenied. NotOurs, if another resource uses this dead-letter stream, or if the group
+    was destroyed because this resource was deleted.
     """
     call = _PROVISION.call(
         keys,
@@ -130,7 +134,7 @@ def _read_provisioned(keys: GroupKeys, owner: OwnerRecord, answer: ScriptAnswer)
 
 
 async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> Destroyed:
-    """Destroy the group and our own keys, if `owner` acts on it; never the stream or dead letters.
+    """Destroy the group and its derived keys, if `owner` acts on it. Keeps stream and dead letters.
 
     Raises PermissionDenied before anything was written.
     """
@@ -149,7 +153,7 @@ def _read_destroyed(keys: GroupKeys, answer: ScriptAnswer) -> Destroyed:
 
 
 async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
-    """Stop acting on the group and leave it as it is; False when `owner` did not act on it."""
+    """Stop acting on the group without changing it; False when `owner` did not act on it."""
     answer = _RELEASE.read(await server.run(_RELEASE.call(keys, uid=owner.uid)))
     return answer.verdict == "released"
 
@@ -173,7 +177,7 @@ def key_in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
 
 
 def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
-    """A loss of any cause but trimming, as the script takes it."""
+    """A loss of another cause than trimming, as arguments of the script."""
     if loss is None:
         return dict.fromkeys(_LOST)
     observed = None if loss.observed is None else to_ms(loss.observed)

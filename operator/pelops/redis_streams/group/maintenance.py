@@ -1,8 +1,8 @@
 """Maintenance of a group: its position, sticky conditions, lag, retention and retry stream.
 
-The position is recorded so that a later observation can tell what was lost. The stream is trimmed
-below what all of its groups still need, and dead letters expire, each in one script. The copies
-that a former retry stream still holds go back to the stream.
+The position is recorded so that a later observation can detect losses. The stream is trimmed below
+the entries that any of its groups still needs. Dead letters expire. Copies in a former retry
+stream are moved back to the stream.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CLEAR: Final = load_script("clear_sticky")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What was written of a group's position."""
+    """The result of recording a group's position."""
 
     possible_loss: PossibleLoss | None = None  # found by this call, and recorded in the ledger
 
@@ -55,11 +55,11 @@ class Remembered:
 async def remember_position(
     server: Server, keys: GroupKeys, owner: OwnerRecord
 ) -> Remembered | None:
-    """Write the group's position and its lowest pending entry into its state, read at one instant.
+    """Record the group's position and its lowest pending entry, read at one instant, in its state.
 
-    Now and then the ledger gets a checkpoint too. The counters are compared with those of the last
-    call: entries that were removed since, and that the group passed, are a possible loss, which one
-    call reports. None when all was known already. Repeats safely.
+    At most every `CHECKPOINT_EVERY` the ledger gets a checkpoint too. The counters are compared
+    with those of the last call: entries that were removed since, and that the position passed, are
+    a possible loss. One call reports it. None when nothing has changed. Repeats safely.
     Raises NotOurs, NoSuchGroup, WrongType and PermissionDenied before anything was written.
     """
     call = _REMEMBER.call(
@@ -91,10 +91,10 @@ def _read_remembered(answer: ScriptAnswer) -> Remembered:
 async def delay_recovery(
     server: Server, keys: GroupKeys, owner: OwnerRecord, change: PositionChange, *, hold: timedelta
 ) -> datetime:
-    """Record with a sticky condition that the group went back, and hold recovery; until when, on
-    the server's clock.
+    """Record as a sticky condition that the position went back, and delay recovery.
 
-    What another look has told already is neither told again nor held for longer. Repeats safely.
+    Returns the end of the delay, on the server's clock. A change that another observation has
+    recorded is neither recorded again nor delays recovery for longer. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     call = _HOLD.call(
@@ -114,11 +114,10 @@ async def delay_recovery(
 async def record_loss(
     server: Server, keys: GroupKeys, owner: OwnerRecord, loss: Loss, *, first_id: EntryId | None
 ) -> bool:
-    """Record with a sticky condition that entries are gone before the group had finished them;
-    False when it is known.
+    """Record as a sticky condition that entries were lost; False when the loss is recorded already.
 
-    `first_id` is the first entry that is left after trimming, or where the next one can be. One gap
-    is recorded once, and again when it has grown. Repeats safely.
+    `first_id` is the first entry that is left after trimming, or the first possible ID of the next
+    one. A gap is recorded once, and again when it has grown. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     before = first_id if loss.cause is LossCause.TRIMMED else loss.before
@@ -144,11 +143,11 @@ async def record_loss(
 async def record_dropped(
     server: Server, keys: GroupKeys, owner: OwnerRecord, dropped: DroppedEntries
 ) -> int | None:
-    """Record that consumers were deleted with entries pending: how many at most.
+    """Record that consumers were deleted with pending entries; returns how many entries at most.
 
-    None when it is known, or the ledger explains it. A sticky condition is set when they were quiet
-    before. Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was
-    written.
+    None when it is recorded already, or the ledger explains it. A sticky condition is set if
+    `dropped.is_quiet`. Repeats safely.
+    Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     call = _DROPPED.call(
         keys,
@@ -170,7 +169,9 @@ async def record_dropped(
 async def clear_sticky(
     server: Server, keys: GroupKeys, owner: OwnerRecord, sticky: Iterable[StickyCondition]
 ) -> bool:
-    """End what a person has acknowledged; False when none of it was sticky. Repeats safely.
+    """Clear sticky conditions that a person has acknowledged; False when none was set.
+
+    Repeats safely.
 
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
@@ -189,20 +190,20 @@ TRIM_BATCH: Final = 10_000  # entries removed in one call: below a millisecond
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """What a call has removed."""
+    """The result of one call."""
 
     removed: int = 0
-    need: EntryId | None = None  # nothing from here on was touched; None: it was not looked for
-    first_id: EntryId | None = None  # the first entry that is left; None: none is
+    need: EntryId | None = None  # entries from this ID on are kept; None: not determined
+    first_id: EntryId | None = None  # the first entry that is left; None: the stream is empty
     may_continue: bool = False  # call again: it may have stopped at its batch
 
 
 async def trim_stream(
     server: Server, keys: GroupKeys, owner: OwnerRecord, plan: RetentionPlan
 ) -> Trimmed:
-    """Remove what the plan's limits ask for and no group needs; a stream without groups is left.
+    """Remove entries beyond the plan's limits that no group needs. Not on a stream without groups.
 
-    A stream of more than 100 groups is looked at only now and then. Repeats safely.
+    A stream of more than 100 groups is examined only periodically. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     age_ms = None if plan.max_age is None else plan.max_age // MILLISECOND
@@ -210,7 +211,7 @@ async def trim_stream(
 
 
 async def trim_retry_stream(server: Server, keys: GroupKeys, owner: OwnerRecord) -> Trimmed:
-    """Remove every copy that the group has acknowledged, up to the first that it has not.
+    """Remove acknowledged copies up to the first that is not acknowledged.
 
     Otherwise as `trim_stream`.
     """
@@ -257,15 +258,15 @@ _EXPIRE: Final = load_script("expire_dead_letters")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """What has been kept for long enough and is gone."""
+    """The result of one call: what was removed after its retention."""
 
     letters: int
     last_id: EntryId | None  # no dead letter up to it is left; None when none expired
-    records: int  # of the ledger
+    records: int  # of the ledgers
     may_continue: bool  # call again: it may have stopped at its batch
-    discarded: int = 0  # letters that a redrive had discarded
-    foreign: int = 0  # entries that are old enough and no dead letters of this group: they stay
-    next_id: EntryId | None = None  # where to go on with the dead letters; None: at the beginning
+    discarded: int = 0  # discarded dead letters
+    foreign: int = 0  # old entries that are kept because they are not dead letters of this group
+    next_id: EntryId | None = None  # where the next call begins; None: at the first dead letter
 
 
 async def expire_dead_letters(
@@ -276,16 +277,16 @@ async def expire_dead_letters(
     kept: timedelta,
     after: EntryId | None = None,
 ) -> Expired:
-    """Drop letters older than `kept`, discarded ones too, and records of the ledgers after a week.
+    """Delete dead letters older than `kept`, also discarded ones, and old records of the ledgers.
 
-    Only entries that name this group as a dead letter does; those of a dead-letter stream that a
-    consumer group reads, or that is not recorded as this group's, all stay. `after` is where the
-    call before stopped.
-    Records that an audit has not archived yet wait for it, two weeks at most.
+    Only dead letters of this group are deleted. All are kept if a consumer group reads the
+    dead-letter stream, or if the stream is not recorded as this group's. `after` is where the
+    previous call stopped. Ledger records are kept for a week, or up to two weeks if an audit has
+    not archived them.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     answer = await _expire(server, keys, owner, kept=kept, after=after)
-    # A key that does not exist would have the script refused while its slot is migrated.
+    # Only with an existing key: with a missing one the script fails while its slot is migrated.
     if answer["has_discarded"] and not answer["more"]:
         answer = await _expire(server, keys, owner, kept=kept, after=None, discarded=keys.discarded)
     return _read_expired(answer)
@@ -339,24 +340,24 @@ MAX_BYTES: Final = 256 * 1024  # of bodies that one call reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """What a call has moved back to the stream."""
+    """The result of one call."""
 
-    moved: int = 0
-    stayed: int = 0  # too large, or the server did not take the copy
+    moved: int = 0  # copies moved back to the stream
+    stayed: int = 0  # copies that are too large, or that the server did not accept
     may_continue: bool = False  # more copies are left
 
 
 async def has_retry_stream(server: Server, keys: GroupKeys) -> bool:
-    """Whether the key of the retry stream holds a stream. One command, of one key."""
+    """Whether the key of the retry stream holds a stream. One command on one key."""
     return bool(await server.execute("TYPE", keys.retry, key=keys.retry) == b"stream")
 
 
 async def note_retry_wait(
     server: Server, keys: GroupKeys, owner: OwnerRecord, *, forget: bool
 ) -> None:
-    """Write down which copy waits first in the retry stream, or forget what was written.
+    """Record which copy waits first in the retry stream, or delete that record.
 
-    Repeats safely: a copy that was noted before keeps its first note.
+    Repeats safely: a copy keeps the time and position at which it was first recorded.
     Raises NotOurs, NoSuchGroup, WrongType and PermissionDenied before anything was written.
     """
     call = _NOTE.call(keys, group=keys.group, uid=owner.uid, notes=not forget)
@@ -374,9 +375,9 @@ async def return_copies(
     batch: int = RETURN_BATCH,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> Returned:
-    """Move copies that were not delivered from the retry stream to the end of the stream.
+    """Move undelivered copies from the retry stream to the end of the stream.
 
-    Pending entries of the retry stream stay where they are. Repeats safely.
+    Pending entries of the retry stream stay there. Repeats safely.
     Raises NotOurs, NoSuchGroup, WouldDuplicate, PositionAhead, WrongType and PermissionDenied
     before anything was written.
     """
@@ -403,11 +404,11 @@ _REPAIR: Final = load_script("repair_lag")
 
 
 async def repair_lag(server: Server, keys: GroupKeys, uid: str, *, of_retry: bool = False) -> bool:
-    """Have the server report the group's true lag again; whether anything was written.
+    """Correct entries-read so that the server reports the true lag; True if it was written.
 
-    For a group whose observation says `is_lag_repairable`; of its retry stream when asked for.
-    All is counted again at one instant, and where no certain number results nothing is written.
-    Neither the position nor what is pending changes. Repeats safely.
+    For a group whose observation has `is_lag_repairable`, or for its retry stream on request. The
+    script counts again at one instant, and writes nothing without a certain number. Neither the
+    position nor pending entries change. Repeats safely.
     Raises NotOurs unless the resource with this uid acts on the group, NoSuchGroup, WrongType and
     PermissionDenied before anything was written.
     """

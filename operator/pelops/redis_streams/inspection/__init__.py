@@ -1,1 +1,1 @@
-"""Answers to questions about entries: reads bounded in number and bytes, and no write."""
+"""Answers questions about entries, by reads limited in number and bytes. Writes nothing."""

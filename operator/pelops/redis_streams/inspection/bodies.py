@@ -1,8 +1,8 @@
-"""Entries of a stream with their bodies, a bounded number of entries and bytes at a time.
+"""Reads entries of a stream with their bodies, limited in number and bytes.
 
-No command tells the size of an entry without reading it. A page therefore begins with one entry and
-grows while entries prove small, so that one reply stays near `PAGE_BYTES`; an entry that is larger
-than `MOST_ENTRY` is not shown.
+No command returns the size of an entry without its body. So the first page has one entry, and pages
+grow while entries are small, to keep a reply near `PAGE_BYTES`. An entry larger than `MOST_ENTRY`
+is listed without its fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pelops.redis_core.transport import Command, Reply
 
 MIB: Final = 1024 * 1024
 PAGE_BYTES: Final = 512 * 1024
-MOST_ENTRY: Final = 8 * MIB  # a larger entry is named and not read
+MOST_ENTRY: Final = 8 * MIB  # a larger entry is listed but not read
 _MOST_IN_PAGE: Final = 500
 _SHOWN: Final = 2_000  # characters of a dead letter's error
 
@@ -34,18 +34,18 @@ class RawEntry:
     """An entry as a stream holds it."""
 
     entry_id: EntryId
-    flat: Sequence[bytes]  # names and values in turn
+    flat: Sequence[bytes]  # alternating names and values
     is_unread: bool = False  # it is too large to be read
 
     @property
     def bytes(self) -> int:
-        """Of its fields and values."""
+        """The bytes of its names and values."""
         return sum(map(len, self.flat))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much a search may read."""
+    """The limits of a search."""
 
     entries: int
     bytes: int
@@ -56,7 +56,7 @@ async def read_entry(
 ) -> RawEntry | None:
     """One entry; None when the stream does not hold it, or does not exist.
 
-    One with more than `most` bytes comes without its fields. Raises as every read does.
+    An entry larger than `most` bytes is returned without its fields. Raises as every read does.
     """
     bounds = (str(entry_id), str(entry_id))
     try:
@@ -69,7 +69,7 @@ async def read_entry(
 async def read_forward(
     server: Server, key: str, first: str, budget: Budget, *, last: str = "+"
 ) -> AsyncGenerator[list[RawEntry], None]:
-    """Pages from `first` on (an ID, `(ID` or `-`), the oldest entry first."""
+    """Pages from `first` (an ID, `(ID` or `-`), the oldest entry first."""
     async for page in _read_pages(server, "XRANGE", key, (first, last), budget):
         yield page
 
@@ -77,7 +77,7 @@ async def read_forward(
 async def read_backward(
     server: Server, key: str, budget: Budget
 ) -> AsyncGenerator[list[RawEntry], None]:
-    """Pages from the end of a stream on, the newest entry first."""
+    """Pages from the end of a stream, the newest entry first."""
     async for page in _read_pages(server, "XREVRANGE", key, ("+", "-"), budget):
         yield page
 
@@ -85,7 +85,7 @@ async def read_backward(
 async def _read_pages(
     server: Server, command: str, key: str, bounds: tuple[str, str], budget: Budget
 ) -> AsyncGenerator[list[RawEntry], None]:
-    """Stops when the budget is spent: the caller compares what it was given with the budget."""
+    """Stops silently when the budget is used up; the caller compares the total with the budget."""
     start, end = bounds
     left, bytes_left, count, largest = budget.entries, budget.bytes, 1, 1
     previous: EntryId | None = None
@@ -138,14 +138,14 @@ def _read_raw(found: Reply) -> RawEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryReader:
-    """Reads what Pelops added to entries: the last pairs, behind the resource's field prefix."""
+    """Parses the pairs that Pelops adds at the end of entries, with the resource's field prefix."""
 
     keys: GroupKeys
     prefix: str = "_"
-    with_pairs: bool = False  # payloads were asked for
+    with_pairs: bool = False  # payloads were requested
 
     def read(self, place: Place, stream: str, raw: RawEntry) -> FoundEntry:
-        """The entry, without the values of its fields unless they were asked for."""
+        """The entry, with the values of its fields only if they were requested."""
         letter, kept = None, len(raw.flat)
         if place in {Place.DEAD_LETTERS, Place.DISCARDED}:
             letter, root, kept = self._read_letter(raw)
@@ -169,7 +169,10 @@ class EntryReader:
         )
 
     def _read_letter(self, raw: RawEntry) -> tuple[LetterDetails | None, EntryId, int]:
-        """What a letter records, its root, and what is not of it; nothing of another hand's."""
+        """A dead letter's record, its root, and the number of elements before the record.
+
+        No record for an entry that is not a dead letter of this group.
+        """
         known = parse_letter(raw.entry_id, raw.flat, self.keys)
         if known is None:
             return None, raw.entry_id, len(raw.flat)
@@ -187,7 +190,7 @@ class EntryReader:
         return details, known.root_id or raw.entry_id, kept
 
     def _read_copy_marks(self, raw: RawEntry) -> tuple[EntryId, int, int]:
-        """The root, failed attempts, and what is not of these marks (include/entry.lua)."""
+        """The root, failed attempts, and the number of elements before them (include/entry.lua)."""
         flat, count = raw.flat, len(raw.flat)
         names = (f"{self.prefix}original_id".encode(), f"{self.prefix}retry_count".encode())
         if count >= 4 and (flat[-4], flat[-2]) == names and len(flat[-1]) <= 6:

@@ -1,4 +1,4 @@
-"""The dead letters of a group: grouped by what they failed of, one by one, and page by page."""
+"""The dead letters of a group: grouped by their failures, single ones, and pages of them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ DEEP_LIST_BUDGET: Final = Budget(entries=5_000_000, bytes=4096 * MIB)
 PAGE_BUDGET: Final = Budget(entries=500, bytes=MIB)
 MOST_GROUPS: Final = 1_000
 _SAMPLES: Final = 3
-FOREIGN: Final = "NotOfThisGroup"  # the reason shown for an entry of another hand
+FOREIGN: Final = "NotOfThisGroup"  # reason shown for entries that are not this group's dead letters
 
 
 @dataclass(slots=True)
 class _Group:
-    """Letters of one cluster, while they are counted."""
+    """Running counts of one cluster of dead letters."""
 
     signature: Signature
     newest: EntryId
@@ -55,9 +55,9 @@ class _Group:
 
 
 async def list_letters(inspection: GroupInspection, *, deep: bool = False) -> LettersReport:
-    """The dead letters in groups that failed alike, the largest group first.
+    """Dead letters grouped by similar failures, the largest group first.
 
-    The newest letters are looked at, bounded; `deep` looks at more. Raises as every read of Redis.
+    Reads a limited number, from the newest on; `deep` reads more. Raises as every read of Redis.
     """
     server, keys = inspection.server.dry, inspection.keys
     budget = DEEP_LIST_BUDGET if deep else LIST_BUDGET
@@ -108,7 +108,7 @@ async def show_letter(
 async def read_letters_page(
     inspection: GroupInspection, *, after: EntryId | None, is_discarded: bool = False
 ) -> LettersPage:
-    """The next dead letters, the oldest first: about `PAGE_BUDGET`, at least one."""
+    """The dead letters after `after`, the oldest first: about `PAGE_BUDGET`, at least one."""
     place = Place.DISCARDED if is_discarded else Place.DEAD_LETTERS
     key, reader = inspection.key_of(place), inspection.reader
     letters: list[FoundEntry] = []
@@ -154,7 +154,7 @@ def _count(groups: dict[str, _Group], inspection: GroupInspection, raw: RawEntry
     known.newest = max(known.newest, raw.entry_id)
     known.returned += letter is not None and letter.returned > 0
     known.samples.append(raw.entry_id)
-    del known.samples[:-_SAMPLES]  # the oldest: letters come newest first
+    del known.samples[:-_SAMPLES]  # keeps the oldest: the newest are counted first
 
 
 def _sign(letter: DeadLetter | None) -> Signature:

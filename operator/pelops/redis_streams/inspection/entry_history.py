@@ -1,11 +1,12 @@
 """Where one entry is, and everything that happened to it: the answer to `pelops why`.
 
-    asked ID ── its body, or the act that made it ──> the root of its chain of copies
-    root     ── one search of the ledgers ──> every act, and the last copy
-    last copy ── one look ──> pending, who holds it, its lock, its failures ──> `decide_state`
+1. The body of the given ID, or the action that created it, names the root of its chain of copies.
+2. One search of the ledgers for the root finds every action, and the last copy.
+3. One observation of the last copy finds its owner, its lock and its failures.
+4. `decide_state` decides the state.
 
-The ledger is searched before the look: what was seen pending is pending. Where the look shows an
-entry that no worker holds, it may have been moved in between, and the ledger is searched again.
+The ledger is searched before the observation. If the observed entry is neither pending nor
+undelivered, it may have been moved in between, and the ledger is searched again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from pelops.redis_streams.inspection.ledger_search import (
 SEARCH_BUDGET: Final = Budget(entries=1_000, bytes=32 * MIB)
 DEEP_SEARCH_BUDGET: Final = Budget(entries=5_000_000, bytes=4096 * MIB)
 MOST_MATCHES: Final = 20
-_ROUNDS: Final = 4  # an entry that moves faster than this is told as it was seen last
+_ROUNDS: Final = 4  # after so many moves in between, the last observation is reported
 _PLACES: Final = (Place.STREAM, Place.RETRY_STREAM, Place.DEAD_LETTERS, Place.DISCARDED)
 
 
@@ -56,7 +57,7 @@ class NoSuchEntry(PelopsError):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where the chain of an entry begins, and what is known of the ID that was asked for."""
+    """The root of an entry's chain of copies, and where the requested ID is."""
 
     root: EntryId
     place: Place
@@ -74,9 +75,9 @@ async def explain_entry(
 ) -> EntryReport:
     """Where an entry is and what happened to it. Writes nothing; reads are bounded.
 
-    The ID is of an entry, of a copy, of a dead letter or of a discarded one; `is_letter` says that
-    it is a dead letter's, where an entry of the stream has the same ID. `deep` searches more of the
-    ledger. Raises NoSuchStream, WrongType, PermissionDenied and RedisUnavailable.
+    The ID is that of an entry, a copy, a dead letter or a discarded one. `is_letter` selects the
+    dead letter if an entry of the stream has the same ID. `deep` searches more of the ledger.
+    Raises NoSuchStream, WrongType, PermissionDenied and RedisUnavailable.
     """
     view = await view_group(inspection)
     found = await _identify(view, entry_id, is_letter=is_letter)
@@ -99,10 +100,10 @@ async def explain_entry(
 async def explain_match(
     inspection: GroupInspection, name: str, value: str, *, deep: bool = False
 ) -> EntryReport:
-    """As `explain_entry`, of the newest entry that has this field with this value.
+    """As `explain_entry`, for the newest entry that has this field with this value.
 
-    The stream, then the retry stream and the dead letters are searched from their newest entry on.
-    Raises NoSuchEntry, with how much was searched.
+    Searches the stream, the retry stream and the dead letters, each from its newest entry on.
+    Raises NoSuchEntry, which names how much was searched.
     """
     view = await view_group(inspection)
     budget = DEEP_SEARCH_BUDGET if deep else SEARCH_BUDGET
@@ -136,7 +137,7 @@ async def explain_match(
 async def _search(
     view: GroupView, place: Place, pair: tuple[bytes, bytes], budget: Budget
 ) -> tuple[list[FoundEntry], Coverage]:
-    """The newest entries of a place that have the pair, and how much was looked at."""
+    """The newest entries of a place that have the pair, and how much was searched."""
     inspection = view.inspection
     key = inspection.key_of(place)
     with_pairs = EntryReader(
@@ -150,7 +151,7 @@ async def _search(
             searched, last = searched + len(page), page[-1].entry_id
             size += sum(raw.bytes for raw in page)
             for raw in page:
-                # Cheap first: most entries do not have the value at all.
+                # The cheap check first: most entries do not have the value at all.
                 is_here = pair[1] in raw.flat[1::2]
                 if is_here and pair in with_pairs.read(place, key, raw).pairs:
                     matches.append(inspection.reader.read(place, key, raw))
@@ -195,7 +196,7 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
 
 
 def _last_copy(view: GroupView, found: _Found, acts: Sequence[LedgerAct]) -> tuple[Place, EntryId]:
-    """Where the entry is by the last act on it; where it was found without any."""
+    """Where the last action put the entry; without an action, where it was found."""
     place, last = found.place, found.entry_id
     for act in acts:
         if act.entry.entry_id != last:
@@ -210,7 +211,7 @@ def _last_copy(view: GroupView, found: _Found, acts: Sequence[LedgerAct]) -> tup
 
 
 def _connected(acts: Sequence[LedgerAct], entry_id: EntryId) -> list[LedgerAct]:
-    """The acts that led to this ID or from it: a producer can forge the root of another entry."""
+    """The actions connected with this ID by copies: a producer can forge another entry's root."""
     ids, size = {entry_id}, 0
     while len(ids) > size:
         size = len(ids)
@@ -222,7 +223,7 @@ def _connected(acts: Sequence[LedgerAct], entry_id: EntryId) -> list[LedgerAct]:
 
 
 def _target(view: GroupView, act: LedgerAct) -> tuple[Place, EntryId] | None:
-    """Where an act moved the entry; None when it did not."""
+    """Where an action moved the entry; None when it did not."""
     keys, new_id = view.inspection.keys, act.entry.new_id
     if new_id is None:
         return None
@@ -237,7 +238,7 @@ def _target(view: GroupView, act: LedgerAct) -> tuple[Place, EntryId] | None:
 
 
 def _is_held(location: EntryLocation) -> bool:
-    """Whether the look alone shows where it is, whatever was done since."""
+    """Whether the observation alone shows where the entry is, without the ledger."""
     if location.place in {Place.DEAD_LETTERS, Place.DISCARDED}:
         return location.found is not None
     position = location.position.last_delivered

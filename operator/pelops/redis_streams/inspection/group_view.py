@@ -1,4 +1,4 @@
-"""A group as an inspection sees it, and everything that Redis shows of one entry ID in it."""
+"""A group as an inspection observes it, and everything that Redis has about one entry ID."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from pelops.redis_streams.inspection.bodies import MIB, MOST_ENTRY, EntryReader,
 from pelops.redis_streams.recovery.keyspace_events import find_existing
 from pelops.redis_streams.recovery.scan_calls import decode_name, read_fields
 
-BATCH_ASKED: Final = 50  # members of a retry batch that are looked for
+BATCH_ASKED: Final = 50  # members of a retry batch that are looked up
 _MOST_ATTEMPTS: Final = 999_999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerQuestion:
-    """Consumers whose processes are asked about."""
+    """Consumers for whose processes cutoffs are requested."""
 
     consumers: Sequence[str]
-    records: Mapping[str, str]  # fields `pod:` and `boot:` of the group's state
-    server_time: datetime  # from before the question
+    records: Mapping[str, str]  # fields `pod:` of the state and `boot:` of the worker state
+    server_time: datetime  # read before the question
     master_since: datetime | None
     server: str  # address
 
@@ -47,7 +47,7 @@ JudgeOwners = Callable[[OwnerQuestion], Awaitable[Mapping[str, Cutoff]]]
 
 
 async def judge_nobody(question: OwnerQuestion) -> Mapping[str, Cutoff]:
-    """For a Redis without a cluster: nothing is known of any process."""
+    """Without access to a Kubernetes cluster: no process is known."""
     return {
         name: no_cutoff(LivenessReason.UNKNOWN, "the Kubernetes cluster was not asked")
         for name in question.consumers
@@ -56,18 +56,18 @@ async def judge_nobody(question: OwnerQuestion) -> Mapping[str, Cutoff]:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInspection:
-    """A group that is inspected: where it is, its rules, and who knows of processes."""
+    """The group to inspect: its server, keys and recovery rules, and how to judge processes."""
 
     server: Server
     keys: GroupKeys
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
     judge: JudgeOwners = judge_nobody
-    obstacle: str = ""  # why the operator does nothing now; empty: nothing stops it
+    obstacle: str = ""  # why the operator does not act on the group; empty: it does
     with_payload: bool = False
 
     @property
     def reader(self) -> EntryReader:
-        """Reads entries of this group."""
+        """A reader for entries of this group."""
         return EntryReader(
             keys=self.keys,
             prefix=self.recovery.tuning.field_prefix,
@@ -75,7 +75,7 @@ class GroupInspection:
         )
 
     def key_of(self, place: Place) -> str:
-        """The stream of a place."""
+        """The key of a place."""
         keys = self.keys
         return {
             Place.STREAM: keys.stream,
@@ -87,14 +87,14 @@ class GroupInspection:
     async def find(
         self, place: Place, entry_id: EntryId, *, most: int = MOST_ENTRY
     ) -> FoundEntry | None:
-        """The entry that a place holds under an ID."""
+        """The entry with this ID in a place; None when it is not there."""
         key = self.key_of(place)
         raw = await read_entry(self.server, key, entry_id, most=most)
         return None if raw is None else self.reader.read(place, key, raw)
 
 
 class GroupView:
-    """One look at a group: its position, state and obstacle, then as many entries as needed."""
+    """One observation of a group, and the entries that are located with it."""
 
     def __init__(
         self, inspection: GroupInspection, observation: StreamObservation, batch: RetryBatch
@@ -105,12 +105,12 @@ class GroupView:
 
     @property
     def now(self) -> datetime:
-        """The server's time at the look."""
+        """The server's time of the observation."""
         return self.observation.server_time
 
     @property
     def obstacle(self) -> str:
-        """Why recovery does nothing in this group; empty if nothing stops it."""
+        """Why recovery is blocked in this group; empty if it is not."""
         report = self.observation.state.report
         reported = f"{report.reason}: {report.message}" if report.reason else ""
         return (self.inspection.obstacle or reported).rstrip(".")
@@ -121,10 +121,10 @@ class GroupView:
         return self.observation.retry is not None and self.observation.retry.exists
 
     def position(self, place: Place) -> StreamPosition:
-        """How far the group is in a stream."""
+        """The positions of a stream and of the group on it."""
         seen = self.observation
         if place is Place.RETRY_STREAM:
-            # Acknowledged copies are deleted there, and its last ID is not asked for.
+            # Acknowledged copies are deleted there, and its last ID is not observed.
             return StreamPosition(
                 last_delivered=seen.retry.last_delivered_id if seen.retry else None,
                 last_generated=EntryId.MAX,
@@ -148,9 +148,9 @@ class GroupView:
         cutoffs: Mapping[str, Cutoff] | None = None,
         most: int = MOST_ENTRY,
     ) -> EntryLocation:
-        """Everything that Redis and the cluster show of an ID now.
+        """Everything that Redis and the Kubernetes cluster have about an ID now.
 
-        `cutoffs` are known judgements of owners; others are asked for.
+        `cutoffs` are known cutoffs by owner; a missing one is determined by `judge`.
         """
         inspection = self.inspection
         pending, tried = await self._read_pending(place, entry_id)
@@ -187,7 +187,7 @@ class GroupView:
         )
 
     async def judge(self, owners: Sequence[str]) -> Mapping[str, Cutoff]:
-        """What is known of the processes of these consumers."""
+        """The cutoffs of these consumers, from evidence about their processes."""
         inspection = self.inspection
         records: dict[str, str] = {}
         for kind in (POD, BOOT):
@@ -211,7 +211,7 @@ class GroupView:
     async def _read_pending(
         self, place: Place, entry_id: EntryId
     ) -> tuple[PendingEntry | None, tuple[int, int, int]]:
-        """The pending entry, and what is remembered of its failures."""
+        """The pending entry, and its recorded failures as `_read_try` returns them."""
         inspection, keys = self.inspection, self.inspection.keys
         if place not in {Place.STREAM, Place.RETRY_STREAM}:
             return None, (0, 0, 0)
@@ -237,7 +237,7 @@ class GroupView:
             return read_pending(pending[0], from_time(*time)), tries
 
     async def _read_started(self, owner: str, entry_id: EntryId) -> bool | None:
-        """Whether the worker recorded the entry as started; None when it records nothing."""
+        """Whether the worker recorded the entry as started; None when it has no record."""
         keys = self.inspection.keys
         name = owner.encode("utf-8", "surrogateescape")
         reply = await self.inspection.server.execute("HMGET", keys.started, name, key=keys.started)
@@ -245,7 +245,7 @@ class GroupView:
         return None if text is None else str(entry_id).encode() in text.split()
 
     async def _find_lock(self, entry_id: EntryId) -> str | None:
-        """The key of the entry's lock if that exists."""
+        """The key of the entry's lock; None when the lock does not exist."""
         inspection, locks = self.inspection, self.inspection.recovery.locks
         if locks is None:
             return None
@@ -257,7 +257,7 @@ class GroupView:
 
 
 async def view_group(inspection: GroupInspection) -> GroupView:
-    """Look at the group. Writes nothing.
+    """Observe the group. Writes nothing.
 
     Raises NoSuchStream when the stream does not exist, and as every read does.
     """
@@ -275,7 +275,7 @@ _NO_BATCH: Final = RetryBatch(written="", under_way=frozenset())
 
 
 async def _read_batch(view: GroupView) -> RetryBatch:
-    """The retry batch, and which of its first members are under way."""
+    """The retry batch; `under_way` covers only its first `BATCH_ASKED` members."""
     keys, server = view.inspection.keys, view.inspection.server
     (written,) = await server.execute("HMGET", keys.state, RETRY_BATCH, key=keys.state)
     text = (written or b"")[: 4 * MIB].decode("ascii", "replace")
@@ -307,7 +307,7 @@ async def _read_batch(view: GroupView) -> RetryBatch:
 
 
 def read_pending(line: Reply, now: datetime) -> PendingEntry:
-    """A line of XPENDING."""
+    """The pending entry of one line of XPENDING."""
     entry_id, owner, idle_ms, deliveries = line
     return PendingEntry(
         entry_id=parse_entry_id(entry_id),
@@ -319,7 +319,7 @@ def read_pending(line: Reply, now: datetime) -> PendingEntry:
 
 
 def _read_try(text: bytes | None) -> tuple[int, int, int]:
-    """Failed attempts, isolated ones, and when it was offered (ms) if it is on offer."""
+    """Failed attempts, isolated failures, and the time of its open offer in ms, else 0."""
     words = (text or b"").split()
     is_open = words[3:] == [b"offered"]
     are_numbers = all(word.isdigit() and len(word) <= 15 for word in words[:3])
@@ -332,7 +332,7 @@ def _read_try(text: bytes | None) -> tuple[int, int, int]:
 async def locate_many(
     view: GroupView, wanted: Sequence[tuple[Place, EntryId]], cutoffs: Mapping[str, Cutoff]
 ) -> list[EntryLocation]:
-    """As `GroupView.locate`, of many, a few at a time. Larger bodies than 1 MiB are not read."""
+    """As `GroupView.locate`, for many IDs, a few at a time. Bodies above 1 MiB are not read."""
     turns = asyncio.Semaphore(8)
 
     async def one(place: Place, entry_id: EntryId) -> EntryLocation:

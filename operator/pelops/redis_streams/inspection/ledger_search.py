@@ -1,8 +1,8 @@
-"""What the ledgers of a group say of one entry, found by bounded reads.
+"""Searches the ledgers of a group for one entry, by bounded reads.
 
-An act on an entry is recorded after the entry was added, and Redis' clock writes both IDs. So the
-search begins at the time of the entry's first ID and goes forward; every act names the root of the
-chain of copies, which is how one search finds all of it.
+An action on an entry is recorded after the entry was added, and both IDs come from Redis' clock. So
+the search begins at the time of the entry's root ID. Every action names the root of the chain of
+copies, so one search finds all of them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pelops.redis_streams.inspection.bodies import MIB, Budget, RawEntry, read_f
 
 LEDGER_BUDGET: Final = Budget(entries=20_000, bytes=32 * MIB)
 DEEP_LEDGER_BUDGET: Final = Budget(entries=2_000_000, bytes=1024 * MIB)
-# An act may be recorded in the millisecond before the copy that it made, as two streams count IDs.
+# IDs of two streams may differ: an action can have a slightly smaller ID than the copy it created.
 _SLACK_MS: Final = 1_000
-_FIRST_TIME: Final = 1_000_000_000_000  # of an ID in 2001: a smaller one is no time
+_FIRST_TIME: Final = 1_000_000_000_000  # the year 2001: smaller IDs are not times
 _MOST_EVENTS: Final = 200  # of one entry
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -50,7 +50,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerAct:
-    """One act on the entry or on a copy of it."""
+    """One action on the entry or on a copy of it."""
 
     at: datetime
     kind: str
@@ -59,7 +59,7 @@ class LedgerAct:
     by_worker: bool
 
     def event(self) -> HistoryEvent:
-        """The act in words."""
+        """The action as an event of the entry's history."""
         words = _WORDS.get(self.kind, self.kind).format(new=self.entry.new_id or "another entry")
         return HistoryEvent(
             at=self.at,
@@ -86,7 +86,7 @@ class LedgerAct:
 
 @dataclass(slots=True)
 class LedgerFindings:
-    """What was found, in the order in which it happened."""
+    """The results of a search, in the order in which they happened."""
 
     acts: list[LedgerAct] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
@@ -94,8 +94,9 @@ class LedgerFindings:
 
 
 async def find_root(server: Server, keys: GroupKeys, entry_id: EntryId) -> EntryId | None:
-    """The root of a copy, a dead letter or a redriven entry, by the act that made it; None: no act
-    near its time is known.
+    """The root of a copy, a dead letter or a redriven entry, from the action that created it.
+
+    None when no such action is recorded near the time of the ID.
     """
     if not is_time(entry_id):
         return None
@@ -112,7 +113,7 @@ async def find_root(server: Server, keys: GroupKeys, entry_id: EntryId) -> Entry
 
 
 async def read_first_time(server: Server, keys: GroupKeys) -> datetime | None:
-    """When the first event was recorded that the ledger still has; None: it has none."""
+    """The time of the first event that the ledger still has; None when it is empty."""
     async with aclosing(_pages(server, keys.ledger, "-", Budget(entries=1, bytes=MIB))) as pages:
         async for page in pages:
             return from_ms(page[0].entry_id.ms)
@@ -122,7 +123,7 @@ async def read_first_time(server: Server, keys: GroupKeys) -> datetime | None:
 async def search_ledgers(
     server: Server, keys: GroupKeys, root: EntryId, budget: Budget
 ) -> LedgerFindings:
-    """Every act on the chain of this root, and what else bears on it."""
+    """Every action on the chain of this root, and other events that may explain its state."""
     findings = LedgerFindings()
     first = str(max(0, root.ms - _SLACK_MS)) if is_time(root) else "-"
     for key, what in ((keys.ledger, "ledger"), (keys.worker_ledger, "ledger of the workers")):
@@ -189,7 +190,7 @@ _ReadEvidence: TypeAlias = Callable[[Mapping[str, str], EntryId, str], str]
 def _read_evidence(
     kind: str, details: Mapping[str, str], at: datetime, root: EntryId
 ) -> Evidence | None:
-    """What an act on the group means for an entry that it does not name."""
+    """What an event of the group means for an entry that the event does not name."""
     known = _EVIDENCE.get(kind)
     if known is None:
         return None
@@ -265,7 +266,7 @@ def _entry(name: bytes, value: bytes) -> LedgerEntry | None:
 
 
 def _details(raw: RawEntry) -> dict[str, str]:
-    """The pairs before those of entries, bounded."""
+    """The pairs before those of entries, limited in number and size."""
     found: dict[str, str] = {}
     for name, value in list(zip(raw.flat[::2], raw.flat[1::2], strict=True))[:20]:
         if _entry(name, value) is not None:
@@ -275,7 +276,7 @@ def _details(raw: RawEntry) -> dict[str, str]:
 
 
 def is_time(entry_id: EntryId) -> bool:
-    """Whether an ID can be a time of this century: a producer may have chosen another one."""
+    """Whether an ID can be a time of this century: producers may choose other IDs."""
     return _FIRST_TIME < entry_id.ms <= LATEST_MS
 
 

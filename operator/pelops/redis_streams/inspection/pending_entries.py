@@ -1,4 +1,4 @@
-"""Who has which entries pending, and why they are not recovered now: `pelops pending`."""
+"""The pending entries of each consumer, and why they are not recovered: `pelops pending`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pelops.redis_streams.recovery.scan_calls import encode_name
 
 MOST_LINES: Final = 100
 
-_Wanted = list[tuple[Place, PendingEntry, int]]  # where, the entry, and how many its line is for
+_Wanted = list[tuple[Place, PendingEntry, int]]  # place, entry, and number of entries of its line
 
 
 async def list_by_consumer(inspection: GroupInspection) -> PendingReport:
     """A line for each consumer with pending entries, the most entries first; `MOST_LINES` at most.
 
-    Each line judges the lowest ID that the consumer has pending. Raises as `explain_entry`.
+    Each line has the state of the consumer's lowest pending ID. Raises as `explain_entry`.
     """
     view = await view_group(inspection)
     wanted: _Wanted = []
@@ -76,7 +76,7 @@ async def list_by_age(inspection: GroupInspection) -> PendingReport:
 
 
 def _streams(view: GroupView) -> Sequence[tuple[Place, int]]:
-    """The streams in which the group may have pending entries, and its consumers there."""
+    """The streams in which the group has pending entries, and the number of its consumers there."""
     seen = view.observation
     found = []
     if seen.group is not None and seen.group.pending:

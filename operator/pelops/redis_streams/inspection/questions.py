@@ -1,7 +1,7 @@
-"""Questions about a group as JSON, and their answers as JSON.
+"""Questions about a group and their answers, as JSON.
 
-The same text goes from the command line to the operator, through its socket or its HTTP endpoint,
-and is answered in the same way where the command line reads Redis itself.
+The command line sends a question to the operator through its socket or its HTTP endpoint, or
+answers it itself by reading Redis.
 
     {"command": "why", "namespace": "shop", "name": "orders", "id": "1760000000000-0"}
 """
@@ -37,7 +37,7 @@ QUESTION_LIMIT: Final = 64 * 1024  # bytes
 
 
 class QuestionKind(StrEnum):
-    """What is asked."""
+    """The kind of a question."""
 
     WHY = "why"
     PENDING = "pending"
@@ -66,7 +66,7 @@ class Question:
 
     @property
     def reads_payloads(self) -> bool:
-        """Whether the answer tells something about the values of fields."""
+        """Whether the answer reveals something about the values of fields."""
         return self.payload or bool(self.field)
 
     @property
@@ -75,19 +75,19 @@ class Question:
         return parse_entry_id(self.id)
 
     def render(self) -> str:
-        """The question as JSON, without what is not set."""
+        """The question as JSON, without unset fields."""
         shown = {one.name: getattr(self, one.name) for one in fields(self)}
         return json.dumps({name: value for name, value in shown.items() if value})
 
 
 def parse_question(text: str | bytes) -> Question:
-    """The question that a text holds. Raises InvalidSpec for anything else."""
+    """The question from a JSON text. Raises InvalidSpec for anything else."""
     found = load_json_object(text, "the question", limit=QUESTION_LIMIT).content
     return read_question(found)
 
 
 def read_question(found: Mapping[str, Any]) -> Question:
-    """The question that an object holds. Raises InvalidSpec."""
+    """The question from a JSON object. Raises InvalidSpec."""
     known = {one.name: one.type for one in fields(Question)}
     unknown = sorted(set(found) - set(known))
     if unknown:

@@ -1,1 +1,1 @@
-"""The scripts of a scan, and what they answer."""
+"""Calls of the scripts of a scan."""

@@ -1,4 +1,4 @@
-"""The consumers of a group: who there is, and the end of those that own nothing."""
+"""Lists the consumers of a group, observes their activity, and removes those that own nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pelops.redis_streams.recovery.stuck_entries import ScanContext
 _REMOVE: Final = load_script("remove_consumer")
 _PROGRESS: Final = load_script("observe_progress")
 LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
-LOOKED_AT: Final = 500  # pending entries of one consumer
+LOOKED_AT: Final = 500  # pending entries of one consumer per call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +36,17 @@ class ObservedConsumer:
 
     name: str
     pending: int
-    idle: timedelta  # since it last asked for anything
+    idle: timedelta  # since its last read or claim
 
 
 async def list_consumers(server: Server, stream: str, group: str) -> list[ObservedConsumer]:
-    """All consumers of a group. Costs are linear in their number (XINFO CONSUMERS)."""
+    """All consumers of a group. The cost is linear in their number (XINFO CONSUMERS)."""
     reply = await server.execute("XINFO", "CONSUMERS", stream, group, key=stream)
     return [_read_consumer(one) for one in reply]
 
 
 async def list_lowest_owners(server: Server, stream: str, group: str, *, count: int) -> list[str]:
-    """The consumers that own the lowest pending entries, each once. Costs are linear in `count`."""
+    """The owners of the lowest pending entries, each once. The cost is linear in `count`."""
     reply = await server.execute("XPENDING", stream, group, "-", "+", count, key=stream)
     return list(dict.fromkeys(decode_name(owner) for _, owner, _, _ in reply if owner))
 
@@ -54,9 +54,9 @@ async def list_lowest_owners(server: Server, stream: str, group: str, *, count: 
 async def list_pending_of(
     server: Server, stream: str, group: str, consumer: str
 ) -> AsyncGenerator[list[tuple[EntryId, timedelta]], None]:
-    """Pages of what one consumer owns, the lowest ID first, and for how long. Writes nothing.
+    """Pages of a consumer's pending IDs and idle times, the lowest ID first. Writes nothing.
 
-    Raises InvalidReply when a page does not go on where the one before it ended.
+    Raises InvalidReply when a page does not continue where the previous one ended.
     """
     start, last = "-", EntryId.MIN
     while start:
@@ -77,7 +77,7 @@ async def list_pending_of(
 
 
 async def count_consumers(server: Server, stream: str, group: str) -> int:
-    """How many consumers a group has; 0 without the group or its stream."""
+    """The number of consumers of a group; 0 without the group or its stream."""
     try:
         groups = await server.execute("XINFO", "GROUPS", stream, key=stream)
     except NoSuchStream:
@@ -87,9 +87,9 @@ async def count_consumers(server: Server, stream: str, group: str) -> int:
 
 
 async def observe_progress(server: Server, stream: str, group: str, consumer: str) -> Progress:
-    """See whether a consumer and the others of its group finish what they are given.
+    """Observe whether a consumer and the others of its group finish the entries they get.
 
-    Costs are linear in the number of consumers. Raises NoSuchGroup.
+    The cost is linear in the number of consumers. Raises NoSuchGroup.
     """
     name = encode_name(consumer)
     call = _PROGRESS.call(None, {"stream": stream}, group=group, consumer=name, limit=LOOKED_AT)
@@ -106,9 +106,10 @@ async def observe_progress(server: Server, stream: str, group: str, consumer: st
 
 
 async def remove_consumer(server: Server, context: ScanContext, consumer: str) -> bool:
-    """Remove a consumer that owns nothing; False when it owns entries or is gone already.
+    """Remove a consumer that owns nothing; False when it owns entries or no longer exists.
 
-    Entries of the group's other stream count too: the retry stream, or the stream itself.
+    Entries in the group's other streams count too: the stream, and the present or former retry
+    stream.
 
     Raises NotOurs, WrongType, PermissionDenied.
     """

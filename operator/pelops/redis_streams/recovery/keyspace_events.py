@@ -1,9 +1,9 @@
-"""Keys that expire, as the servers tell it: keyspace events of every master.
+"""Events of expired keys, from the keyspace notifications of every master.
 
-A server tells only those who listen to it, only when its notify-keyspace-events has E and x, and
-only when it removes the key: at the next access, else seconds later or, beside many volatile keys,
-hardly ever. What happens while nobody is connected is told to nobody. So an event may make
-something quicker and nothing may wait for one. The servers' configuration is never changed.
+A server sends an event only if its notify-keyspace-events has E and x. It does so when it removes
+the key: at the next access, or later in the background, which may take long with many volatile
+keys. Events during a disconnection are lost. So an event may only speed something up, and nothing
+may depend on it. The server's configuration is never changed.
 https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
 """
 
@@ -32,11 +32,12 @@ from pelops.redis_core.transport import Command, LocatedConnection, Reply
 
 log = logging.getLogger(__name__)
 
-# The very pattern of `pelops acl`: an ACL compares patterns as texts. Of all databases, therefore.
+# Identical to the pattern of `pelops acl`, because an ACL compares patterns literally. So it
+# matches all databases.
 PATTERN: Final = "__keyevent@*__:expired"
-SILENCE_S: Final = 10.0  # after so long without a word a server is asked whether it still listens
+SILENCE_S: Final = 10.0  # after so long without a message, check that the server still answers
 ANSWER_S: Final = 5.0
-LOOK_S: Final = 10.0  # how often the masters are looked up; sooner when a connection ends
+LOOK_S: Final = 10.0  # interval of looking up the masters; earlier when a connection ends
 SHORTEST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0
 
@@ -48,9 +49,9 @@ _ABSENT: Final = -2  # PTTL of a key that does not exist
 
 
 async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]:
-    """How long those of the keys live that exist and expire: one PTTL each, in one round trip.
+    """The remaining lifetimes of those keys that have one: one PTTL each, in one round trip.
 
-    Raises PelopsError when one of them cannot be asked for.
+    Raises PelopsError when one of the commands fails.
     """
     commands = [Command(parts=("PTTL", key), key=key) for key in keys]
     lifetimes = []
@@ -65,7 +66,7 @@ async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]
 async def find_existing(server: Server, keys: Sequence[str]) -> list[str]:
     """Those of the keys that exist: one PTTL each, in one round trip.
 
-    Raises PelopsError when one of them cannot be asked for.
+    Raises PelopsError when one of the commands fails.
     """
     commands = [Command(parts=("PTTL", key), key=key) for key in keys]
     found = []
@@ -78,7 +79,7 @@ async def find_existing(server: Server, keys: Sequence[str]) -> list[str]:
 
 
 class Subscription:
-    """One listener's share in the events of a server."""
+    """One subscription to the expiry events of a server."""
 
     def __init__(self, listener: _Listener, report: ReportExpired) -> None:
         self._listener = listener
@@ -86,31 +87,30 @@ class Subscription:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every master that is known of has confirmed the subscription."""
+        """Whether every known master has confirmed the subscription."""
         return self._listener.is_complete
 
     @property
     def denied(self) -> PermissionDenied | None:
-        """What the ACL forbids, if that is why nothing is reported."""
+        """The error if the ACL forbids the subscription at a master, else None."""
         return self._listener.denied
 
     async def close(self) -> None:
-        """Hear no more; the last one to leave ends the connections."""
+        """End the subscription; closing the last one ends the connections."""
         await self._listener.leave(self)
 
 
 class ExpiryEvents:
-    """Listens once to each server, however many want to know."""
+    """Listens once to each server for all of its subscriptions."""
 
     def __init__(self) -> None:
         self._listeners: dict[Server, _Listener] = {}
 
     def subscribe(self, server: Server, report: ReportExpired) -> Subscription:
-        """Call `tell` with the name of every key that expires, from soon on.
+        """Call `report` with the name of every key that expires, once the masters have confirmed.
 
-        It is called between two turns of the event loop and must be quick. Connections that end are
-        made again, to whichever servers are the masters then. A name that is no UTF-8 text is
-        never equal to one that is.
+        It is called in the event loop and must be quick. Lost connections are opened again, to the
+        then masters. Bytes of a name that are not UTF-8 become surrogate escapes.
         """
         listener = self._listeners.get(server)
         if listener is None or listener.is_over:
@@ -128,9 +128,10 @@ class ExpiryEvents:
 
 
 async def can_see_expiries(server: Server) -> bool | None:
-    """Whether every master reports keys that expire; None when that cannot be found out.
+    """Whether every master sends expiry events; None when that is not known.
 
-    Then CONFIG GET is forbidden or unknown, as with many providers, or a master does not answer.
+    It is not known if CONFIG GET is forbidden or unknown, as with many providers, or if a master
+    does not answer.
     """
     masters = Masters(server)
     try:
@@ -158,12 +159,12 @@ async def _reports_expiries(masters: Masters, node: Node) -> bool | None:
 
 
 _PARTS: Final = frozenset({bytes, int})
-# A key's name is as long as Redis lets it be; one that is longer is nobody's lock.
+# Redis allows much longer key names, but no lock has one.
 _MESSAGE: Final = ReplyLimit(64 * 1024)
 
 
 class _Listener:
-    """A connection to every master of one server, for as long as somebody wants to hear."""
+    """A connection to every master of one server, as long as there are subscriptions."""
 
     def __init__(self, server: Server) -> None:
         self._masters = Masters(server)
@@ -209,13 +210,13 @@ class _Listener:
             except PelopsError as error:
                 log.debug("cannot look for the masters: %s", error)
             except Exception:
-                # Whatever this server answers, whoever listens to it is not left without.
+                # No reply of a server may end the listener.
                 log.exception("Unexpected error while looking for the masters")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._look_again.wait(), LOOK_S)
 
     async def _settle(self, masters: frozenset[Node]) -> None:
-        # One that broke by a mistake of ours is begun anew with the next look.
+        # A task that ended by an unexpected error is started again at the next look-up.
         former = [n for n, task in self._connections.items() if n not in masters or task.done()]
         await end_tasks(self._connections[node] for node in former)
         for node in former:
@@ -235,7 +236,7 @@ class _Listener:
                 was_heard = node in self._confirmed
                 failures = 1 if was_heard else failures + 1
                 self._confirmed.discard(node)
-                self._look_again.set()  # it may be a master no longer
+                self._look_again.set()  # it may no longer be a master
                 # All replicas of the operator lose a server at the same moment.
                 wait_s = backoff_s(failures, first_s=SHORTEST_WAIT_S, longest_s=LONGEST_WAIT_S)
                 await asyncio.sleep(with_jitter(wait_s, 0.5))
@@ -248,7 +249,7 @@ class _Listener:
             self._denials[node] = error
 
     async def _listen(self, node: Node) -> None:
-        """Hear one server out. Ends by a PelopsError."""
+        """Receive the events of one server until it fails. Always raises PelopsError."""
         channel = self._masters.channel(node)
         try:
             await self._hear(node, await channel.take())
@@ -271,8 +272,8 @@ class _Listener:
             elif is_asked:
                 raise RedisUnavailable(f"Redis at {node} stopped answering")
             else:
-                # A dead network looks like silence. The subscription repeated needs no further
-                # right, changes nothing, and is confirmed by a server that is alive.
+                # A dead connection is silent too. A repeated subscription needs no other right,
+                # changes nothing, and a live server confirms it.
                 await _subscribe(connection)
                 is_asked = True
 
@@ -291,7 +292,7 @@ class _Listener:
             try:
                 subscription.report(key)
             except Exception:
-                # A mistake of ours in one listener must not end the connection of all.
+                # A bug in one subscriber must not end the connection of all.
                 log.exception("Unexpected error while processing an expired key")
 
 
@@ -304,6 +305,6 @@ def _explain(error: Exception, node: Node) -> PelopsError:
     if isinstance(error, exceptions.ResponseError):
         refusal = translate_reply(error, command="PSUBSCRIBE", key=None, writes=False)
         is_denied = isinstance(refusal, PermissionDenied)
-        # Redis names the command or the channel, and on some versions neither.
+        # Redis names the command or the channel, or neither in some versions.
         return permission_denied(f"psubscribe {PATTERN}", None) if is_denied else refusal
     return translate_failure(error, address=str(node), sent=True, writes=False)

@@ -1,4 +1,4 @@
-"""Calls that frame a scan of a group: the beginning, the owners, idle entries, and its end."""
+"""Calls that begin and finish a scan of a group, and that find idle entries for it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _OPEN: Final = load_script("open_scan")
 _FIND: Final = load_script("find_idle")
 _FINISH: Final = load_script("finish_scan")
 
-FIRST_PAGE: Final = 100  # enough to see that little is old
-PAGE: Final = 500  # entries looked at one by one in one call
+FIRST_PAGE: Final = 100  # enough to detect that few entries are old
+PAGE: Final = 500  # entries examined one by one in one call
 SEEKABLE: Final = 20_000  # pending entries that the server may visit in one call
 
 
@@ -57,11 +57,11 @@ async def open_scan(
     is_retry_former: bool = False,
     is_first: bool = True,
 ) -> ScanObservation | NotDue:
-    """Begin a scan unless one began less than `due` ago; zero begins in any case.
+    """Begin a scan unless one began less than `due` ago; a `due` of zero always begins one.
 
-    `is_first` is False for a replica that expects another one to have scanned: then it is looked
-    before, which costs Redis a tenth of the script.
-    With `is_retry_former` the resource no longer asks for the retry stream: its group may be gone.
+    `is_first` is False for a replica that expects that another one has scanned. The time of the
+    last scan is then read first, which costs Redis a tenth of the script. `is_retry_former` means
+    that the resource no longer uses the retry stream, so its group may not exist.
 
     Raises NotOurs, NoSuchGroup, DeadLetterStreamInUse, WrongType, PermissionDenied, before anything
     was written.
@@ -90,7 +90,7 @@ def _read_not_due(answer: ScriptAnswer) -> NotDue:
 
 
 async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
-    """The scan that is recent enough."""
+    """The last scan if it began less than `due` ago, else None."""
     fields = ("HMGET", keys.state, "owner:uid", SCAN_AT)
     asked = [Command(parts=parts, key=keys.state) for parts in (fields, ("TIME",))]
     replies: list[Reply] = await server.execute_many(asked)
@@ -99,12 +99,12 @@ async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta
             raise reply
     (owner, scanned_at), (seconds, microseconds) = replies
     if owner != uid.encode() or not (scanned_at or b"").isdigit():
-        return None  # the script says what is the matter
+        return None  # the script returns the reason
     now = from_time(seconds, microseconds)
     if len(scanned_at) > 15 or int(scanned_at) > LATEST_MS:
         return None
     age = now - instant(scanned_at)
-    # A time in the future was written before the clock went back, and counts as none.
+    # A time in the future was written before the clock was set back, and is ignored.
     is_recent = timedelta() <= age < due
     return NotDue(scanned_at=instant(scanned_at), now=now) if is_recent else None
 
@@ -112,11 +112,11 @@ async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta
 async def find_idle(
     server: Server, observation: StreamInScan, group: str, *, idle: timedelta, cursor: str = ""
 ) -> AsyncGenerator[tuple[list[PendingEntry], str], None]:
-    """Pages of the entries that have been idle so long, each with the cursor to go on from there.
+    """Pages of entries that have been idle for at least `idle`, each with the cursor after it.
 
-    The last page's cursor is empty: the next pages begin at the front. So does one that is damaged.
-    The cheapest way that is exact: entries that are younger than `idle` are never visited where IDs
-    are times; what is old is looked at page by page, or sought by the server when there is little.
+    The last page's cursor is empty. An empty or damaged cursor begins at the first pending entry.
+    The result is exact. If IDs are times, entries added less than `idle` ago are not visited.
+    Few pending entries are filtered by the server, many are examined page by page.
     """
     beyond = "+" if _has_future_ids(observation) else ""
     find = partial(_find_page, server, observation.name, group, to=beyond, idle=idle)
@@ -132,7 +132,7 @@ async def find_idle(
 
 
 async def count_dangling(server: Server, observation: StreamInScan, group: str) -> int:
-    """How many pending entries lie below the stream's first, 100 at most: their bodies are gone."""
+    """The number of dangling entries below the stream's first entry, 100 at most."""
     lowest, first = observation.lowest_pending, observation.first_id
     if lowest is None or (first is not None and lowest >= first):
         return 0
@@ -157,11 +157,11 @@ async def finish_scan(
     tries_cursor: str = "",
     learnt: Mapping[str, str] | None = None,
 ) -> str:
-    """Write what the scan found, but for what is None; where to go on forgetting tries.
+    """Record the result of a scan, except arguments that are None, and clean up attempt counters.
 
-    That is `0` at the end. `done` is when the scan began, once it is completed. `resolved` is the
-    retry batch that was seen, if nothing of it is under way. Copies go to `target`; `others` are
-    streams of the group to which they went before.
+    Returns the cursor for the next clean-up, `0` at its end. `done` is when the scan began, if it
+    is completed. `resolved` is the observed retry batch, if none of its entries is under way.
+    Copies go to `target`; `others` are streams of the group to which they went before.
     Raises NotOurs, WrongType, PermissionDenied.
     """
     done_ms = None if done is None else str(to_ms(done))
@@ -190,7 +190,7 @@ async def finish_scan(
 async def read_fields(
     server: Server, keys: GroupKeys, names: Sequence[str], *, of_workers: bool = False
 ) -> list[str | None]:
-    """Fields of the group's state, or of its workers' state, in the order asked for."""
+    """Fields of the group's state, or of its worker state, in the order of `names`."""
     if not names:
         return []
     key = keys.worker_state if of_workers else keys.state
@@ -199,7 +199,7 @@ async def read_fields(
 
 
 def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
-    """Raise what a verdict means that says why nothing was done."""
+    """Raise the error for a verdict that is a refusal; other verdicts do nothing."""
     verdict = answer.verdict
     if verdict == "letters-not-ours":
         raise DeadLetterStreamInUse(
@@ -218,7 +218,7 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
 
 
 def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
-    """Raise what a verdict means that says why no copy may be added to a stream."""
+    """Raise the error for a verdict that no copy may be added to the target stream."""
     if answer.verdict == "would-duplicate":
         raise WouldDuplicate(
             f"the stream {target} has {text_of(answer['groups'])} consumer groups, and each of "
@@ -232,7 +232,7 @@ def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
 
 
 def instant(ms: bytes | int) -> datetime:
-    """A moment of the server's clock; raises BadShape for what is none."""
+    """A time on the server's clock; raises BadShape when it is out of range."""
     if not 0 <= int(ms) <= LATEST_MS:
         raise BadShape("a time is out of range")
     return from_ms(int(ms))
@@ -271,7 +271,7 @@ def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[Pendi
     found = [_read_pending(one, now) for one in answer["entries"]]
     if answer["visited"] > count or len(found) > count:
         raise BadShape("there are more entries than requested")
-    # Whoever goes on behind the last one comes to an end.
+    # IDs must grow from page to page, so that the loop over pages ends.
     if last and start != "-" and parse_entry_id(last) <= parse_entry_id(start.removeprefix("(")):
         raise BadShape("a page does not continue where the page before it ended")
     return found, answer["visited"], last
@@ -288,7 +288,7 @@ def _read_pending(entry: Reply, now: datetime) -> PendingEntry:
 
 
 def decode_name(name: bytes) -> str:
-    """A consumer's name as text; bytes that are no text survive a round trip."""
+    """A consumer's name as text; bytes that are not UTF-8 survive a round trip."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -298,7 +298,7 @@ def encode_name(name: str) -> bytes:
 
 
 def _after(cursor: str) -> str:
-    """Where XPENDING goes on; beyond the last ID that there can be, Redis takes nothing."""
+    """The start for XPENDING after a cursor; Redis refuses a start after the largest ID."""
     try:
         last = parse_entry_id(cursor)
     except InvalidSpec:
@@ -307,12 +307,12 @@ def _after(cursor: str) -> str:
 
 
 def _has_future_ids(observation: StreamInScan) -> bool:
-    # IDs that are no times, or times of a faster clock: how old an entry is says nothing then.
+    # Then IDs are not times, or times of a faster clock, and do not give the age of entries.
     return observation.last_generated_id.ms > to_ms(observation.seen)
 
 
 class _Opened(NamedTuple):
-    """What open_scan.lua answers of a scan that has begun."""
+    """The answer of open_scan.lua when a scan has begun."""
 
     now_ms: bytes
     master_since_ms: bytes | None

@@ -1,4 +1,4 @@
-"""Recovery of an owner's stuck entries, and what all scripts of one scan have in common."""
+"""Recovery of an owner's stuck entries, and the arguments that all scripts of one scan share."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from pelops.redis_streams.recovery.scan_calls import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanContext:
-    """What all scripts of one scan have in common."""
+    """Arguments that all scripts of one scan share."""
 
     keys: GroupKeys
     source: str  # the stream that is scanned: the stream itself, or the retry stream
     target: str  # where copies go
-    uid: str  # of the resource that acts
+    uid: str  # of the resource that acts on the group
     field_prefix: str
     batch: int
     actor: str  # this replica
     trigger: str
-    allows_others: bool  # whether other groups may see the copies: no, but for a stream of our own
+    allows_others: bool  # whether other groups may get the copies; only with a retry stream
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES  # a larger entry is not copied
     former_retry: str = ""  # a retry stream to which copies went before; empty: there is none
 
     def by_name(self) -> dict[str, str]:
-        """The group's keys by the names that scripts have for them, and the two that context."""
+        """The group's keys by the names that scripts use for them, with `source` and `target`."""
         return {**self.keys.by_name(), "source": self.source, "target": self.target}
 
 
 def ms_or_zero(moment: datetime | None) -> int:
-    """As the scripts take a moment that there may not be."""
+    """An optional time as an argument of the scripts."""
     return 0 if moment is None else to_ms(moment)
 
 
 def read_stays(stays: Sequence[Reply]) -> tuple[tuple[EntryId, EntryVerdict], ...]:
-    """What stayed where it is, and why."""
+    """The entries that stayed where they are, with the reasons."""
     return tuple((parse_entry_id(one.id), EntryVerdict(text_of(one.verdict))) for one in stays)
 
 
 def raise_move_refusal(context: ScanContext, answer: ScriptAnswer) -> None:
-    """Raise what a verdict means that says why nothing was moved."""
+    """Raise the error for a verdict that nothing was moved."""
     raise_obstacle(context.keys.group, context.target, answer)
     if answer.verdict == "chunk-changed":
         raise RetryBatchChanged("another operator replica changed the retry batch at the same time")
@@ -66,36 +66,36 @@ def raise_move_refusal(context: ScanContext, answer: ScriptAnswer) -> None:
 
 
 _RECOVER: Final = load_script("recover_entries")
-MAX_BYTES: Final = 256 * 1024  # of bodies that one script reads
-DEPTH: Final = 6  # batches under way at once: the server need not wait for the next one
+MAX_BYTES: Final = 256 * 1024  # of bodies that one call of the script reads
+DEPTH: Final = 6  # batches sent together, so that the server need not wait for the next one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOrder:
-    """What is to be done with one owner's stuck entries."""
+    """How to recover one owner's stuck entries."""
 
     owner: str
-    reason: str  # told in the ledger
+    reason: str  # recorded in the ledger
     counts_attempt: bool  # the owner failed; False: it ended on purpose
-    count_from: datetime | None = None  # what was delivered earlier gets no failed attempt
-    delay_before: datetime | None = None  # what was delivered earlier stays
-    stages_first: bool = False  # what never failed is a suspect too
-    wait: timedelta = timedelta()  # before an entry moves after its first failed attempt
-    recovers: bool = True  # False: look only, at bodies and at what is known of each entry
+    count_from: datetime | None = None  # entries delivered earlier get no failed attempt
+    delay_before: datetime | None = None  # entries delivered earlier stay
+    stages_first: bool = False  # entries that never failed are suspects too
+    wait: timedelta = timedelta()  # backoff of an entry with failed attempts
+    recovers: bool = True  # False: examine only; all entries are returned as suspects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What became of a batch."""
+    """The result of one batch."""
 
     now: datetime
     moved: int = 0
     first_recovered: EntryId | None = None
-    gone: int = 0  # bodies that were not there any more
+    gone: int = 0  # entries whose bodies no longer exist
     stays: tuple[tuple[EntryId, EntryVerdict], ...] = ()
-    suspects: tuple[Suspect, ...] = ()  # left for `plan_attempts`
-    co_failed: datetime | None = None  # the owner's, as the state has it
-    next: str = ""  # where to go on; empty at the end
+    suspects: tuple[Suspect, ...] = ()  # for `plan_attempts`
+    co_failed: datetime | None = None  # the owner's field `crowd:` of the state
+    next: str = ""  # where the next batch begins; empty at the end
 
     def count(self, verdict: EntryVerdict) -> int:
         """How many entries stayed for this reason."""
@@ -105,10 +105,10 @@ class Recovered:
 async def recover_owner(
     server: Server, context: ScanContext, order: RecoveryOrder, *, cutoff: datetime
 ) -> AsyncIterator[Recovered]:
-    """Move what this owner was delivered before the cutoff, batch by batch.
+    """Move the entries that were delivered to this owner before the cutoff, batch by batch.
 
     Raises NotOurs, NoSuchGroup, WouldDuplicate, PositionAhead, WrongType and PermissionDenied
-    before the batch wrote anything; OutcomeUnknown may have moved it. Repeating is safe always.
+    before the batch wrote anything; after OutcomeUnknown it may have been moved. Repeats safely.
     """
     start, depth = "-", 1
     while True:
@@ -116,7 +116,7 @@ async def recover_owner(
             [_recover_call(context, order, cutoff, start=start)] * depth
         )
         batch = Recovered(now=cutoff)
-        # One may be refused and a later one done: what was done is reported before the refusal.
+        # Results come before errors: one batch may be refused and a later one executed.
         for answer in sorted(answers, key=lambda one: isinstance(one, PelopsError)):
             batch = _read_recovered(context, order, answer)
             yield batch
@@ -124,15 +124,15 @@ async def recover_owner(
             return
         with reading("recover_entries.lua"):
             _check_progress(start, batch.next)
-        # Batches that move everything are asked for together: each takes the next entries.
-        # A dry run takes none, and goes on from batch to batch.
+        # Batches that move all their entries are sent together, as each takes the next entries.
+        # A dry run moves none, so it continues batch by batch.
         is_all_moved = batch.moved + batch.gone == context.batch
         depth = DEPTH if is_all_moved and not server.is_dry else 1
         start = batch.next
 
 
 def _check_progress(start: str, following: str) -> None:
-    """Whoever goes on where the script says comes to an end."""
+    """Check that the next start does not go backward, so that the loop ends."""
     reached = EntryId.MIN if start == "-" else parse_entry_id(start.removeprefix("("))
     if parse_entry_id(following.removeprefix("(")) < reached:
         raise BadShape("a page does not continue where the page before it ended")
@@ -147,10 +147,10 @@ async def recover_entries(
     cutoff: datetime | None = None,
     locks: Sequence[str] = (),
 ) -> Recovered:
-    """Move entries of this owner that have been idle for as long as said beside each.
+    """Move entries of this owner, each if it has been idle for the time given with it.
 
-    With `cut`, only what was delivered before; with `locks`, one key for each entry, an entry whose
-    lock exists stays. Raises as `recover_owner`.
+    With `cutoff`, only if it was delivered before. With `locks`, one key for each entry, only if
+    its lock does not exist. Raises as `recover_owner`.
     """
     call = _recover_call(context, order, cutoff, entries=entries, locks=locks)
     answer = (await server.run_many([call]))[0]
@@ -193,7 +193,7 @@ def _recover_call(
 
 
 class _Done(NamedTuple):
-    """What recover_entries.lua answers when it was not refused."""
+    """The answer of recover_entries.lua when it does not refuse."""
 
     now_ms: bytes
     next: bytes

@@ -1,4 +1,4 @@
-"""Suspects: tried again, given up, or offered to others, as decided; what became of the offers."""
+"""Retries, dead-letters or offers suspects as decided, and reviews what became of the offers."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from pelops.redis_streams.recovery.stuck_entries import (
 
 _SETTLE: Final = load_script("settle_suspects")
 _OFFER: Final = load_script("offer_entries")
-MOST_SETTLED: Final = 40  # in one call: a dead letter costs the server 0.04 ms
+MOST_SETTLED: Final = 40  # suspects per call: a dead letter costs the server 0.04 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of suspects."""
+    """The result for some suspects."""
 
     copied: int = 0
     dead: int = 0
     stays: tuple[tuple[EntryId, EntryVerdict], ...] = ()
-    retry_batch: str = ""  # as the state has it now
+    retry_batch: str = ""  # the state's field after the call
 
     def plus(self, later: Settled) -> Settled:
-        """Both together."""
+        """The sum of both results."""
         return Settled(
             copied=self.copied + later.copied,
             dead=self.dead + later.dead,
@@ -54,7 +54,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasons:
-    """What a dead letter says, and the locks that keep an entry where it is."""
+    """The reason and error of dead letters, and the locks that keep entries where they are."""
 
     reason: str
     error: str
@@ -64,9 +64,10 @@ class Reasons:
 async def settle_suspects(
     server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
 ) -> Settled:
-    """Carry out what was decided about one owner's suspects, a batch at a time.
+    """Execute the decisions about one owner's suspects, a batch at a time.
 
-    Raises ChunkChanged when another replica has decided meanwhile, else as `recover_owner`.
+    Raises RetryBatchChanged when another replica has changed the retry batch, else as
+    `recover_owner`.
     """
     done = Settled(retry_batch=plan.retry_batch.written)
     size, left, locks = min(context.batch, MOST_SETTLED), owner.settlements, reasons.locks
@@ -75,7 +76,7 @@ async def settle_suspects(
         some = replace(reasons, locks=locks[:size])
         one, unread = _part(await _settle_piece(server, context, plan, piece, reasons=some))
         done, plan = done.plus(one), plan.after(one.retry_batch)
-        # Large bodies: as many as one script reads were settled, one at least.
+        # With large bodies a call settles only as many as it may read, but at least one.
         with reading("settle_suspects.lua"):
             _check_progress(piece, unread)
         again = [n for n, item in enumerate(left) if n >= size or item.entry_id in unread]
@@ -90,7 +91,7 @@ def _check_progress(piece: OwnerPlan, unread: set[EntryId]) -> None:
 
 
 def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
-    """What was settled, without what the script had no room for; and that."""
+    """Splits off the entries that the script left for the next call."""
     unread = {one for one, verdict in done.stays if verdict is EntryVerdict.NEXT_BATCH}
     stays = tuple(one for one in done.stays if one[0] not in unread)
     return replace(done, stays=stays), unread
@@ -127,7 +128,7 @@ async def _settle_piece(
 async def offer_entries(
     server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
 ) -> Settled:
-    """Offer one owner's entries to workers that claim; `copied` counts what was offered.
+    """Offer one owner's entries to workers that claim; `copied` is the number of offered entries.
 
     Raises as `settle_suspects`.
     """
@@ -165,7 +166,7 @@ async def _offer_piece(
 
 
 async def are_delivered(server: Server, context: ScanContext, ids: Iterable[EntryId]) -> bool:
-    """Whether the group has been given these copies: its position has passed them."""
+    """Whether these copies were delivered to the group: its position is not before them."""
     groups = await server.execute("XINFO", "GROUPS", context.target, key=context.target)
     found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
     ours = next((one for one in found if one[b"name"] == context.keys.group.encode()), None)
@@ -184,7 +185,7 @@ def _settlement(one: Settlement) -> dict[str, Part]:
 
 
 def _decided(plan: AttemptPlan, owner: OwnerPlan) -> dict[str, Part]:
-    """What was decided about an owner, as both scripts take it."""
+    """The decision about an owner, as arguments of both scripts."""
     words = (PARALLEL if plan.is_parallel else "", FINISHED if plan.has_finished else "")
     return {
         "owner": encode_name(owner.owner),
@@ -197,13 +198,14 @@ def _decided(plan: AttemptPlan, owner: OwnerPlan) -> dict[str, Part]:
 
 
 _REVIEW: Final = load_script("review_offers")
-MOST: Final = 300  # entries that one call looks at: about a millisecond
+MOST: Final = 300  # entries that one call examines: about a millisecond
 
 
 async def review_offers(server: Server, context: ScanContext, *, withdraws: bool) -> Offers:
-    """Count what was taken since the last look, and repeat what is due; or forget all offers.
+    """Count entries taken since the last review, and repeat offers that are due.
 
-    Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied. Repeating is safe always.
+    With `withdraws`, all offers are deleted instead. Repeats safely. Raises NotOurs, NoSuchGroup,
+    WrongType, PermissionDenied.
     """
     found: Offers | None = None
     start, end = "", ""
@@ -230,7 +232,7 @@ async def review_offers(server: Server, context: ScanContext, *, withdraws: bool
 
 
 def _go_on(start: str, answer: ScriptAnswer) -> tuple[str, str]:
-    """Where the next call begins and ends; it comes to an end, whatever the server says."""
+    """The range of the next call; raises BadShape if it does not advance, so the loop ends."""
     following, end = text_of(answer["first"]), text_of(answer["last"])
     if following and not int(start or 0) < int(following) <= int(end):
         raise BadShape("a page does not continue where the page before it ended")

@@ -1,1 +1,1 @@
-"""What a StreamRedrive does to a group's dead letters, and what became of them."""
+"""Moves a group's dead letters for a StreamRedrive, and observes the outcomes."""

@@ -1,9 +1,10 @@
-"""Moving dead letters: back to the group, to the discarded letters, or back from there.
+"""Moves dead letters: back to the group, to the discarded dead letters, or back from there.
 
-A redrive begins with `start_redrive`, which fixes the last letter that it can take. Then, page by
-page, `read_letters`, a decision, and `move_letters`. `finish_redrive` ends it. Everything repeats
-safely, by however many replicas at once: a letter is moved by the script that deletes it, and the
-position up to which letters were handled is in Redis.
+A redrive begins with `start_redrive`, which fixes the last dead letter that it may take. Then, page
+by page, `read_letters`, a decision, and `move_letters`. `finish_redrive` ends it.
+
+Everything repeats safely, also in several replicas at once. One script copies a dead letter and
+deletes it, and the cursor up to which dead letters were handled is in Redis.
 """
 
 from __future__ import annotations
@@ -37,28 +38,28 @@ from pelops.redis_streams.recovery.scan_calls import instant, raise_obstacle, ra
 _START: Final = load_script("start_redrive")
 _MOVE: Final = load_script("move_dead_letters")
 _FINISH: Final = load_script("finish_redrive")
-MOST_MOVED: Final = 50  # letters in one call of the script: it takes less than 2 ms
+MOST_MOVED: Final = 50  # dead letters in one call of the script: it takes less than 2 ms
 MAX_BYTES: Final = 256 * 1024  # of bodies that one call of the script reads
-DEPTH: Final = 6  # calls under way at once: the server need not wait for the next one
-PAGE_BYTES: Final = 1024 * 1024  # of letters that are read together
-_FIRST_PAGE: Final = 4  # letters: nobody knows how large they are
+DEPTH: Final = 6  # calls sent together, so that the server need not wait for the next one
+PAGE_BYTES: Final = 1024 * 1024  # of dead letters that are read together
+_FIRST_PAGE: Final = 4  # dead letters; small, because their size is not known yet
 
 
 class Stop(StrEnum):
-    """Why a call moved no more letters. The value is what the script answers."""
+    """Why a call stopped moving. The value is what the script returns."""
 
-    DONE = "done"  # all that it was given are handled
+    DONE = "done"  # all dead letters of the call are handled
     RATE = "rate"  # call again after `wait`
-    LIMIT = "limit"  # as many were moved as may be
+    LIMIT = "limit"  # the redrive has moved as many as it may
     BACKLOG = "backlog"  # the group's backlog is above spec.maxBacklog, or is not known
     EXHAUSTED = "exhausted"  # the target stream is at its last ID and takes no more entries
-    BEHIND = "behind"  # letters before these are not handled: read again from the cursor
-    MORE = "more"  # the script has read as many bytes as it may; `move_letters` goes on
+    BEHIND = "behind"  # earlier dead letters are not handled: read again from the cursor
+    MORE = "more"  # the script reached its limit of bytes; `move_letters` continues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveContext:
-    """What all scripts of one redrive have in common."""
+    """Arguments that all scripts of one redrive share."""
 
     keys: GroupKeys
     owner_uid: str  # of the StreamConsumerGroup
@@ -72,17 +73,17 @@ class RedriveContext:
     max_entry_bytes: int
 
     def by_name(self) -> dict[str, str]:
-        """The group's keys by the names that scripts have for them, and the two that act."""
+        """The group's keys by the names that scripts use for them, with `source` and `target`."""
         return {**self.keys.by_name(), "source": self.source, "target": self.target}
 
     @property
     def mark(self) -> str:
-        """What copies name: `<name>/<uid>`."""
+        """The value of the mark in copies: `<name>/<uid>`."""
         return f"{self.name}/{self.uid}"
 
     @property
     def source(self) -> str:
-        """The stream that letters are taken from."""
+        """The stream that dead letters are taken from."""
         is_restore = self.action is LetterAction.RESTORE
         return self.keys.discarded if is_restore else self.keys.dead_letter
 
@@ -98,50 +99,50 @@ class RedriveContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveProgress:
-    """How far a redrive is, as Redis remembers it. Times are Redis' own."""
+    """The progress of a redrive as recorded in Redis. Times are on Redis' clock."""
 
     now: datetime
     started: datetime
-    until: EntryId  # the last ID of the source when it started: nothing after it is taken
+    until: EntryId  # the last ID of the source at the start: later ones are not taken
     cursor: EntryId  # everything up to it was handled
     moved: int = 0
     skipped: Mapping[SkipReason, int] = field(default_factory=dict)
-    last_moved: datetime | None = None  # when a letter was moved last
+    last_moved: datetime | None = None  # when a dead letter was last moved
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every letter up to `until` was handled."""
+        """Whether every dead letter up to `until` was handled."""
         return self.cursor >= self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterPage:
-    """Letters of the source, oldest first."""
+    """Dead letters of the source, the oldest first."""
 
     letters: tuple[DeadLetter, ...]
-    foreign: int  # entries that are no dead letters of this group
+    foreign: int  # entries that are not dead letters of this group
     through: EntryId  # everything up to it was read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveResult:
-    """What became of a page."""
+    """The result for one page."""
 
     stop: Stop
-    progress: RedriveProgress  # after the call, the work of other replicas included
+    progress: RedriveProgress  # after the call, including the work of other replicas
     moved: int = 0  # by this call
     skipped: Mapping[SkipReason, int] = field(default_factory=dict)  # by this call
-    wait: timedelta = timedelta()  # until the rate allows more letters
+    wait: timedelta = timedelta()  # until the rate allows the next dead letter
 
 
 async def start_redrive(
     server: Server, context: RedriveContext, *, known_until: EntryId | None = None
 ) -> RedriveProgress:
-    """Begin a redrive, or go on with one: it is the group's running one from now on.
+    """Begin or continue a redrive, and make it the group's running one.
 
-    To be called at the beginning of each pass. `known_until` is the bound in the resource's status:
-    it stays the bound when Redis has lost its record. A redrive of which nothing was heard for five
-    minutes gives way to another. Repeats safely.
+    Call it at the beginning of each pass. `known_until` is the bound in the resource's status,
+    which is used again if Redis has lost its record. A redrive without a call for five minutes may
+    be replaced by another one. Repeats safely.
 
     Raises AnotherRedriveRuns, NotOurs, WrongType, NewerFormat, PermissionDenied, before anything
     was written; RedisUnavailable and OutcomeUnknown.
@@ -161,7 +162,7 @@ async def start_redrive(
 async def read_letters(
     server: Server, context: RedriveContext, *, after: EntryId, until: EntryId, count: int = 300
 ) -> LetterPage:
-    """Letters of the source after `after`, up to `until`: `count` of them at most, or about 1 MiB.
+    """Dead letters of the source after `after`, up to `until`: at most `count`, or about 1 MiB.
 
     Writes nothing. `through` is `until` when there are no more.
     """
@@ -191,7 +192,7 @@ async def read_letters(
 
 
 def _check_order(last: EntryId, following: EntryId, until: EntryId) -> None:
-    """Whoever goes on after the last entry comes to an end."""
+    """Raise BadShape unless IDs grow within the range, so that the loop ends."""
     if not last < following <= until:
         raise BadShape("the entries are not in the order of their IDs")
 
@@ -207,17 +208,17 @@ async def move_letters(
     limit: int | None = None,
     max_backlog: int | None = None,
 ) -> MoveResult:
-    """Move the letters with these IDs, the oldest first; then all up to `through` are handled.
+    """Move the dead letters with these IDs, the oldest first; then all up to `through` are handled.
 
-    They are those that were selected of a page after `after`. `rate` is letters per second, of all
-    replicas together; `limit` is how many the redrive may have moved in all; `max_backlog` how many
-    entries the group may have unprocessed; None is no bound. Repeats safely.
+    The IDs are the selection from a page after `after`. `rate` limits dead letters per second, for
+    all replicas together, `limit` the total that the redrive moves, and `max_backlog` the group's
+    backlog. None means no limit. Repeats safely.
 
     Raises, before anything was moved: AnotherRedriveRuns, RedriveNotStarted (call `start_redrive`
     again), NotOurs, NoSuchGroup, WouldDuplicate, PositionAhead, DeadLetterStreamInUse, StreamInUse,
-    WrongType, NewerFormat, CrossSlot, PermissionDenied, RedisUnavailable and its kinds. After a
-    part of the letters was moved it returns, and the next call raises. OutcomeUnknown may have
-    moved letters.
+    WrongType, NewerFormat, CrossSlot, PermissionDenied, RedisUnavailable and its kinds. If a part
+    was moved before the error, it returns, and the next call raises. After OutcomeUnknown some may
+    have been moved.
     """
     bounds = _Bounds(rate=rate, limit=limit, max_backlog=max_backlog)
     retry = None
@@ -243,7 +244,7 @@ async def move_letters(
 
 
 def _add_moved(before: MoveResult | None, one: MoveResult) -> MoveResult:
-    """What two calls did; the later one is behind where the first one stopped."""
+    """The sum of two results; if the first one stopped early, its reason to stop is kept."""
     if before is None:
         return one
     skipped = dict(before.skipped)
@@ -268,7 +269,7 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Letters of one call, and the part of the page that they were selected of."""
+    """The dead letters of one call, and the part of the page that they were selected from."""
 
     ids: Sequence[EntryId]
     after: EntryId
@@ -276,7 +277,7 @@ class _Chunk:
 
 
 def _split(ids: Sequence[EntryId], after: EntryId, through: EntryId) -> Iterator[_Chunk]:
-    """The next calls: the last one of the page reaches its end."""
+    """The next calls; the last one of a page covers the page to its end."""
     for start in range(0, max(1, min(len(ids), DEPTH * MOST_MOVED)), MOST_MOVED):
         some = ids[start : start + MOST_MOVED]
         end = through if start + MOST_MOVED >= len(ids) else some[-1]
@@ -326,11 +327,12 @@ _LONGEST_WAIT_MS: Final = 60_000
 
 
 async def check_redrive(server: Server, context: RedriveContext) -> None:
-    """Raise what `move_letters` would raise of the group, the stream and the keys.
+    """Raise what `move_letters` would raise for the group, the streams and the keys.
 
-    Writes nothing. Not of another redrive that runs, nor of one that is not started.
+    Writes nothing. It does not check whether this redrive is started or another one runs.
     """
-    unknown = replace(context, uid="none")  # of which there is no record: the last of the refusals
+    # Without a record the script refuses in any case, but only after all other checks.
+    unknown = replace(context, uid="none")
     call = _move_call(unknown, None, _Chunk((), EntryId.MIN, EntryId.MIN), _Bounds())
     answer = _MOVE.read(await server.run(call))
     if answer.verdict not in {"another-runs", "not-started"}:
@@ -338,17 +340,17 @@ async def check_redrive(server: Server, context: RedriveContext) -> None:
 
 
 async def finish_redrive(server: Server, context: RedriveContext, *, forget: bool) -> None:
-    """Let another redrive of the group run; with `forget`, remove all that Redis has of this one.
+    """Let another redrive of the group run; with `forget`, also delete this one's record.
 
-    Without, its outcomes can still be observed. Of a redrive that is unknown nothing changes.
-    Repeats safely. Raises as `start_redrive`, but for AnotherRedriveRuns.
+    Without `forget`, its outcomes can still be observed. An unknown redrive changes nothing.
+    Repeats safely. Raises as `start_redrive`, except AnotherRedriveRuns.
     """
     call = _FINISH.call(context, uid=context.owner_uid, redrive=context.uid, forgets=forget)
     raise_redrive_refusal(context, _FINISH.read(await server.run(call)))
 
 
 def raise_redrive_refusal(context: RedriveContext, answer: ScriptAnswer) -> None:
-    """Raise what a verdict means that says why nothing was done."""
+    """Raise the error for a verdict that is a refusal; other verdicts do nothing."""
     keys, verdict = context.keys, answer.verdict
     if verdict == "another-runs":
         redrive = f"{text_of(answer['name'])}/{text_of(answer['other'])}"
@@ -384,7 +386,7 @@ def raise_redrive_refusal(context: RedriveContext, answer: ScriptAnswer) -> None
 
 
 def read_progress(record: Reply) -> RedriveProgress:
-    """The record of a redrive as scripts answer it; raises BadShape for what is none."""
+    """The record of a redrive as scripts return it; raises BadShape for a malformed one."""
     return RedriveProgress(
         now=instant(record.now_ms),
         started=instant(record.started_ms),

@@ -1,4 +1,4 @@
-"""What became of the entries that a redrive moved back."""
+"""Observes what became of the entries that a redrive moved back."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from pelops.redis_streams.redrive.moves import (
 
 _FIND: Final = load_script("find_redriven")
 _COUNT: Final = load_script("count_failed_again")
-VISITED: Final = 300  # entries that one call looks at: about a millisecond
+VISITED: Final = 300  # entries that one call examines: about a millisecond
 MOST_CALLS: Final = 10  # for each part of a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FailedAgain:
-    """Copies that are dead letters again, and what the record says of the copies."""
+    """Copies that became dead letters again, and the record of the redrive."""
 
     failed: int
-    gone: int  # dead letters without a body that can be copies
+    gone: int  # dead letters without a body that may be copies
     is_all: bool
     requeued_since: int  # entries of the group that were requeued since the redrive started
-    first: EntryId  # copy; MIN: there is none
-    last: EntryId
-    look: str  # as the record has it
+    first: EntryId  # first copy; MIN: not known
+    last: EntryId  # last copy; MAX: not known
+    look: str  # the comparison state in the record: see `_write_look`
     progress: RedriveProgress
 
 
@@ -46,19 +46,19 @@ class _Part:
     """Copies among the undelivered, the pending or the delivered entries of a stream."""
 
     copies: int = 0
-    others: int = 0  # copies that there may be beyond those that were looked at
-    originals: int = 0  # copies that are no copies of copies
+    others: int = 0  # upper bound of copies among entries that were not examined
+    originals: int = 0  # copies that the redrive made itself, not copies of them
     begin: StreamAtLook | None = None  # None: there is no group
     end: StreamAtLook | None = None
 
 
 async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
-    """Count which of the moved entries failed again, are still unprocessed, or were lost.
+    """Count how many of the moved entries failed again, are still unprocessed, or were lost.
 
-    Bounded: some thousand entries are looked at. Where there are more, `unprocessed` is an upper
-    bound, and `is_exact` is False. The entries that failed again are counted from where the last
-    call of any replica stopped; `is_exact` is False while there are more to count. Lost entries are
-    found by a comparison with the call before, so the first call belongs before the first move.
+    It examines some thousand entries at most. If there are more, `unprocessed` is an upper bound,
+    and `is_exact` is False. Entries that failed again are counted from where the last call of any
+    replica stopped; `is_exact` is False while more are left to count. Lost entries are found by
+    comparison with the previous call, so call it once before the first move.
 
     Raises NotOurs, RedriveNotStarted when Redis has no record of it, WrongType, NewerFormat,
     PermissionDenied; RedisUnavailable and OutcomeUnknown.
@@ -66,7 +66,7 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
     known = await _count_failed(server, context)
     if context.action is not LetterAction.REDRIVE:
         return Outcomes(moved=known.progress.moved, failed_again=0, unprocessed=0)
-    # In the order in which an entry moves on: one that moves meanwhile counts twice, not never.
+    # In the order of an entry's life: an entry that moves meanwhile is counted twice, not missed.
     parts = {
         (part, key): await _count_part(server, context, key, part, known)
         for part in ("undelivered", "pending")
@@ -93,11 +93,11 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
 
 
 async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ahead: _Part) -> Look:
-    """What is known of the copies now. All that are undelivered were looked at."""
+    """The new comparison state. Requires that all undelivered entries were examined."""
     former, begin, end, kept = _read_look(known.look), ahead.begin, ahead.end, 0
     if begin is not None and end is not None and not is_untouched(former, end, known.first):
         start = find_floor(former, known.first).after()
-        # None of those that were counted among the undelivered ones.
+        # Without copies that were counted among the undelivered entries.
         delivered = replace(known, last=min(known.last, begin.position))
         part = await _count_part(
             server, context, context.target, "delivered", delivered, start=start
@@ -118,7 +118,7 @@ async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ah
 async def _count_failed(
     server: Server, context: RedriveContext, look_before: str = "", look: str = ""
 ) -> _FailedAgain:
-    """Go on counting, for a bounded number of calls; the first writes the look."""
+    """Continue to count, with a limited number of calls; the first one writes `look`."""
     for _ in range(MOST_CALLS):
         call = _COUNT.call(
             context,
@@ -197,7 +197,7 @@ async def _count_part(
     if following:
         others = most if total is None else max(0, total - visited)
     if part == "undelivered" and start > known.last:
-        # Only copies of copies are after the last one.
+        # After the last copy of the redrive there are only copies of copies.
         others = min(others, known.requeued_since)
     return _Part(copies=copies, others=others, originals=originals, begin=begin, end=end)
 
@@ -219,7 +219,7 @@ def _read_stream(record: Reply) -> StreamAtLook:
 
 
 def _write_look(look: Look) -> str:
-    """As the record has it: of a stream that is there its five values, then the counts."""
+    """The text for the record: five counts, then the stream's five values if it was observed."""
     seen = look.stream
     words: list[object] = [look.moved, look.undelivered, look.requeued, look.lost, look.unknown]
     if seen is not None:
@@ -228,7 +228,7 @@ def _write_look(look: Look) -> str:
 
 
 def _read_look(text: str) -> Look:
-    """The look that a text has; one of which nothing is known for a text that is damaged."""
+    """The inverse of `_write_look`; an empty Look for a damaged text."""
     words = text.split()
     try:
         counts = [int(word) for word in words[:5]]

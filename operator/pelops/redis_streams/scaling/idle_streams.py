@@ -1,11 +1,10 @@
-"""Waking what is idle: who waits for the next entry of a stream is reported within milliseconds.
+"""Reports the next entry of an idle stream within milliseconds, by a blocking XREAD.
 
-Idle streams share connections, hundreds to each. It is a help and no promise: whoever is not
-watched, or is no longer, has to look on its own. Nothing may rest on being told.
+Hundreds of idle streams share one connection. Reports are best effort: a caller must also poll
+streams, at least those that are not watched, and nothing may depend on a report.
 
-XREAD without a group changes nothing, costs the server nothing while it waits, and XADD no more
-than before. It answers as soon as one of the streams has an entry after the ID that was given for
-it, also when that was added before it was asked.
+XREAD without a group changes nothing, and costs the server nothing while it waits. It returns as
+soon as one of the streams has an entry after the given ID, also one that was added before.
 https://redis.io/docs/latest/commands/xread/
 """
 
@@ -36,13 +35,13 @@ from pelops.redis_core.transport import LocatedConnection, Reply
 
 log = logging.getLogger(__name__)
 
-FIRST_BLOCK_MS: Final = 20  # soon known whether the server lets us wait at all
-BLOCK_MS: Final = 4_000  # less than the time after which a silent server counts as gone
-SHORT_BLOCK_MS: Final = 1_000  # where nobody may end the wait for newcomers
-GATHER_S: Final = 0.01  # newcomers that come together end the wait once
+FIRST_BLOCK_MS: Final = 20  # short, to detect soon whether the server allows blocking at all
+BLOCK_MS: Final = 4_000  # less than the time-out for replies
+SHORT_BLOCK_MS: Final = 1_000  # if CLIENT UNBLOCK cannot end the wait for new tokens
+GATHER_S: Final = 0.01  # tokens that are added within this time end the wait once
 UNBLOCK_S: Final = 1.0
-LINGER_S: Final = 10.0  # how long a connection is kept that has nothing to wait for
-LOOK_S: Final = 10.0  # how often Sentinels are asked whether the master is another one
+LINGER_S: Final = 10.0  # how long a connection is kept without streams to wait for
+LOOK_S: Final = 10.0  # interval of asking Sentinels for the present master
 SHORTEST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 
@@ -50,7 +49,7 @@ Token: TypeAlias = Hashable
 
 
 class Wait:
-    """Streams of one master, for each of which somebody wants to know of the next entry."""
+    """One connection that waits for the next entries of streams on one master."""
 
     def __init__(
         self,
@@ -62,33 +61,33 @@ class Wait:
     ) -> None:
         self._server, self._masters, self._report, self._refuse = server, masters, report, refuse
         self._asked: dict[Token, Mapping[str, EntryId]] = {}
-        self._newcomers: set[Token] = set()  # the server was not asked with them yet
-        self._changed = asyncio.Event()  # somebody came since the server was asked
+        self._newcomers: set[Token] = set()  # not part of an XREAD yet
+        self._changed = asyncio.Event()  # tokens were added since the last XREAD
         self._client_id: int | None = None  # of the connection; None: it cannot be unblocked
-        self._is_blocked_alone = False  # nobody but the server ends a wait
+        self._is_blocked_alone = False  # CLIENT UNBLOCK has no effect on this connection
         self._is_waiting = False
         self._asks = 0
         self._interruption: asyncio.Task[None] | None = None
-        self.streams = 0  # each as often as it is asked for
-        self.is_listening = False  # the server has answered, and its last answer was no error
+        self.streams = 0  # of all tokens, each counted once for each token
+        self.is_listening = False  # the last reply to XREAD was not an error
         self._staying = asyncio.create_task(self._stay())
 
     def is_asked(self, token: Token) -> bool:
-        """Whether the server waits on its streams now, and was well when it last answered."""
+        """Whether an XREAD covers the token's streams, and the last one succeeded."""
         return self.is_listening and token in self._asked and token not in self._newcomers
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to wait for."""
+        """Whether there are no tokens to wait for."""
         return not self._asked
 
     @property
     def is_over(self) -> bool:
-        """Whether its connection has ended for good, which it does when nobody wants to know."""
+        """Whether the connection has ended permanently, because no tokens were left."""
         return self._staying.done()
 
     def add(self, token: Token, streams: Mapping[str, EntryId]) -> None:
-        """Tell `token` of the first entry after any of these IDs, once."""
+        """Report `token` once, at the first entry of any stream after its ID."""
         self._asked[token] = streams
         self._newcomers.add(token)
         self.streams += len(streams)
@@ -97,16 +96,16 @@ class Wait:
             self._interruption = asyncio.create_task(self._interrupt())
 
     def remove(self, token: Token) -> None:
-        """Want to know no more; nothing when it does not wait here."""
+        """Stop waiting for a token; does nothing for an unknown one."""
         self.streams -= len(self._asked.pop(token, {}))
         self._newcomers.discard(token)
 
     def dismiss(self) -> None:
-        """End soon, unless somebody asks for something before."""
+        """End the connection soon, unless a token is added before."""
         self._changed.set()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """All that must be ended to end it."""
+        """The running tasks; the caller ends them."""
         return [task for task in (self._staying, self._interruption) if task is not None]
 
     async def _stay(self) -> None:
@@ -127,7 +126,7 @@ class Wait:
             await asyncio.sleep(with_jitter(pause_s, 0.5))
 
     async def _serve(self) -> None:
-        """Wait on one connection until nobody asks for anything. Raises PelopsError."""
+        """Wait on one connection until there are no tokens. Raises PelopsError."""
         node = await self._locate()
         channel = self._masters.channel(node)
         try:
@@ -152,7 +151,7 @@ class Wait:
         while await self._has_any():
             await self._ask(connection)
             if self._is_led and clock() - looked_at > LOOK_S and not self.is_empty:
-                # A master that was cut off from the others answers on, and gets no entries.
+                # A former master behind a network partition still answers, but gets no entries.
                 if await self._locate() != node:
                     raise RedisUnavailable("another server is the master by now")
                 looked_at = clock()
@@ -213,9 +212,9 @@ class Wait:
     async def _sift(
         self, connection: LocatedConnection, earliest: Mapping[str, EntryId], refusal: Exception
     ) -> None:
-        """Leave out the streams for whose sake the server refused to wait on any.
+        """After an error of XREAD, find the streams that cause it, and drop them.
 
-        Raises what the refusal means when it is not about single streams.
+        Raises the error when it does not concern single streams.
         """
         error = translate_reply(refusal, command="XREAD", key=None, writes=False)
         if isinstance(error, RedisUnavailable | AuthenticationFailed):
@@ -234,7 +233,7 @@ class Wait:
         for answer in answers.values():
             for name, entries in () if isinstance(answer, Exception) else answer or ():
                 self._take(name, entries)
-        # One by one they may be read and together not: nothing here can be waited on.
+        # If each stream can be read alone but not all together, drop all of them.
         self._drop(refused or earliest, error)
 
     def _drop(self, streams: Iterable[str], error: PelopsError) -> None:
@@ -244,7 +243,7 @@ class Wait:
         self._refuse(refused, error)
 
     async def _interrupt(self) -> None:
-        """End the wait, so that the server is asked with the newcomers."""
+        """Unblock the XREAD, so that the next one includes the new tokens."""
         await asyncio.sleep(GATHER_S)
         while self._changed.is_set() and self._is_waiting and self._can_be_unblocked:
             asks = self._asks
@@ -255,7 +254,7 @@ class Wait:
                 return
             await asyncio.sleep(GATHER_S / 2)
             if was_waiting and not await self._is_asked_again(asks):
-                # Behind a proxy the ID is that of another connection, perhaps of somebody else's.
+                # Behind a proxy the ID may be that of another client's connection.
                 self._is_blocked_alone = True
 
     async def _is_asked_again(self, asks: int) -> bool:
@@ -295,7 +294,7 @@ async def _send(connection: LocatedConnection, words: _Words) -> None:
 
 
 async def _read(connection: LocatedConnection, words: _Words) -> Reply:
-    """The reply to a command that was sent; raises InvalidReply for what is none."""
+    """The reply to a command that was sent; raises InvalidReply for a malformed one."""
     with ANSWERS.open() as account:
         reply = await connection.receive(limit_of(words[0]), account)
     check_reply(words, reply)
@@ -303,28 +302,28 @@ async def _read(connection: LocatedConnection, words: _Words) -> Reply:
 
 
 STREAMS_PER_CONNECTION: Final = (
-    250  # to wait on them anew costs the server a tenth of a millisecond
+    250  # one XREAD for all of them costs the server a tenth of a millisecond
 )
 CONNECTIONS_PER_SERVER: Final = 16
-REFUSED_S: Final = 60.0  # how long a stream is left out that the server refused to wait on
+REFUSED_S: Final = 60.0  # how long a stream is not watched after the server refused it
 
 
 class Waker:
     """Reports the next entry of streams that are idle. One for all servers, in one event loop."""
 
     def __init__(self, wake: Callable[[Hashable], None]) -> None:
-        """`wake` is called between two turns of the event loop and must be quick."""
+        """`wake` is called in the event loop and must be quick."""
         self._wake = wake
         self._watches: dict[Server, _Watch] = {}
         self._places: dict[Hashable, _Watch] = {}
         self._closed = asyncio.Event()
 
     def watch(self, token: Hashable, server: Server, streams: Mapping[str, EntryId]) -> bool:
-        """Call `wake(token)` once, when one of the streams has an entry after the ID beside it.
+        """Call `wake(token)` once, when one of the streams has an entry after its ID.
 
-        That may be there already. Then the token is forgotten; to watch it again replaces what was
-        watched. False when there is no room, or the server refused to wait on one of the streams in
-        the last minute: then the caller looks on its own. All streams lie in one slot of a cluster.
+        The entry may exist already. After that the token is not watched; another call replaces its
+        streams. Returns False, and the caller must poll, if there is no room, or if the server
+        refused one of the streams in the last minute. All streams must be in one slot of a cluster.
         """
         self.unwatch(token)
         if self._closed.is_set():
@@ -339,28 +338,28 @@ class Waker:
         return True
 
     def unwatch(self, token: Hashable) -> None:
-        """Want to know no more. Total."""
+        """Stop watching a token; does nothing for an unknown one."""
         watch = self._places.pop(token, None)
         if watch is not None:
             watch.remove(token)
 
     def is_watched(self, token: Hashable) -> bool:
-        """Whether an entry would be told of now: the server answers and lets us wait.
+        """Whether a new entry would be reported now: an XREAD covers the token's streams.
 
-        Not yet just after `watch`, and no more once the server is gone, until it is back.
+        False shortly after `watch`, and while the server does not answer.
         """
         watch = self._places.get(token)
         return watch is not None and watch.is_listening(token)
 
     async def run(self) -> None:
-        """Return when closed; when cancelled, close first."""
+        """Wait until closed; close when cancelled."""
         try:
             await self._closed.wait()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """End every connection; nothing is told from now on."""
+        """End every connection; nothing is reported any more."""
         self._closed.set()
         self._places.clear()
         watches, self._watches = list(self._watches.values()), {}
@@ -371,20 +370,20 @@ class Waker:
         try:
             self._wake(token)
         except Exception:
-            # A mistake of ours for one group must not end the connection of all.
+            # A bug in the callback for one group must not end the connection of all.
             log.exception("Unexpected error after a new entry for %s", token)
 
 
 class _Watch:
-    """All that waits on one server."""
+    """All waits on one server."""
 
     def __init__(self, server: Server, report: Callable[[Hashable], None]) -> None:
         self._server = server
         self._masters = Masters(server)
         self._report = report
-        self._waits: dict[Wait, int | None] = {}  # with the slot of a cluster
+        self._waits: dict[Wait, int | None] = {}  # with their slot in a cluster
         self._places: dict[Hashable, Wait] = {}
-        self._refused: dict[str, float] = {}  # until when
+        self._refused: dict[str, float] = {}  # streams, and until when they are not watched
         self._refuses_until = -math.inf
         self._has_complained = False
 
