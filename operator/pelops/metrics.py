@@ -1,7 +1,7 @@
 """Every metric of the operator, in one place. Names begin with `pelops_`.
 
-The replica that observes a group exports the facts about it, and for a moment two may: take `max by
-(namespace, name)` of facts, and `sum` of work done.
+The replica that observes a group exports its facts, and two replicas may do so for a short time.
+Use `max by (namespace, name)` for facts, and `sum` for counters of work done.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ OTHER_REASON: Final = "Other"  # in place of a reason that is not one of Pelops'
 
 
 class GroupSeries(Collector):
-    """The series of all resources of one metric: one number for each, not an object.
+    """The series of all resources of one metric, each stored as a number.
 
-    Thousands of resources with twenty metrics each cost a third of what the objects of
+    With thousands of resources and twenty metrics each, this costs a third of what objects of
     prometheus_client would.
     """
 
     family: ClassVar[type[GaugeMetricFamily | CounterMetricFamily]]
 
     def __init__(self, name: str, documentation: str, labels: Iterable[str] = ()) -> None:
-        """`labels` are those beside namespace and name."""
+        """`labels` are the labels in addition to namespace and name."""
         self.name = name
         self.labelnames = ("namespace", "name", *labels)
         self._documentation = documentation
@@ -35,7 +35,7 @@ class GroupSeries(Collector):
         REGISTRY.register(self)
 
     def value(self, namespace: str, name: str, *labels: str) -> float | None:
-        """The number; None when there is no such series."""
+        """Return the number; None if there is no such series."""
         return self._values.get((namespace, name, *labels))
 
     def forget(self, namespace: str, name: str, *labels: str) -> None:
@@ -303,8 +303,8 @@ GROUP_LIMITS = {
     ),
 }
 
-# The same of each stream alone, under names of their own: a name that had both the total and its
-# parts would be counted twice by a sum over `stream`.
+# The same for each stream, under separate names: if one name had both the total and its parts, a
+# sum over `stream` would count entries twice.
 STREAM_FACTS = {
     "lag": GroupGauge(
         "pelops_stream_lag_entries",
@@ -324,7 +324,7 @@ STREAM_FACTS = {
     ),
 }
 
-# What Redis has counted itself, for rates of groups that no replica scales.
+# Counters of Redis itself, for the rates of groups that no replica scales.
 ENTRIES_ADDED = GroupCounter(
     "pelops_entries_added_total",
     "Number of entries that were ever added to the stream, as counted by Redis.",
@@ -336,7 +336,7 @@ ENTRIES_READ = GroupCounter(
 )
 GROUP_TOTALS = (ENTRIES_ADDED, ENTRIES_READ)
 
-# What the replica that scales a resource goes by; the others do not export these.
+# Inputs and results of scaling; only the replica that scales a resource exports them.
 SCALING_FACTS = {
     "arrivals": Gauge(
         "pelops_arrival_rate",
@@ -374,8 +374,8 @@ SCALING_DECISIONS = Counter(
     ["reason"],
 )
 
-# What was done to groups. A trigger says what had a group scanned: lock-expiry, pod-death, scan
-# (the timer) or start-up.
+# Actions on groups. A trigger is what caused a scan: lock-expiry, pod-death, scan (the timer) or
+# start-up.
 REQUEUED = GroupCounter(
     "pelops_requeued_total",
     "Number of stuck entries that were copied to the end of the stream or to the retry stream and "
@@ -463,7 +463,7 @@ def measure_script(script: str, outcome: str, seconds: float) -> None:
     SERVER_SECONDS.labels(script).inc(seconds)
 
 
-# What audits found: facts about each group in its newest window, and about the audit as a whole.
+# Results of audits: of each group in its newest window, and of the audit as a whole.
 AUDITS_SERVED = Gauge(
     "pelops_audits_served",
     "1 while StreamAudits are reconciled, 0 while their CRD or the permissions for them are "
@@ -511,7 +511,7 @@ AUDIT_ALARM = Gauge(
 
 
 def forget_audit(namespace: str, name: str) -> None:
-    """Drop the series of an audit that is gone, or about to be told anew."""
+    """Drop the series of an audit that was deleted, or is about to be exported again."""
     series = (AUDIT_ENTRIES, AUDIT_RECOVERY_SECONDS, *AUDIT_GROUP_FACTS.values(), AUDIT_ALARM)
     for gauge in series:
         for labels in [
@@ -520,7 +520,7 @@ def forget_audit(namespace: str, name: str) -> None:
             gauge.remove(*labels)
 
 
-# What redrives do, as their status reports it: every replica shows the same numbers.
+# Progress of redrives, from their status: every replica exports the same numbers.
 REDRIVES_SERVED = Gauge(
     "pelops_redrives_served",
     "1 while StreamRedrives are reconciled, 0 while their CRD or the permissions for them are "
@@ -539,13 +539,13 @@ REDRIVE_FAILED = GroupGauge(
 
 
 def forget_redrive(namespace: str, name: str) -> None:
-    """Drop the series of a redrive that is gone."""
+    """Drop the series of a redrive that was deleted."""
     for series in (REDRIVE_ENTRIES, REDRIVE_FAILED):
         series.forget(namespace, name)
 
 
 def forget_group(namespace: str, name: str) -> None:
-    """Drop the series of a resource that is gone."""
+    """Drop the series of a resource that was deleted."""
     forget_scaling(namespace, name)
     forget_group_facts(namespace, name)
     for series in (*GROUP_ACTS, STATUS_WRITES_LIMITED):
@@ -553,7 +553,7 @@ def forget_group(namespace: str, name: str) -> None:
 
 
 def forget_group_facts(namespace: str, name: str) -> None:
-    """Drop what a pass measures of a resource; what this replica did for it stays."""
+    """Drop the series that a pass measures; counters of this replica's own actions stay."""
     for stream in ("main", "retry"):
         forget_stream(namespace, name, stream)
     for series in (*GROUP_FACTS.values(), *GROUP_LIMITS.values(), *GROUP_TOTALS):
@@ -561,7 +561,7 @@ def forget_group_facts(namespace: str, name: str) -> None:
 
 
 def forget_stream(namespace: str, name: str, stream: str) -> None:
-    """Drop the series of one stream of a group, such as a retry stream that is gone."""
+    """Drop the series of one stream of a group, such as a retry stream that was deleted."""
     for series in STREAM_FACTS.values():
         series.forget(namespace, name, stream)
 

@@ -14,7 +14,7 @@ from pelops.cli.main import COMMANDS, build_parser
 
 NO_FILES: Final = ":4"  # the directive of Cobra: complete no names of files
 _FILES: Final = ":0"
-_TIMEOUT_S: Final = 3.0  # nobody waits longer for a completion
+_TIMEOUT_S: Final = 3.0  # the longest acceptable wait for a completion
 
 Candidate = tuple[str, str]
 

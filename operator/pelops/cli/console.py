@@ -141,7 +141,7 @@ class Console:
         """Return whether the user agrees: `yes` is the value of the flag `--yes`.
 
         Raises:
-            CommandFailed: nobody can be asked, because there is no terminal.
+            CommandFailed: the user cannot be asked, because there is no terminal.
         """
         if yes:
             return True

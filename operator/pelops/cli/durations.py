@@ -64,7 +64,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of `90`, `90s`, `1m30s` or `2h`; for `type=` of a flag.
 
     Raises:
-        ArgumentTypeError: the text is no duration.
+        ArgumentTypeError: the text is not a duration.
     """
     if re.fullmatch(_NUMBER, text):
         return float(text)

@@ -215,12 +215,12 @@ def _ask_http(kubectl: Kubectl, arguments: argparse.Namespace, asked: Asked) -> 
 
 
 def _create_token(kubectl: Kubectl, account: str) -> str:
-    """A token for the operator alone, which expires soon."""
+    """Return a short-lived token that only the operator accepts."""
     words = ("create", "token", account, f"--namespace={kubectl.namespace}")
     try:
         return kubectl.run(*words, f"--audience={AUDIENCE}", "--duration=10m").strip()
     except KubectlFailed as error:
-        # kubectl wraps what the API server said, and with it the reason.
+        # kubectl wraps the error of the API server, so its reason is only in the text.
         is_refused = "is forbidden" in str(error) or "not found" in str(error)
         raise CommandFailed(
             str(error), code=ExitCode.NOT_FOUND if is_refused else error.code

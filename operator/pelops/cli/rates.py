@@ -18,7 +18,7 @@ _SAME_RATE: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The numbers of one group; None stands for unknown."""
+    """The numbers of one group; None if unknown."""
 
     group: GroupFacts
     lag: float | None
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def growth(self) -> float | None:
-        """Entries per second by which the backlog grows; 0 within the error of measurement."""
+        """Growth of the backlog in entries per second; 0 within the measurement error."""
         if self.arrival_rate is None or self.acknowledge_rate is None:
             return None
         growth = self.arrival_rate - self.acknowledge_rate

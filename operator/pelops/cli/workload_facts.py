@@ -94,7 +94,7 @@ def find_replica_owners(resource: Object) -> Iterator[str]:
             yield str(entry.get("manager"))
 
 
-# They set replicas once, when somebody calls them; `kubectl apply --server-side` has the operation
+# They set replicas once, when a user runs them; `kubectl apply --server-side` has the operation
 # Apply, and is repeated.
 _BY_HAND: Final = frozenset(
     {"kubectl", "kubectl-create", "kubectl-edit", "kubectl-patch", "kube-controller-manager"}

@@ -1,7 +1,7 @@
-"""The CronJob that an audit owns: how it should look.
+"""The desired CronJob of an audit.
 
-Its pod has no rights in Kubernetes and no token: everything it needs is in its environment, and
-what it finds it writes to Redis.
+Its pod has no rights in Kubernetes and no token: everything it needs is in its environment, and it
+writes its results to Redis.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ AUDIT_LABEL: Final = "pelops.dev/stream-audit"
 CONTAINER: Final = "audit"
 COMMAND: Final = ("python", "-m", "pelops.pipeline", "audit")
 USER: Final = 65532
-# A run that could not begin in time, since the controller was away, is left out after so long.
+# A run that could not start in time, because the controller was down, is skipped after this.
 STARTING_DEADLINE_S: Final = 300
 KEPT_RUNS: Final = 3
 RETRIES: Final = 2
-KEPT_S: Final = 7 * 24 * 3600  # what was run by hand counts for no limit of the CronJob
-# Sources of projected volumes by which a pod can prove who it is.
+KEPT_S: Final = 7 * 24 * 3600  # for Jobs created by hand, to which the history limits do not apply
+# Sources of projected volumes that give a pod an identity.
 _IDENTITIES: Final = ("serviceAccountToken", "podCertificate")
-# Repeating them changes nothing: settings that cannot be used, and findings.
+# A retry would have the same result: invalid settings, and findings.
 FINAL_EXIT_CODES: Final = (2, 3, 4)
 
 
 def audit_job_name(audit_name: str) -> str:
-    """The name of the CronJob, or of the Spark operator's object, that an audit owns."""
+    """Return the name of the CronJob, or of the Spark operator's object, that an audit owns."""
     return f"{audit_name}-audit"
 
 
 def build_cron_job(
     audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str
 ) -> Manifest:
-    """The whole CronJob. `image` is used when the audit names none.
+    """Return the desired CronJob. `image` is used if the audit sets none.
 
     Raises:
-        InvalidSpec: `spec.template` has another shape than a pod template.
+        InvalidSpec: `spec.template` is not a valid pod template.
     """
     spec = audit.spec
     labels = {**MANAGED_BY, AUDIT_LABEL: audit.metadata.name}
@@ -84,13 +84,13 @@ def build_cron_job(
             },
         },
     }
-    # What is taken out of the wish shows here alone: all that is left is still there.
+    # Fields removed from the desired object are detected only by this: all others still match.
     body["metadata"]["annotations"] = {APPLIED: fingerprint_of(body)}
     return body
 
 
 def build_audit_owner(audit: StreamAudit) -> Manifest:
-    """Makes the owned object go when the audit goes."""
+    """Return the owner reference with which the object is deleted together with the audit."""
     return {
         "apiVersion": STREAM_AUDIT.api_version,
         "kind": AUDIT_KIND,
@@ -108,7 +108,7 @@ def _no_repetition() -> Manifest:
 def build_audit_pod(
     audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str
 ) -> Manifest:
-    """The pod template: what `spec.template` says, and over it what the job needs."""
+    """Return the pod template: `spec.template`, with the settings that the job needs."""
     template = copy_template(audit.spec.template)
     metadata = _object_in(template, "metadata")
     labels = {**MANAGED_BY, **_object_in(metadata, "labels")}
@@ -135,7 +135,7 @@ def build_audit_pod(
 
 
 def _refuse_tokens(pod: Manifest) -> None:
-    """Raises InvalidSpec when a volume would give the job an identity in Kubernetes."""
+    """Raise InvalidSpec if a volume would give the job an identity in Kubernetes."""
     for volume in _objects_in(pod, "volumes"):
         projected = dict(_object_in(dict(volume), "projected"))
         for source in _objects_in(projected, "sources"):
@@ -169,7 +169,7 @@ def _pod_security() -> Manifest:
         "runAsUser": USER,
         "runAsGroup": USER,
         "fsGroup": USER,
-        # A large archive would else be walked through at each start.
+        # Otherwise the kubelet would visit each file of a large archive at each start.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
@@ -221,7 +221,7 @@ def _mount(name: str, path: str, claim: ClaimSpec) -> Manifest:
 
 
 def _merge(ours: list[Manifest], theirs: list[Manifest]) -> list[Manifest]:
-    """Both, theirs in place of ours of the same name."""
+    """Return both lists; of items with the same name, the user's (`theirs`) is used."""
     names = {one.get("name") for one in theirs}
     return [*(one for one in ours if one["name"] not in names), *theirs]
 

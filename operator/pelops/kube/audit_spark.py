@@ -1,7 +1,7 @@
-"""An audit as an application of a Spark operator: how it should look, and how its runs went.
+"""An audit as an application of a Spark operator: the desired object, and its runs.
 
 Kubeflow  one ScheduledSparkApplication, which starts the runs itself
-Apache    one SparkApplication for each run, which the operator makes when it is due
+Apache    one SparkApplication for each run, which Pelops creates when it is due
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KUBEFLOW_APPLICATION: Final = Kind(
     kind="SparkApplication",
     plural="sparkapplications",
 )
-# What Kubeflow's operator writes on the applications that it makes of a scheduled one.
+# Label that Kubeflow's operator sets on the applications that it creates from a scheduled one.
 SCHEDULED_LABEL: Final = "sparkoperator.k8s.io/scheduled-app-name"
 MAIN_FILE: Final = "local:///opt/pelops/run_pipeline.py"
 SPARK_VERSION: Final = "4.2.0"
@@ -52,11 +52,11 @@ _DRIVER: Final = "spark-kubernetes-driver"
 _EXECUTOR: Final = "spark-kubernetes-executor"
 # A run's name ends with the nanoseconds since 1970, and a label has at most 63 characters.
 LONGEST_KUBEFLOW_NAME: Final = 63 - len(audit_job_name("")) - 20
-# In one pod; of a task that dies two more tries are made, as in a CronJob.
+# In one pod. Each task is tried three times, as a CronJob's pod is.
 _MASTER: Final = "local[*,3]"
-_SHARE_OF_JVM: Final = 0.75  # of the memory limit, as the job itself takes it
+_SHARE_OF_JVM: Final = 0.75  # of the memory limit, as in the job itself
 _LEAST_HEAP_MIB: Final = 512  # Spark refuses less than 450
-# What a pod takes, in Kubeflow's words and in Spark's.
+# Resources of a pod: Kubeflow's field and Spark's setting.
 _SIZES: Final = {
     "memory": "spark.driver.memory",
     "memoryOverhead": "spark.driver.memoryOverhead",
@@ -65,14 +65,14 @@ _SIZES: Final = {
 }
 _SUCCEEDED: Final = "Succeeded"
 _ENDED: Final = frozenset({"ResourceReleased", "TerminatedWithoutReleaseResources"})
-_COMPLETED: Final = "COMPLETED"  # Kubeflow's word for it
+_COMPLETED: Final = "COMPLETED"  # Kubeflow's state for success
 _KUBEFLOW_ENDED: Final = frozenset({_COMPLETED, "FAILED"})
 
 
 def build_scheduled_application(
     audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str
 ) -> Manifest:
-    """The ScheduledSparkApplication of the Kubeflow operator. Raises InvalidSpec."""
+    """Return the ScheduledSparkApplication of the Kubeflow operator. Raises InvalidSpec."""
     spec = audit.spec
     if len(audit.metadata.name) > LONGEST_KUBEFLOW_NAME:
         raise InvalidSpec(
@@ -85,7 +85,7 @@ def build_scheduled_application(
         "kind": SCHEDULED_SPARK_APPLICATION.kind,
         "metadata": {**_metadata(audit), "name": audit_job_name(audit.metadata.name)},
         "spec": {
-            # Unless its cron is given a zone in front, it takes that of the Spark operator's pod.
+            # Without CRON_TZ the time zone of the Spark operator's pod applies.
             "schedule": f"CRON_TZ={spec.time_zone or 'UTC'} {spec.schedule}",
             "suspend": spec.suspend,
             "concurrencyPolicy": "Forbid",
@@ -99,7 +99,7 @@ def build_scheduled_application(
 
 
 def _build_template(audit: StreamAudit, pod: Manifest) -> Manifest:
-    """What Kubeflow's operator makes each run of."""
+    """Return the template from which Kubeflow's operator creates each run."""
     executors, sizes = audit.spec.backend.executors, _sizes(audit)
     driver = {**sizes, "template": _named(pod, _DRIVER), "serviceAccount": _account(audit)}
     executor: Manifest = {}
@@ -130,9 +130,10 @@ def _build_template(audit: StreamAudit, pod: Manifest) -> Manifest:
 def build_application(
     audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str, due: datetime
 ) -> Manifest:
-    """The SparkApplication of the Apache operator for the run of one minute.
+    """Return the SparkApplication of the Apache operator for the run that is due in this minute.
 
-    Its name depends on the minute alone, so of several replicas one makes it. Raises InvalidSpec.
+    Its name depends only on the audit and the minute, so only one replica can create it. Raises
+    InvalidSpec.
     """
     pod = _driver(audit, plan, access, image)
     name = f"{audit_job_name(audit.metadata.name)}-{int(due.timestamp()) // 60}"
@@ -152,16 +153,16 @@ def build_application(
                 **{_SIZES[name]: size for name, size in _sizes(audit).items()},
             },
             "driverSpec": {"podTemplateSpec": pod},
-            # A driver that failed stays with its application: its log says why.
+            # A failed driver is kept with its application, for its log.
             "applicationTolerations": {"resourceRetainPolicy": "OnFailure"},
         },
     }
 
 
 def scheduled_runs(live: Manifest | None, applications: Sequence[Manifest]) -> Runs:
-    """The runs of a ScheduledSparkApplication, which are applications that it owns.
+    """Return the runs of a ScheduledSparkApplication, which are applications that it owns.
 
-    Its own status reports a run's end only when the next one begins.
+    Its own status reports a run's end only when the next one starts.
     """
     if live is None:
         return Runs()
@@ -178,7 +179,7 @@ def scheduled_runs(live: Manifest | None, applications: Sequence[Manifest]) -> R
 
 
 def application_runs(live: Sequence[Manifest]) -> Runs:
-    """The runs that SparkApplications are; what makes them is the operator, which is there."""
+    """Return the runs from SparkApplications. They always `exist`, as Pelops creates them."""
     newest = max(live, key=made_at, default=None)
     if newest is None:
         return Runs(exists=True)
@@ -192,13 +193,13 @@ def application_runs(live: Sequence[Manifest]) -> Runs:
 
 
 def has_ended(application: Manifest) -> bool:
-    """Whether a SparkApplication is over and its resources are released or kept for good."""
+    """Whether a SparkApplication has ended, with its resources released or kept permanently."""
     state = ((application.get("status") or {}).get("currentState") or {}).get("currentStateSummary")
     return state in _ENDED
 
 
 def made_at(manifest: Manifest) -> datetime:
-    """When the API server took an object in."""
+    """Return when an object was created."""
     return datetime.fromisoformat(manifest["metadata"]["creationTimestamp"])
 
 
@@ -232,12 +233,12 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _driver(audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, image: str) -> Manifest:
-    """The pod as of the CronJob, but for what the Spark operator decides: command and token."""
+    """Return the CronJob's pod without what the Spark operator sets: command and token."""
     pod = build_audit_pod(audit, plan, access, image=image)
     del pod["spec"]["containers"][0]["command"]
     pod["spec"]["activeDeadlineSeconds"] = audit.spec.active_deadline_seconds
     if audit.spec.backend.executors:
-        # The driver makes its executors itself.
+        # The driver creates its executors, so it needs a token.
         del pod["spec"]["automountServiceAccountToken"]
     return pod
 
@@ -249,13 +250,13 @@ def _named(pod: Manifest, container: str) -> Manifest:
 
 
 def _executor(pod: Manifest) -> Manifest:
-    """The driver's pod without its deadline, and without the token that only the driver needs."""
+    """Return the driver's pod without deadline, and without the token that only it needs."""
     spec = {name: value for name, value in pod["spec"].items() if name != "activeDeadlineSeconds"}
     return {**pod, "spec": {**spec, "automountServiceAccountToken": False}}
 
 
 def _sizes(audit: StreamAudit) -> dict[str, str]:
-    """What a pod takes, which Spark must be told: it overrides what a template asks for."""
+    """Return the resources of a pod as Spark's settings, which override those of a template."""
     resources = resources_of(audit)
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     sizes = {"coreRequest": requests.get("cpu"), "coreLimit": limits.get("cpu")}

@@ -1,7 +1,7 @@
-"""One asynchronous client of the API server that speaks plain dicts, and the kinds it is used for.
+"""An asynchronous client of the API server that uses plain dicts, and the kinds it is used for.
 
-Typed models are not used: they drop fields that they do not know, and cost memory and time on the
-hot path. Every write is a server-side apply or carries a precondition, so a repeat is safe.
+Typed models are not used: they drop unknown fields, and cost memory and time on the hot path. Every
+write is a server-side apply or has a precondition, so it is safe to repeat.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Kind:
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The path of an object, of one of its subresources, or without a name of the list."""
+        """Return the path of an object or its subresource; without a name, that of the list."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if self.namespaced and namespace is not None:
@@ -121,8 +121,8 @@ JSON = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
 MERGE = "application/merge-patch+json"
 
-PAGE_BYTES: Final = 8 * 1024 * 1024  # of a LIST; a larger page is asked for in smaller ones
-RENEW_S: Final = 5.0  # between two times that the credentials are read anew
+PAGE_BYTES: Final = 8 * 1024 * 1024  # of a LIST; a larger page is requested in smaller ones
+RENEW_S: Final = 5.0  # minimum between two reads of the credentials
 
 Manifest = dict[str, Any]
 
@@ -146,7 +146,7 @@ class Page:
         self._items = self._parse()
 
     def items(self) -> Iterator[Manifest]:
-        """Each object, once. Raises KubernetesUnavailable when the answer is not a LIST."""
+        """Yield each object, once. Raises KubernetesUnavailable if the answer is not a LIST."""
         return self._items
 
     def _parse(self) -> Iterator[Manifest]:
@@ -156,17 +156,17 @@ class Page:
                 item.setdefault("apiVersion", self._kind.api_version)
                 item.setdefault("kind", self._kind.kind)
                 yield item
-        except ValueError as error:  # as of a proxy's page
+        except ValueError as error:  # for example the error page of a proxy
             raise KubernetesUnavailable("the answer of the API server is not JSON") from error
 
     @property
     def following(self) -> str:
-        """Where the next page begins; empty after the last. Known when all items were read."""
+        """The continue token of the next page; empty after the last. Read all items first."""
         return str(self._text.metadata.get("continue") or "")
 
 
 class _PageTooLarge(Exception):
-    """The answer was left unread: it is larger than asked for."""
+    """The answer was not read, because it is larger than allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +191,8 @@ class Address:
 class KubeApi:
     """Reads and writes objects as dicts.
 
-    Raises `KubernetesError` and its children, never an exception of a client library. Requests
-    beyond `parallel`, and beyond three eighths of it in one namespace, wait for their turn.
+    Raises `KubernetesError` and its subclasses, never an exception of a client library. At most
+    `parallel` requests run at a time, and three eighths of it in one namespace; others wait.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class KubeApi:
         timeout_s: float = 30.0,
         load: Callable[[], Awaitable[Any]] | None = None,
     ) -> None:
-        """`load` reads the configuration anew: its certificates, its token and its authority."""
+        """`load` reads the configuration again: its certificates, its token and its authority."""
         self._parallel = parallel
         self._timeout_s = timeout_s
         self._load = load
@@ -217,17 +217,17 @@ class KubeApi:
 
     def _open(self, configuration: Any) -> tuple[Any, aio_client.ApiClient]:
         configuration.connection_pool_maxsize = self._parallel
-        # Else aiohttp looks at the environment and into ~/.netrc anew for each request.
+        # Otherwise aiohttp reads the environment and ~/.netrc for each request.
         configuration.proxy = configuration.proxy or _find_proxy(configuration.host)
         configuration.client_session_kwargs = {"trust_env": False}
         return configuration, aio_client.ApiClient(configuration)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, *, timeout_s: float = 30.0) -> KubeApi:
-        """A client from the named kubeconfig, else from the pod's ServiceAccount.
+        """Return a client from the named kubeconfig, or else from the pod's ServiceAccount.
 
         Raises:
-            KubernetesUnavailable: neither a kubeconfig nor a ServiceAccount is there.
+            KubernetesUnavailable: there is neither a kubeconfig nor a ServiceAccount.
         """
         load = functools.partial(_load_configuration, kubeconfig)
         try:
@@ -240,7 +240,7 @@ class KubeApi:
         return cls(configuration, timeout_s=timeout_s, load=load)
 
     async def close(self) -> None:
-        """Close all connections. Calls under way fail."""
+        """Close all connections. Calls in progress fail."""
         for task in self._former:
             task.cancel()
         await asyncio.gather(*self._former, return_exceptions=True)
@@ -251,8 +251,8 @@ class KubeApi:
     ) -> tuple[str, aiohttp.ClientSession]:
         """Open a session of the running event loop: the server's address, and the session.
 
-        It has the credentials as they are now (a projected token is read anew) and connections
-        that nobody else uses. The caller closes it. Raises KubernetesUnavailable.
+        It has the current credentials (a projected token is read again) and connections of its
+        own. The caller closes it. Raises KubernetesUnavailable.
         """
         configuration, headers = self._configuration, dict[str, str]()
         try:
@@ -273,10 +273,10 @@ class KubeApi:
         return str(configuration.host), session
 
     async def renew(self) -> None:
-        """Read the credentials anew and drop all connections; not more often than every 5 s.
+        """Read the credentials again and drop all connections, at most once in `RENEW_S`.
 
-        For credentials that are refused, an authority that was replaced, and connections on which
-        no answer comes. Calls under way on the former connections keep their time.
+        For credentials that are refused, an authority that was replaced, and connections without
+        an answer. Calls in progress on the former connections keep their timeout.
         """
         now = asyncio.get_running_loop().time()
         if self._load is None or now - self._renewed_at < RENEW_S:
@@ -299,16 +299,16 @@ class KubeApi:
             await former.close()
 
     async def get(self, address: Address) -> Manifest:
-        """The object. Raises NotFound when it, or its kind, does not exist."""
+        """Return the object. Raises NotFound if it, or its kind, does not exist."""
         return await self._request("GET", address.path, resource=address.resource)
 
     async def read(self, path: str) -> Manifest:
-        """The JSON at a path, with its query. Raises NotFound when there is nothing."""
+        """Return the JSON at a path, which may have a query. Raises NotFound."""
         place, _, query = path.partition("?")
         return await self._request("GET", place, dict(parse_qsl(query)), resource="raw")
 
     async def find(self, address: Address) -> Manifest | None:
-        """The object, by a LIST of its name; None without one. Raises NotFound for its kind."""
+        """Return the object by a LIST of its name; None if absent. Raises NotFound for its kind."""
         query = {"fieldSelector": f"metadata.name={address.name}"}
         path = address.kind.path(address.namespace)
         answer = await self._request("GET", path, query, resource=address.kind.plural)
@@ -323,9 +323,9 @@ class KubeApi:
         page: int = 500,
         timeout_s: float | None = None,
     ) -> AsyncIterator[Page]:
-        """All objects page by page, each within `timeout_s`. Default: that of the client.
+        """Yield all objects page by page, each within `timeout_s`. Default: that of the client.
 
-        A page has at most `page` objects, and fewer where these are large.
+        A page has at most `page` objects, and fewer if these are large.
         """
         query: dict[str, str] = {"labelSelector": selector} if selector else {}
         limit = page
@@ -357,7 +357,7 @@ class KubeApi:
     async def list_all(
         self, kind: Kind, namespace: str | None = None, *, selector: str = ""
     ) -> list[Manifest]:
-        """All objects of a kind, in one list."""
+        """Return all objects of a kind, in one list."""
         return [
             item
             async for page in self.list_pages(kind, namespace, selector=selector)
@@ -365,17 +365,17 @@ class KubeApi:
         ]
 
     async def discover(self, group: str, version: str) -> Manifest:
-        """The kinds of one API group and version (an APIResourceList). Raises NotFound."""
+        """Return the kinds of one API group and version (an APIResourceList). Raises NotFound."""
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         return await self._request("GET", path, resource="discovery")
 
     async def apply(
         self, address: Address, body: Manifest, *, manager: str = FIELD_MANAGER
     ) -> Manifest:
-        """Server-side apply: the object as the server has it afterwards.
+        """Send a server-side apply. Returns the object as the server has it afterwards.
 
-        The same content twice changes nothing, not even the resourceVersion. A uid in the body
-        keeps a deleted object from coming back (409). Fields of other managers are taken over.
+        Repeating it changes nothing, not even the resourceVersion. A uid in the body prevents that
+        a deleted object is created again (409). Fields of other managers are taken over.
         """
         query = {"fieldManager": manager, "force": "true"}
         return await self._request(
@@ -385,7 +385,7 @@ class KubeApi:
     async def merge(
         self, address: Address, body: Manifest, *, manager: str = FIELD_MANAGER
     ) -> Manifest:
-        """JSON merge patch (RFC 7386): the object as the server has it afterwards."""
+        """Send a JSON merge patch (RFC 7386). Returns the object as the server then has it."""
         return await self._request(
             "PATCH",
             address.path,
@@ -396,7 +396,7 @@ class KubeApi:
         )
 
     async def create(self, kind: Kind, namespace: str, body: Manifest) -> Manifest:
-        """A new object. Raises Conflict when the name is taken."""
+        """Create an object. Raises Conflict if the name is taken."""
         return await self._request(
             "POST",
             kind.path(namespace),
@@ -408,9 +408,9 @@ class KubeApi:
     async def delete(
         self, address: Address, *, uid: str | None = None, version: str | None = None
     ) -> None:
-        """Delete the object, if it still is the one with this uid, or of this resourceVersion.
+        """Delete the object if it still has this uid, or this resourceVersion.
 
-        Gone already is well too. Raises Conflict when it is another one.
+        An object that does not exist is a success. Raises Conflict if it is another one.
         """
         wanted = {"uid": uid, "resourceVersion": version}
         preconditions = {key: value for key, value in wanted.items() if value}
@@ -430,7 +430,7 @@ class KubeApi:
         text = await self._send(method, path, query, **options)
         try:
             answer: Manifest = await parse_json(text) if text else {}
-        except ValueError as error:  # as of a proxy's page
+        except ValueError as error:  # for example the error page of a proxy
             raise KubernetesUnavailable("the answer of the API server is not JSON") from error
         return answer
 
@@ -446,9 +446,9 @@ class KubeApi:
         timeout_s: float | None = None,
         most_bytes: int | None = None,
     ) -> bytes:
-        """The answer's text. Raises KubernetesError, and _PageTooLarge beyond `most_bytes`."""
+        """Return the answer's text. Raises KubernetesError; _PageTooLarge above `most_bytes`."""
         verb = "apply" if content_type == APPLY else method.lower()
-        # No namespace has more than its share in the line: none waits behind hundreds of another.
+        # The share of each namespace is limited, so that none waits for hundreds of another's.
         async with self._shares[_namespace_of(path)], self._turns:
             client = self._client
             try:
@@ -498,13 +498,13 @@ async def _read(response: aio_rest.RESTResponse, most_bytes: int | None) -> byte
 
 
 def _namespace_of(path: str) -> str:
-    """The namespace of a request; empty for none."""
+    """Return the namespace of a request; empty if it has none."""
     _, _, rest = path.partition("/namespaces/")
     return rest.partition("/")[0]
 
 
 def _find_proxy(url: str) -> str | None:
-    """The proxy that the environment names for a server; None: none."""
+    """Return the proxy that the environment sets for a server; None without one."""
     server = urlsplit(url)
     return None if proxy_bypass(server.hostname or "") else getproxies().get(server.scheme)
 
@@ -525,24 +525,24 @@ _PAIR = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})")
 
 
 def render_yaml(body: Manifest) -> str:
-    """The body of an apply, which the API server reads as YAML.
+    """Return the body of an apply, which the API server parses as YAML.
 
-    YAML knows no surrogate pairs (a stream named with an emoji was refused), while control
-    characters must stay escaped: so it is JSON, with the characters of pairs written as they are.
+    It is JSON, in which control characters are escaped. YAML does not support surrogate pairs (a
+    stream named with an emoji was refused), so the characters of pairs are not escaped.
     """
     text = json.dumps(body)
     return _PAIR.sub(lambda match: str(json.loads(f'"{match[0]}"')), text)
 
 
-# What the API server says of an object that it cannot read, as of `cpu: lots`.
+# Errors of the API server for an object that it cannot parse, such as `cpu: lots`.
 _WRONG_SHAPE: Final = ("failed to create typed patch object", "unable to convert unstructured")
 
 
 def translate_status(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
-    """The error for an answer of the API server with an HTTP status of 400 or more."""
+    """Return the error for an answer of the API server with an HTTP status of 400 or more."""
     message = parse_message(text)
     if status == 500 and any(words in message for words in _WRONG_SHAPE):
-        return Rejected(message)  # a template of the wrong shape, which is no failure of the server
+        return Rejected(message)  # an invalid template, not a failure of the server
     if status in (401, 429) or status >= 500:
         return KubernetesUnavailable(
             f"the API server returned HTTP status {status}: {message}",
@@ -552,7 +552,7 @@ def translate_status(status: int, text: bytes, retry_after: str | None = None) -
 
 
 def parse_message(text: bytes) -> str:
-    """The message of a Status object; of anything else the beginning of its text."""
+    """Return the message of a Status object; for any other answer, the start of its text."""
     try:
         return str(json.loads(text).get("message") or text.decode(errors="replace"))
     except (ValueError, AttributeError):
@@ -560,7 +560,7 @@ def parse_message(text: bytes) -> str:
 
 
 def parse_retry_after(value: str | None) -> float:
-    """The seconds of a Retry-After header; 0 without one, or when it is a date."""
+    """Return the seconds of a Retry-After header; 0 without one, or if it is a date."""
     try:
         return max(0.0, float(value or 0))
     except ValueError:

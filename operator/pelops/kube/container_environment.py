@@ -1,7 +1,7 @@
-"""The environment of workers and of audit jobs. No secret ever stands in it in clear.
+"""The environment of workers and of audit jobs. It never contains a secret in clear text.
 
-The job of an audit gets all that it needs here, since it may ask Kubernetes nothing:
-docs/audits/index.md says what each variable means.
+The job of an audit has no access to Kubernetes, so its environment contains all that it needs:
+docs/audits/index.md explains each variable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
 from pelops.policy.audit.plan import AuditedGroup, AuditPlan
 
-POD_VARIABLES = frozenset({"POD_NAME", "POD_UID"})  # what PELOPS_CONSUMER is made of
+POD_VARIABLES = frozenset({"POD_NAME", "POD_UID"})  # PELOPS_CONSUMER refers to them
 TLS_MOUNT = "/etc/pelops/redis"
 TLS_VOLUME = "pelops-redis-tls"
 # The Secret's keys, and the variables that name the mounted files.
@@ -35,17 +35,17 @@ Variable = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerAccess:
-    """Where workers find Redis: which Secrets exist and which keys they hold, never the values."""
+    """How workers connect to Redis: the names of Secrets and their keys, never the values."""
 
     url: str | None = None  # from the spec
-    url_secret: str | None = None  # name of the Secret that has a `url`, which then serves
+    url_secret: str | None = None  # name of the Secret with a `url`, which is used instead
     secret: str | None = None  # name of the Secret with username, password and TLS files
     secret_keys: frozenset[str] = frozenset()
     rules: AddressRules | None = None  # which addresses jobs of this installation may connect to
     credential_hosts: str | None = None  # the hosts that the Secret lists, if it lists any
-    ca_secret: str | None = None  # name of the Secret with ca.crt alone
-    cert_secret: str | None = None  # name of the Secret with tls.crt and tls.key alone
-    sentinel_secret: str | None = None  # name of the Secret with what Sentinels ask for
+    ca_secret: str | None = None  # name of a separate Secret with ca.crt
+    cert_secret: str | None = None  # name of a separate Secret with tls.crt and tls.key
+    sentinel_secret: str | None = None  # name of the Secret with the credentials of Sentinels
 
     @property
     def tls_keys(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class WorkerAccess:
 
     @property
     def tls_sources(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The Secrets with TLS files, and the files to take of each."""
+        """The Secrets with TLS files, and the files to use from each."""
         named = {"ca.crt": self.ca_secret, "tls.crt": self.cert_secret, "tls.key": self.cert_secret}
         sources: dict[str, list[str]] = {}
         for key, _ in TLS_FILES:
@@ -65,9 +65,10 @@ class WorkerAccess:
 
 
 def name_secrets(redis: RedisSpec, own_secret: SecretRef | None) -> WorkerAccess:
-    """The Secrets of workers or of a job, by their names alone.
+    """Return the names of the Secrets of workers or of a job, without their contents.
 
-    With a Secret of their own they are other users: it brings their client certificate as well.
+    With their own Secret they are a different Redis user, so it contains their client certificate
+    as well.
     """
     own = own_secret or redis.login_ref
     tls, sentinel = redis.tls or TlsSpec(), redis.sentinel
@@ -82,12 +83,12 @@ def name_secrets(redis: RedisSpec, own_secret: SecretRef | None) -> WorkerAccess
 
 
 def tls_volume(access: WorkerAccess) -> dict[str, Any] | None:
-    """The volume with the TLS files of the Secrets; None when there are none."""
+    """Return the volume with the TLS files of the Secrets; None if there are none."""
     sources = access.tls_sources
     if not sources:
         return None
     if len(sources) == 1 and sources[0][0] == access.secret:
-        # Files that are added to the Secret later appear without a new pod.
+        # Files that are added to the Secret later appear without a restart of the pod.
         items = [{"key": key, "path": key} for key, _ in TLS_FILES]
         secret = {"secretName": access.secret, "optional": True, "items": items}
         return {"name": TLS_VOLUME, "secret": secret}
@@ -101,7 +102,7 @@ def tls_volume(access: WorkerAccess) -> dict[str, Any] | None:
 def build_environment(
     resource: StreamConsumerGroup, keys: GroupKeys, access: WorkerAccess
 ) -> list[Variable]:
-    """The variables of DESIGN section 3, in a fixed order: the same facts give the same bytes."""
+    """Return the variables of a worker in a fixed order: equal inputs give equal bytes."""
     return [
         *_identity(),
         *redis_variables(resource.spec.redis, access),
@@ -111,7 +112,7 @@ def build_environment(
 
 
 def literal(text: str) -> str:
-    """Text that the kubelet passes on as it is, where `$(NAME)` is expanded and `$$` means `$`."""
+    """Escape a text so that the kubelet, which expands `$(NAME)`, does not change it."""
     return text.replace("$", "$$")
 
 
@@ -119,13 +120,13 @@ def _identity() -> list[Variable]:
     return [
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        # The uid tells a pod from its namesake after a restart, and in another cluster.
+        # The uid distinguishes pods with the same name: later ones, and those of other clusters.
         {"name": "PELOPS_CONSUMER", "value": "$(POD_NAME):$(POD_UID)"},
     ]
 
 
 def redis_variables(redis: RedisSpec, access: WorkerAccess) -> list[Variable]:
-    """The variables that say where Redis is and who asks; secrets by reference alone."""
+    """Return the variables with the address and user of Redis; secrets only by reference."""
     variables: list[Variable] = []
     if access.url_secret is not None:
         variables.append(secret_variable("PELOPS_REDIS_URL", access.url_secret, "url"))
@@ -164,7 +165,7 @@ def _sentinel_variables(redis: RedisSpec, access: WorkerAccess) -> list[Variable
 
 
 def secret_variable(name: str, secret: str, key: str, *, optional: bool = False) -> Variable:
-    """A variable whose value the kubelet takes from a Secret."""
+    """Return a variable whose value the kubelet takes from a Secret."""
     reference: dict[str, Any] = {"name": secret, "key": key}
     if optional:
         reference["optional"] = True
@@ -212,7 +213,7 @@ _SHAPE: Final = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1
 
 
 def parse_quantity(quantity: object, *, field: str) -> Decimal:
-    """The number that a quantity stands for. Raises InvalidSpec, which names the field."""
+    """Return the number of a quantity. Raises InvalidSpec, which names the field."""
     found = None if isinstance(quantity, bool) else _SHAPE.fullmatch(str(quantity))
     if found is None or found[2] not in _FACTORS:
         raise InvalidSpec(
@@ -222,12 +223,12 @@ def parse_quantity(quantity: object, *, field: str) -> Decimal:
 
 
 def mebibytes(quantity: object, *, field: str) -> int:
-    """A quantity of memory in whole MiB. Raises InvalidSpec, which names the field."""
+    """Return a quantity of memory in whole MiB. Raises InvalidSpec, which names the field."""
     return int(parse_quantity(quantity, field=field) / 1024**2)
 
 
 ARCHIVE_MOUNT: Final = "/archive"
-WORK_MOUNT: Final = "/var/lib/pelops"  # the one directory that may be written to beside the archive
+WORK_MOUNT: Final = "/var/lib/pelops"  # the only writable directory apart from the archive
 _S3_VARIABLES: Final = (
     ("AWS_ACCESS_KEY_ID", "accessKeyId", False),
     ("AWS_SECRET_ACCESS_KEY", "secretAccessKey", False),
@@ -239,7 +240,7 @@ S3_KEYS: Final = tuple(key for _, key, is_optional in _S3_VARIABLES if not is_op
 def build_audit_environment(
     audit: StreamAudit, plan: AuditPlan, access: WorkerAccess
 ) -> list[Variable]:
-    """The variables in a fixed order: the same facts give the same bytes."""
+    """Return the variables of an audit job in a fixed order: equal inputs give equal bytes."""
     return [
         *redis_variables(plan.redis, access),
         *_destinations(access),
@@ -250,7 +251,7 @@ def build_audit_environment(
 
 
 def archive_address(audit: StreamAudit) -> str:
-    """Where the archive begins, as Spark names it."""
+    """Return the root of the archive as a path for Spark."""
     archive = audit.spec.archive
     if archive.s3 is not None:
         prefix = f"/{archive.s3.prefix.strip('/')}" if archive.s3.prefix else ""
@@ -274,7 +275,7 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
         "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof.path if spec.evidence else None,
         "PELOPS_AUDIT_S3_ENDPOINT": s3.endpoint if s3 else None,
         "PELOPS_AUDIT_S3_REGION": s3.region if s3 else None,
-        # What was found stands in the summary: a run that finds something has not failed.
+        # The summary contains the findings: a run with findings has not failed.
         "PELOPS_AUDIT_FINDINGS_EXIT": "0",
         "TMPDIR": WORK_MOUNT,
         "SPARK_LOCAL_DIRS": WORK_MOUNT,
@@ -301,7 +302,7 @@ def _milliseconds(seconds: int | None) -> str | None:
 
 
 def _destinations(access: WorkerAccess) -> list[Variable]:
-    """Where the job may connect to, and take its credentials: what the operator itself obeys."""
+    """Return the addresses to which the job may connect and send credentials, as the operator."""
     rules = access.rules
     texts = {
         "PELOPS_ALLOWED_NETWORKS": rules.networks_text if rules else None,
@@ -333,9 +334,10 @@ def _memory(audit: StreamAudit) -> list[Variable]:
 
 
 def resources_of(audit: StreamAudit) -> dict[str, Any]:
-    """Requests and limits of the container: what was asked for, or enough for most streams.
+    """Return requests and limits of the container; the default is enough for most streams.
 
-    Raises InvalidSpec: one of them is no object of quantities. The API server does not say where.
+    Raises InvalidSpec if one of them is not an object of quantities; the error of the API server
+    would not name the field.
     """
     if audit.spec.resources is None:
         return {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}

@@ -1,6 +1,6 @@
-"""Kubernetes Events about a resource, each written once however many replicas see the cause.
+"""Kubernetes Events about a resource, each written once even if several replicas report it.
 
-The name is a hash of what happened; a second writer gets Conflict, which is success.
+The name contains a hash of the content; a second writer gets Conflict, which is a success.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NOTE_LIMIT = 1024  # bytes, by events.k8s.io/v1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventContent:
-    """Something worth telling about a resource."""
+    """The content of an Event about a resource."""
 
     type: Literal["Normal", "Warning"]
     reason: str
     action: str  # what Pelops did or tried
     note: str
-    occurrence: str = ""  # tells one occurrence from the next: a generation, a transition time
+    occurrence: str = ""  # distinguishes occurrences: a generation, a transition time
 
 
 def build_event(
@@ -35,7 +35,7 @@ def build_event(
     now: datetime,
     kind: Kind = STREAM_CONSUMER_GROUP,
 ) -> Manifest:
-    """The Event. Its name depends on the resource, the happening and its occurrence alone."""
+    """Return the Event. Its name depends only on the resource, reason, note and occurrence."""
     metadata = subject["metadata"]
     seed = "\0".join((metadata["uid"], happening.reason, happening.note, happening.occurrence))
     digest = hashlib.blake2b(seed.encode(errors="backslashreplace"), digest_size=8).hexdigest()
@@ -65,12 +65,12 @@ def build_event(
 
 
 def _shorten(note: str) -> str:
-    """As much of the note as fits, in whole characters."""
+    """Shorten the note to `NOTE_LIMIT` bytes, in whole characters."""
     return note.encode(errors="replace")[:NOTE_LIMIT].decode(errors="ignore")
 
 
 async def publish_event(api: KubeApi, event: Manifest) -> None:
-    """Write the Event; one that is already there is left as it is."""
+    """Write the Event; an existing one is not changed."""
     try:
         await api.create(EVENT, event["metadata"]["namespace"], event)
     except Conflict:

@@ -1,8 +1,8 @@
-"""JSON from the API server, whatever a user has put into it: bounded in depth, lists item by item.
+"""JSON from the API server with untrusted content: bounded in depth, lists parsed item by item.
 
-Users choose the content of parts that no schema describes, such as pod templates. Nested a thousand
-levels deep they end a Python parser by RecursionError, or a newer one later, where the object is
-copied. Parsed they take up to 25 times the memory of their text.
+Users choose the content of parts that no schema describes, such as pod templates. If it is nested
+a thousand levels deep, parsing it raises RecursionError; with newer versions of Python, copying the
+object does. Parsed JSON takes up to 25 times the memory of its text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 # Levels of objects and lists. Pod templates have about 15, and lists of objects two more.
 MOST_DEPTH: Final = 64
-# Stands in place of what lies deeper. Whoever uses the object refuses it.
+# Replaces deeper values. Objects that contain it are refused where they are used.
 TOO_DEEP: Final = "pelops.dev/nested-too-deeply"
 
 _BRACKETS: Final = b'"{}[]'
@@ -31,15 +31,15 @@ def is_too_deep(text: bytes) -> bool:
     """Whether objects and lists are nested deeper than `MOST_DEPTH`. Fast: nothing is parsed."""
     if text.count(b"{") + text.count(b"[") <= MOST_DEPTH:
         return False
-    # Escapes go first, so that each quote that is left begins or ends a string. An even number of
-    # quotes side by side changes nothing about what lies outside of strings.
+    # Remove escapes first, so that each remaining quote begins or ends a string. Pairs of adjacent
+    # quotes can then be removed without effect on the text outside of strings.
     quoted = text.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _ALL_ELSE)
     outside = b"".join(quoted.replace(b'""', b"").split(b'"')[::2])
     return max(accumulate(map(_STEPS.__getitem__, outside)), default=0) > MOST_DEPTH
 
 
 def cut_depth(text: bytes) -> bytes:
-    """The same with `TOO_DEEP` in place of what is nested deeper than `MOST_DEPTH`."""
+    """Return the text with `TOO_DEEP` in place of values nested deeper than `MOST_DEPTH`."""
     kept: list[bytes] = []
     depth = kept_to = 0
     for token in _TOKEN.finditer(text):
@@ -56,19 +56,19 @@ def cut_depth(text: bytes) -> bytes:
 
 
 async def bound_depth(text: bytes) -> bytes:
-    """The text, cut where it is nested too deeply, without holding up the event loop for that."""
+    """Return the text, cut where it is nested too deeply, without blocking the event loop."""
     return await asyncio.to_thread(cut_depth, text) if is_too_deep(text) else text
 
 
 async def parse_json(text: bytes) -> Any:
-    """The value of a text. Raises ValueError when it is not JSON."""
+    """Parse a text. Raises ValueError if it is not JSON."""
     return json.loads(await bound_depth(text))
 
 
 def cut_value(value: Any) -> Any:
-    """The same value, changed in place: `TOO_DEEP` for what is nested deeper than `MOST_DEPTH`.
+    """Replace values nested deeper than `MOST_DEPTH` by `TOO_DEEP`, in place.
 
-    For a value that was parsed without `bound_depth`. It may be nested as deeply as it likes.
+    For a value that was parsed without `bound_depth`. It may be nested to any depth.
     """
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(MOST_DEPTH - 1):
@@ -89,21 +89,21 @@ def cut_value(value: Any) -> Any:
 
 
 class ListText:
-    """A LIST as text. Its items are parsed one by one, when they are asked for, and once."""
+    """A LIST as text. Its items are parsed one by one during iteration, and only once."""
 
     def __init__(self, text: str) -> None:
-        """`text` is bounded in depth."""
+        """`text` must be bounded in depth: see `bound_depth`."""
         self._text = text
         self._at = 0
         self._rest: dict[str, Any] = {}
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """That of the list. Complete when all items were read."""
+        """The metadata of the list. Complete after all items were read."""
         return self._rest.get("metadata") or {}
 
     def items(self) -> Iterator[dict[str, Any]]:
-        """Each object. Raises ValueError when the text is not a JSON object."""
+        """Yield each object. Raises ValueError if the text is not a JSON object."""
         try:
             self._take("{")
             while not self._take("}", is_needed=False):

@@ -1,8 +1,8 @@
-"""Pod Security levels of the pod templates that users write, by Kubernetes' own standards.
+"""Pod Security levels for the pod templates of users, by the Pod Security Standards of Kubernetes.
 
-The operator makes workloads with its own rights, so a policy that exempts it would not hold for
-their pods. Each template is held to a level before it is applied: what it leaves open is filled in
-as the level asks, and what it asks for beyond the level is refused.
+The operator creates workloads with its own rights, so a policy that exempts it would not apply to
+their pods. Each template must comply with a level before it is applied: unset fields get the value
+that the level requires. Fields that exceed the level are refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _APP_ARMOR_VALUE: Final = re.compile(r"|runtime/default|localhost/.*", re.DOTALL
 
 
 class PodSecurity(StrEnum):
-    """What pods may do, from all to least."""
+    """The Pod Security levels, from the least to the most restrictive."""
 
     PRIVILEGED = "privileged"
     BASELINE = "baseline"
@@ -62,7 +62,7 @@ class PodSecurity(StrEnum):
 
 
 def level_of(namespace: Mapping[str, Any]) -> PodSecurity:
-    """The level that a namespace enforces; restricted when it names none, or none that is known."""
+    """Return the level that a namespace enforces; restricted if it sets none or an unknown one."""
     labels = (namespace.get("metadata") or {}).get("labels") or {}
     try:
         return PodSecurity(labels.get(ENFORCE_LABEL, ""))
@@ -71,10 +71,10 @@ def level_of(namespace: Mapping[str, Any]) -> PodSecurity:
 
 
 def hold_to_level(template: Manifest, level: PodSecurity) -> Manifest:
-    """The template with what the level asks for and it leaves open.
+    """Return the template with unset fields set as the level requires.
 
     Raises:
-        InvalidSpec: the template asks for more than the level allows; names each field.
+        InvalidSpec: the template exceeds the level; the message names each field.
     """
     if level is PodSecurity.PRIVILEGED:
         return template
@@ -92,7 +92,7 @@ def hold_to_level(template: Manifest, level: PodSecurity) -> Manifest:
 
 
 def hold_template(body: Manifest, level: PodSecurity, *path: str) -> None:
-    """Hold the pod template at this path of an object to a level, in place. Raises InvalidSpec."""
+    """Apply `hold_to_level` in place to the pod template at this path. Raises InvalidSpec."""
     *parents, field = path
     parent = body
     for name in parents:
@@ -101,7 +101,7 @@ def hold_template(body: Manifest, level: PodSecurity, *path: str) -> None:
 
 
 def find_violations(template: Mapping[str, Any], level: PodSecurity) -> Iterator[str]:
-    """What in a pod template a level does not allow, each as a field and its value."""
+    """Yield each field of a pod template that a level does not allow, with its value."""
     if level is PodSecurity.PRIVILEGED:
         return
     pod = _object(template, "spec")
@@ -136,7 +136,7 @@ def _baseline_container(path: str, container: Manifest) -> Iterator[str]:
         yield f"{path}: securityContext.procMount is {context['procMount']}"
     yield from _added_capabilities(path, context, _CAPABILITIES)
     ports = container.get("ports")
-    # What is no list of objects the API server refuses, in words of its own.
+    # The API server refuses anything that is not a list of objects.
     for port in ports if isinstance(ports, list) else ():
         if isinstance(port, dict) and port.get("hostPort"):
             yield f"{path}: hostPort {port['hostPort']} is set"
@@ -149,7 +149,7 @@ def _baseline_container(path: str, container: Manifest) -> Iterator[str]:
 
 
 def _contexts(path: str, context: Manifest) -> Iterator[str]:
-    """What holds for the security contexts of pods and of containers alike."""
+    """Yield the violations of baseline in the security context of a pod or a container."""
     if _object(context, "windowsOptions").get("hostProcess"):
         yield f"{path}.windowsOptions.hostProcess is true"
     for field in ("seccompProfile", "appArmorProfile"):
@@ -205,12 +205,12 @@ def _restricted_linux(path: str, context: Manifest, own: Manifest) -> Iterator[s
 
 
 def _first(field: str, *contexts: Manifest) -> Any:
-    """What the first context says that says something."""
+    """Return the field from the first context that sets it."""
     return next((one[field] for one in contexts if one.get(field) is not None), None)
 
 
 def _fill_in(pod: Manifest) -> None:
-    """Set what restricted asks for where the template says nothing; changes it."""
+    """Set unset fields as restricted requires, in place."""
     is_windows = _is_windows(pod)
     context = pod["securityContext"] = dict(_object(pod, "securityContext"))
     _set_default(context, "runAsNonRoot", value=True)
@@ -226,7 +226,7 @@ def _fill_in(pod: Manifest) -> None:
 
 
 def _set_default(parent: Manifest, field: str, *, value: Any) -> None:
-    # null is how a manifest says nothing.
+    # null counts as unset.
     if parent.get(field) is None:
         parent[field] = value
 

@@ -1,9 +1,9 @@
-"""What the cache keeps of an object: what is used of it, large parts compressed, and never much.
+"""The parts of an object that the cache keeps, with large ones compressed and a limit on its size.
 
-As dicts an object takes up to 25 times the memory of its JSON. Equal words are therefore kept once
-for all objects. Pod templates, which are read only when something is built from them, are kept
-compressed when they are large. An object that is larger than anybody needs is kept without its
-content, and refused by whoever uses it.
+As dicts an object takes up to 25 times the memory of its JSON. Therefore objects share equal
+strings. Large pod templates are kept compressed, because they are read only to
+build workloads. An object above the size limit is kept without its content, and refused when it is
+used.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pelops.errors import InvalidSpec
 from pelops.kube.json_text import MOST_DEPTH, TOO_DEEP
 
 SMALL_BYTES: Final = 8 * 1024  # of JSON; up to here an object is kept as it is
-# kubectl apply takes no more than this either: it keeps the whole object in an annotation.
+# The limit of kubectl apply too, which keeps the whole object in an annotation.
 MOST_TEMPLATE_BYTES: Final = 256 * 1024
-MOST_OTHER_BYTES: Final = 128 * 1024  # of all else, without the status
+MOST_OTHER_BYTES: Final = 128 * 1024  # of the rest, without the status
 
 MOST_FINALIZERS: Final = 100
 
@@ -33,8 +33,8 @@ _STUB: Final = (
     *("name", "namespace", "uid", "resourceVersion", "generation"),
     *("creationTimestamp", "deletionTimestamp"),
 )
-# What is read of all objects of a kind, not only by whoever parses one of them: fields of the spec
-# of our kinds. The schemas of our CRDs have these types; another version's need not.
+# Fields of the specs of pelops.dev that are read without parsing the object first. The schemas of
+# the CRDs have these types; those of another version may differ.
 _TEXT: Final = str
 _OBJECTS: Final[Mapping[str, Any]] = {
     "redis": {
@@ -59,7 +59,7 @@ Manifest = dict[str, Any]
 
 
 def trim(manifest: Manifest) -> Manifest:
-    """What is kept of an object, without its field managers."""
+    """Return what is kept of an object, without its field managers."""
     metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:
@@ -78,30 +78,30 @@ def trim(manifest: Manifest) -> Manifest:
 
 
 def pack(manifest: Manifest) -> Manifest:
-    """What is kept of an object that is only compared, and that only after it has changed."""
+    """Return what is kept of an object that is only compared after a change: no status."""
     kept = {key: value for key, value in trim(manifest).items() if key != "status"}
     return {**kept, "spec": _compress(unpack(kept["spec"]))} if "spec" in kept else kept
 
 
 def is_kept(manifest: Mapping[str, Any]) -> bool:
-    """Whether more than its name was kept of an object."""
+    """Whether the content of an object was kept, not only its name."""
     return _REFUSED not in manifest
 
 
 def check_kept(manifest: Mapping[str, Any]) -> None:
-    """Raises InvalidSpec for an object of which only the name was kept."""
+    """Raise InvalidSpec for an object of which only the name was kept."""
     if not is_kept(manifest):
         raise InvalidSpec(str(manifest[_REFUSED]))
 
 
 def copy_template(template: Mapping[str, Any] | None) -> Manifest:
-    """The whole pod template of a resource that was kept, as a copy; empty for none."""
+    """Return the whole pod template of a kept resource, as a copy; empty for None."""
     copied: Manifest = copy.deepcopy(unpack(template or {}))
     return copied
 
 
 def _find_misshapen(wanted: Any, value: Any, path: str) -> str:
-    """The first field that is there and of another type; empty when all fit."""
+    """Return the path of the first field with a wrong type; empty if there is none."""
     if value is None:
         return ""
     if isinstance(wanted, Mapping):
@@ -141,7 +141,7 @@ def _trim_large(manifest: Manifest, text: str) -> Manifest:
 
 
 def _pack(template: Any) -> Any:
-    """The parts of a template, each compressed if it is large."""
+    """Return the parts of a template, each compressed if it is large."""
     if not isinstance(template, Mapping):
         return template
     if len(template) > len(("metadata", "spec")):
@@ -158,7 +158,7 @@ def _compress(value: Any) -> Manifest:
 
 
 def _share(value: Any) -> Any:
-    """The same, its keys and words shared with other objects: most of them have the same."""
+    """Return the value with interned keys and words, which most objects have in common."""
     if isinstance(value, dict):
         return {sys.intern(key): _share(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -167,7 +167,7 @@ def _share(value: Any) -> Any:
 
 
 def _stub(manifest: Manifest, why: str) -> Manifest:
-    """The object without its content, and why nobody uses it."""
+    """Return the object without its content, and with the reason for its refusal."""
     metadata = manifest["metadata"]
     kept = {key: metadata[key] for key in _STUB if key in metadata}
     for field in ("annotations", "labels"):

@@ -1,4 +1,4 @@
-"""The worker Deployment that a resource owns: how it should look, and whether it does."""
+"""The worker Deployment that a resource owns: its desired form, and whether it is applied."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SCALE_MANAGER = "pelops-scale"
 
 
 def deployment_name(resource_name: str) -> str:
-    """The name of the Deployment that a resource owns."""
+    """Return the name of the Deployment that a resource owns."""
     return f"{resource_name}-workers"
 
 
 def build_deployment(
     resource: StreamConsumerGroup, keys: GroupKeys, access: WorkerAccess
 ) -> Manifest:
-    """The Deployment without `replicas`, which belong to whoever scales it.
+    """Return the Deployment without `replicas`, which scaling sets.
 
-    The user's own variables, labels and volumes win over ours of the same name.
+    The user's variables, labels and volumes override those of Pelops with the same name.
 
     Raises:
         InvalidSpec: `spec.containerName` names no container of the template.
@@ -62,16 +62,16 @@ def build_deployment(
             ),
         },
     }
-    # What the user takes out of the template shows here alone: all that is left is still there.
+    # Fields removed from the template are detected only by this: all others still match.
     body["metadata"]["annotations"] = {APPLIED: fingerprint_of(body)}
     return body
 
 
 def worker_labels(resource: StreamConsumerGroup) -> dict[str, str]:
-    """The labels of the pods that a resource owns, but for those that others add.
+    """Return the labels of the pods that a resource owns, without those that others add.
 
     Raises:
-        InvalidSpec: the template's labels are no object.
+        InvalidSpec: the template's labels are not an object.
     """
     metadata = _object_in({"metadata": part_of(resource.spec.template, "metadata")}, "metadata")
     labels = _object_in(dict(metadata), "labels")
@@ -79,12 +79,12 @@ def worker_labels(resource: StreamConsumerGroup) -> dict[str, str]:
 
 
 def fingerprint_of(body: Manifest) -> str:
-    """A short name for the content: equal contents have equal ones."""
+    """Return a short hash of the content."""
     return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def build_owner_reference(resource: StreamConsumerGroup) -> Manifest:
-    """Makes the owned object go when the resource goes."""
+    """Return the owner reference with which the object is deleted together with the resource."""
     return {
         "apiVersion": STREAM_CONSUMER_GROUP.api_version,
         "kind": STREAM_CONSUMER_GROUP.kind,
@@ -110,7 +110,7 @@ def _build_template(
 
 
 def _object_in(parent: Manifest, field: str) -> Manifest:
-    """The object in a field, made when absent. The CRD leaves most of a template unchecked."""
+    """Return the object in a field, created if absent. The CRD checks little of a template."""
     found = parent.get(field) or {}
     if not isinstance(found, dict):
         raise InvalidSpec(f"in spec.template, {field} must be an object; correct it")
@@ -119,7 +119,7 @@ def _object_in(parent: Manifest, field: str) -> Manifest:
 
 
 def _objects_in(parent: Manifest, field: str) -> list[Manifest]:
-    """The list of objects in a field, made when absent."""
+    """Return the list of objects in a field, created if absent."""
     found = parent.get(field) or []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise InvalidSpec(f"in spec.template, {field} must be a list of objects; correct it")
@@ -128,9 +128,9 @@ def _objects_in(parent: Manifest, field: str) -> list[Manifest]:
 
 
 def _merge_environment(ours: list[Manifest], theirs: list[Manifest]) -> list[Manifest]:
-    """Both, theirs in place of ours of the same name."""
+    """Return both lists; of variables with the same name, the user's (`theirs`) is used."""
     names = {variable.get("name") for variable in theirs}
-    # A variable may only refer to those before it, and ours refer to these, whoever sets them.
+    # A variable may only refer to earlier ones, and those of Pelops refer to POD_VARIABLES.
     first = [variable for variable in theirs if variable.get("name") in POD_VARIABLES]
     rest = [variable for variable in theirs if variable.get("name") not in POD_VARIABLES]
     return first + [variable for variable in ours if variable["name"] not in names] + rest
@@ -160,10 +160,10 @@ def _mount_tls(pod: Manifest, container: Manifest, tls: Manifest) -> None:
 
 
 def is_applied(wished: Any, live: Any) -> bool:
-    """Whether everything that is wished for is there. What else is there belongs to others.
+    """Whether the live object has all desired values. It may have others, set by other clients.
 
-    False for values that the API server writes in another form ("1000m" for "1"): an apply of
-    those changes nothing, and its answer says so.
+    False for values that the API server writes in another form ("1000m" for "1"): applying those
+    again changes nothing.
     """
     if isinstance(wished, Mapping):
         found = live if isinstance(live, Mapping) else {}
@@ -171,15 +171,15 @@ def is_applied(wished: Any, live: Any) -> bool:
     if isinstance(wished, list):
         found_items = live if isinstance(live, list) else []
         if not any(isinstance(item, Mapping) for item in wished):
-            # Lists of plain values, such as arguments, are one value each: order and all.
+            # A list of plain values, such as arguments, is one value, including its order.
             return not wished or wished == found_items
         return all(_is_listed(item, found_items, index) for index, item in enumerate(wished))
-    # The API server leaves out what is empty.
+    # The API server omits empty values.
     return bool(wished == live) or (wished in (None, "", False, 0) and live is None)
 
 
 def _is_listed(item: Any, found: list[Any], index: int) -> bool:
-    """Whether a list holds an item, most often at the same place; a long one only there."""
+    """Whether a list contains an item; in a long list, only the same index is checked."""
     if index < len(found) and is_applied(item, found[index]):
         return True
     # Thousands of items against thousands would take minutes.

@@ -68,7 +68,7 @@ class Selector:
         return bool(self.requirements) and all(r.is_met(labels) for r in self.requirements)
 
     def required_value(self, key: str) -> str | None:
-        """The one value that this label must have; None when others would do as well."""
+        """Return the only value that this label may have; None if others match too."""
         for requirement in self.requirements:
             if (requirement.key, requirement.operator) == (key, "In") and len(
                 requirement.values
@@ -81,7 +81,7 @@ class Selector:
 
 
 def parse_label_selector(selector: Mapping[str, Any] | None) -> Selector:
-    """From `matchLabels` and `matchExpressions`."""
+    """Parse `matchLabels` and `matchExpressions`."""
     selector = selector or {}
     equal = (
         Requirement(key, "In", (value,))
@@ -95,7 +95,7 @@ def parse_label_selector(selector: Mapping[str, Any] | None) -> Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """From the string form, as the scale subresource shows it."""
+    """Parse the string form, as in the scale subresource."""
     return Selector(tuple(_requirement(part) for part in _COMMA.split(text) if part.strip()))
 
 
@@ -116,14 +116,14 @@ def _requirement(text: str) -> Requirement:
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 HOSTNAME_LIMIT: Final = 63
-GRACE_S: Final = 30.0  # what the API server fills in as terminationGracePeriodSeconds
+GRACE_S: Final = 30.0  # the API server's default of terminationGracePeriodSeconds
 
 _ENDED_FROM_OUTSIDE: Final = {"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Terminated"}
 _BACK_OFF: Final = re.compile(r"back-off (?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)? ")
 
 
 def observe_deployment(manifest: Manifest) -> WorkloadObservation:
-    """The workload behind a Deployment, without its pods."""
+    """Return the workload of a Deployment, without its pods."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     return WorkloadObservation(
         target=Target(
@@ -146,9 +146,9 @@ def observe_deployment(manifest: Manifest) -> WorkloadObservation:
 
 
 def observe_scale(target: Target, scale: Manifest) -> WorkloadObservation:
-    """The workload behind a scale subresource (autoscaling/v1 Scale), without its pods.
+    """Return the workload of a scale subresource (autoscaling/v1 Scale), without its pods.
 
-    A scale does not tell readiness: `ready` is filled in from the pods.
+    A scale does not report readiness: `ready` is set later, from the pods.
     """
     status = scale.get("status") or {}
     return WorkloadObservation(
@@ -162,7 +162,7 @@ def observe_scale(target: Target, scale: Manifest) -> WorkloadObservation:
 
 
 def observe_pod(manifest: Manifest) -> PodObservation:
-    """One pod."""
+    """Return the observation of one pod."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     statuses = status.get("containerStatuses") or []
     disruption = _condition(status, "DisruptionTarget")
@@ -193,7 +193,7 @@ def observe_pod(manifest: Manifest) -> PodObservation:
 
 
 def observe_node(manifest: Manifest) -> NodeObservation:
-    """One node."""
+    """Return the observation of one node."""
     ready = _condition(manifest.get("status") or {}, "Ready")
     taints = (manifest.get("spec") or {}).get("taints") or []
     return NodeObservation(
@@ -205,7 +205,7 @@ def observe_node(manifest: Manifest) -> NodeObservation:
 
 
 def autoscaler_target(manifest: Manifest) -> Target:
-    """What a HorizontalPodAutoscaler scales."""
+    """Return the target of a HorizontalPodAutoscaler."""
     reference = (manifest.get("spec") or {}).get("scaleTargetRef") or {}
     return Target(
         api_version=reference.get("apiVersion", "apps/v1"),
@@ -216,7 +216,7 @@ def autoscaler_target(manifest: Manifest) -> Target:
 
 
 def controller_uid(manifest: Manifest) -> str | None:
-    """The uid in the object's controller ownerReference."""
+    """Return the uid in the object's controller ownerReference."""
     for reference in manifest.get("metadata", {}).get("ownerReferences") or []:
         if reference.get("controller"):
             return str(reference.get("uid"))
@@ -257,7 +257,7 @@ def _last_exit_code(containers: list[dict[str, Any]]) -> int | None:
 def _observe_containers(
     spec: Mapping[str, Any], statuses: list[dict[str, Any]]
 ) -> tuple[ContainerObservation, ...]:
-    """Every container that the pod should have: one without a status may yet run."""
+    """Return every container of the pod's spec: one without a status may run."""
     reported = {status["name"] for status in statuses if "name" in status}
     missing = [c["name"] for c in spec.get("containers") or [] if c["name"] not in reported]
     return (
@@ -292,7 +292,7 @@ def _state(state: Mapping[str, Any]) -> ContainerState:
 
 
 def _back_off_s(message: str) -> float | None:
-    """What a kubelet says of its pause: `back-off 2m40s restarting failed container=...`."""
+    """Parse the pause in a kubelet's message: `back-off 2m40s restarting failed container=...`."""
     found = _BACK_OFF.search(message)
     if found is None or not any(found.groups()):
         return None
@@ -301,8 +301,8 @@ def _back_off_s(message: str) -> float | None:
 
 
 def _deletion_requested(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> datetime | None:
-    # deletionTimestamp is when the grace ends; each change of the grace moves it along. One of 0
-    # sets it to the present: kubelets do that when all has ended, some grace after the request.
+    # deletionTimestamp is the end of the grace period, and changes with it. Kubelets set a period
+    # of 0 once all containers have ended, which sets deletionTimestamp to the current time.
     end = _time(metadata.get("deletionTimestamp"))
     grace_s = metadata.get("deletionGracePeriodSeconds") or _grace_period_s(metadata, spec)
     return end - timedelta(seconds=grace_s) if end is not None else None
@@ -316,7 +316,7 @@ def _grace_period_s(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> flo
 
 def _hostname(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     # https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kubelet_pods.go
-    # (truncatePodHostnameIfNeeded): what is left must not end in a dash or a dot.
+    # (truncatePodHostnameIfNeeded): a truncated name must not end in a dash or a dot.
     chosen = spec.get("hostnameOverride") or spec.get("hostname")
     return str(chosen or metadata.get("name", "")[:HOSTNAME_LIMIT].rstrip("-."))
 

@@ -1,6 +1,6 @@
 """What the operator reports of a `StreamAudit`.
 
-Every field may be absent: before the first run there is nothing to tell.
+Every field may be absent: before the first run there is nothing to report.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pelops.api.schema.base import (
     Timestamp,
 )
 
-MOST_GROUPS_REPORTED: Final = 100  # those that need a look come first
+MOST_GROUPS_REPORTED: Final = 100  # those that need attention come first
 _Cell = Annotated[str, Field(max_length=64)]
 _Message = Annotated[str, Field(max_length=512)]
 

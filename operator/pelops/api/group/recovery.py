@@ -319,7 +319,7 @@ class DeadLetterSpec(ApiModel):
 
 
 class RetentionSpec(ApiModel):
-    """How long the stream remembers entries that no group needs any more."""
+    """How long the stream keeps entries that no group needs any more."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(

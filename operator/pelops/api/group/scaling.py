@@ -74,8 +74,8 @@ class ScalingPolicy(ApiModel):
 _Policies = Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=16)]
 _Window = Annotated[int, Field(ge=0, le=3600)]
 _TolerancePercent = Annotated[int, Field(ge=0, le=100)]
-# A HorizontalPodAutoscaler lets 4 pods or as many again be added every 15 seconds. Ours adds
-# faster: the backlog is seen each second, and entries that wait cost more than idle pods.
+# By default a HorizontalPodAutoscaler adds 4 pods or 100% every 15 seconds. Pelops adds faster: it
+# observes the backlog each second, and entries that wait cost more than idle pods.
 _UP: Final = (
     ScalingPolicy(type=PolicyType.PODS, value=10, period_seconds=10),
     ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=10),

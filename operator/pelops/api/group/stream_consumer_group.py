@@ -99,9 +99,9 @@ _TEMPLATE_SCHEMA: dict[str, Any] = {
 
 
 class _TemplateSchema:
-    """Says to the API server as much of a PodTemplateSpec as our rules need, and no more.
+    """The part of a PodTemplateSpec that the rules of this CRD need, as a schema.
 
-    The rest is validated where pods are known: by the dry run of the Deployment.
+    The API server validates the rest in a dry run of the Deployment.
     """
 
     def __get_pydantic_json_schema__(
@@ -315,7 +315,7 @@ class StreamConsumerGroupSpec(ApiModel):
 
     @property
     def has_workers(self) -> bool:
-        """Whether it says who the workers are; without, nobody is run and nothing is scaled."""
+        """Whether the spec declares workers; if not, nothing is run or scaled."""
         return self.target_ref is not None or self.template is not None
 
     def group_name(self, resource_name: str) -> str:
@@ -336,8 +336,8 @@ class StreamConsumerGroup(ApiModel):
     def parse(cls, obj: Mapping[str, Any]) -> StreamConsumerGroup:
         """Return the resource that the API server's JSON describes.
 
-        A status that another version wrote and this one cannot read counts as absent: it is ours
-        to write again. Rules between fields are the API server's to check.
+        A status that another version wrote and this one cannot read counts as absent: the operator
+        writes it again. The API server checks the rules between fields.
 
         Raises:
             InvalidSpec: a field is missing or out of bounds; the message names it, never its value.

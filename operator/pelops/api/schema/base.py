@@ -20,8 +20,8 @@ VALIDATIONS = "x-kubernetes-validations"
 class ApiModel(BaseModel):
     """An immutable part of a resource: snake_case here, camelCase on the wire.
 
-    Unknown fields are ignored, not refused: the API server prunes or refuses what its schema does
-    not know, and a resource that a newer version wrote must stay readable by an older one.
+    Unknown fields are ignored, because an older version must be able to read a resource of a newer
+    one. The API server prunes or refuses fields that its schema does not contain.
     """
 
     model_config = ConfigDict(
@@ -164,9 +164,9 @@ _MAX_ERRORS_REPORTED: Final = 5
 
 
 def render_errors(error: ValidationError) -> str:
-    """The first problems, each with the path of its field.
+    """Return the first problems, each with the path of its field.
 
-    Values stay out: a field may hold what somebody took for the right place of a password.
+    Values are left out: a user may have put a password into the wrong field.
     """
     details = error.errors(include_url=False, include_context=False, include_input=False)
     reported = [f"{_render_path(d['loc'])}: {d['msg']}" for d in details[:_MAX_ERRORS_REPORTED]]

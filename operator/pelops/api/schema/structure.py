@@ -3,9 +3,9 @@
 The API server refuses some of what pydantic writes and silently drops some more; an unknown
 keyword is therefore an error here, never passed through.
 
-`list_violations` checks the result without an API server, by three sorts of rules: what the API
-server refuses, what it drops in silence or dies of, and our own that every value is bounded and
-every field described.
+`list_violations` checks the result without an API server. It finds what the API server refuses,
+silently drops or crashes on. It also requires bounds for every value and a description of every
+field.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _integer_format(schema: Mapping[str, Any]) -> str:
 
 
 def _flatten(node: Schema, place: _Place) -> tuple[Schema, _Place]:
-    """Return the node with references inlined and `T | None` unwrapped; what stands beside wins."""
+    """Return the node with references inlined and `T | None` unwrapped; its own keywords win."""
     if "$ref" in node:
         reference = str(node.pop("$ref")).rsplit("/", 1)[-1]
         inlined = _merge(place.definitions[reference], node)

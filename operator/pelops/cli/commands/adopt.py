@@ -116,7 +116,7 @@ def choose_value(
 
 
 def choose_redis(facts: WorkloadFacts) -> RedisReference | None:
-    """Return the most telling variable that names a Redis: a Secret before a plain value."""
+    """Return the best variable that names a Redis: a Secret before a plain value."""
     return next(iter(sorted(facts.redis, key=lambda one: one.secret is None)), None)
 
 

@@ -1,6 +1,6 @@
 """`pelops dlq`: the dead letters of a group: list, show, export, redrive, discard and restore.
 
-The last three create a StreamRedrive and nothing else: the operator moves the letters.
+The last three create a StreamRedrive and nothing else: the operator moves the dead letters.
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ _PACE: Final = {
 
 
 def _pace(arguments: argparse.Namespace) -> dict[str, Any]:
-    """How many letters are moved, how fast, and where to."""
+    """Return the fields of a StreamRedrive for number, rate and destination of dead letters."""
     given = {field: getattr(arguments, flag, None) for flag, field in _PACE.items()}
     pace: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
     trial = getattr(arguments, "trial", None)

@@ -227,7 +227,7 @@ def _list(kubectl: Kubectl, kind: str, namespace: str) -> str:
 
 
 def _describe_crds(kubectl: Kubectl) -> str:
-    """The served versions and labels of our CRDs, without their schemas."""
+    """Return the served versions and labels of the pelops.dev CRDs, without their schemas."""
     found = kubectl.list_objects("customresourcedefinitions.apiextensions.k8s.io")
     ours = [one for one in found if one["spec"]["group"] == "pelops.dev"]
     return _render([{**one, "spec": _without_schemas(one["spec"])} for one in ours])

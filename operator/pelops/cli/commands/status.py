@@ -306,7 +306,7 @@ def _describe_backlog(group: GroupFacts, now: datetime) -> Iterator[Text]:
 
 
 def describe_rates(row: Row) -> str:
-    """Return the rates of arrival and acknowledgement, and when the backlog will be gone."""
+    """Return the rates of arrival and acknowledgement, and when the backlog will be empty."""
     text = f"in {render_rate(row.arrival_rate)}/s, done {render_rate(row.acknowledge_rate)}/s"
     if row.empty_in is None:
         return text

@@ -1,7 +1,8 @@
-"""What somebody should look at though all works: conditions that are there only while they hold.
+"""Alarms: conditions for a user to check that have no effect on Ready, present while they hold.
 
-`DataLoss` and `PositionWentBack` are kept in Redis and stay until a person acknowledges them.
-What cannot be seen stays as it was told: an outage of Redis ends no alarm and begins none.
+Sticky conditions such as `DataLoss` and `PositionWentBack` are kept in Redis until a user
+acknowledges them. While Redis is not observed, alarms stay as they were reported: an outage neither
+ends nor starts one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ACKNOWLEDGE: Final = "pelops.dev/acknowledge"  # annotation: types of alarms, se
 
 
 def decide_alarms(facts: Facts) -> list[Condition]:
-    """The alarms that hold, in the order of `ALARMS`, then those that audits raise."""
+    """Return the alarms that hold, in the order of `ALARMS`, then those that audits raise."""
     audits = decide_audit_alarms(facts.audits)
     return [*(_reported_before(facts) if facts.stream is None else _seen(facts)), *audits]
 
@@ -107,7 +108,7 @@ def _bounds(loss: Loss) -> str:
 
 
 def report_possible_loss(stream: str, loss: PossibleLoss) -> str:
-    """What is so, why, and what to do about entries that were removed while nobody observed."""
+    """Return a message about entries that were trimmed between two observations."""
     at_most = "unknown" if loss.at_most is None else f"at most {loss.at_most:,}"
     return (
         f"Entries of the stream {stream} after ID {loss.after} and before {loss.before} were "
@@ -155,7 +156,7 @@ def _dropped(facts: Facts) -> str:
 
 
 def report_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
-    """What is so, why, and what to do about consumers that were deleted with entries pending."""
+    """Return a message about consumers that were deleted with pending entries."""
     name = printable(consumer, 256)
     who = (
         f"Consumer {name} was" if consumers == 1 else f"{consumers:,} consumers ({name}, ...) were"
@@ -285,7 +286,7 @@ def _left(facts: Facts) -> str:
     if spec.suspend or facts.is_dry:
         field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
         return f"{reported}. They are moved back to {keys.stream} when {field} is false"
-    # What is pending belongs to a worker or to a scan. The rest goes within a moment.
+    # Pending copies belong to a worker or a scan. Undelivered ones are moved back soon.
     if left.lag == 0:
         return ""
     return (

@@ -1,18 +1,19 @@
 """The conditions of a resource: what holds, why, and what to do when it does not.
 
-    Ready           everything that was asked for works
-    GroupReady      the group, its dead letters and its ledger exist in Redis, and are ours
-    WorkloadReady   the workers run
-    ScalingActive   somebody decides the number of workers, and who
-    RecoveryHealthy stuck entries recover again; present unless recovery is Disabled
-    RetentionActive the stream is trimmed; present when retention was asked for
-    Suspended       present when spec.suspend is true
-    the alarms      present while they hold, with no effect on Ready
+    Ready            Everything that the spec requires works.
+    GroupReady       The group, its dead-letter stream and its ledger exist in Redis, and this
+                     resource manages them.
+    WorkloadReady    The workers run.
+    ScalingActive    The number of workers is decided; the reason is by what.
+    RecoveryHealthy  Stuck entries are recovered; present unless recovery is Disabled.
+    RetentionActive  The stream is trimmed; present if spec.retention is set.
+    Suspended        Present if spec.suspend is true.
+    The alarms       Present while they hold, with no effect on Ready.
 
 Ready reports the first problem in this order.
 
-A message contains facts and never a number that moves: else every entry would cost a write. What
-cannot change before somebody acts is decided here, at once; the rest the last scan reported.
+A message contains no changing numbers: otherwise every entry would cause a write. Problems of
+recovery that last until a user acts are decided here, at once; others are from the last scan.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _DRY: Final = "spec.recovery.dryRun is true"
 
 
 def decide_upkeep(facts: Facts) -> list[Condition]:
-    """RecoveryHealthy and RetentionActive, each when it was asked for."""
+    """Return RecoveryHealthy and RetentionActive, each if the spec enables it."""
     asked = []
     if facts.recovers:
         asked.append(_recovery(facts))
@@ -51,7 +52,7 @@ def decide_upkeep(facts: Facts) -> list[Condition]:
 def find_refusal(
     recovery: RecoverySpec, keys: GroupKeys, stream: StreamObservation, *, is_cluster: bool
 ) -> Finding | None:
-    """Why nothing can be recovered before somebody changes something; None when it can."""
+    """Return why nothing can be recovered before a user changes something; None if it can."""
     return (
         _duplicates(recovery, stream)
         or _position_ahead(keys, stream)
@@ -69,7 +70,7 @@ def _recovery(facts: Facts) -> Condition:
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
     reported = _reported(facts)
     if reported is not None:
-        # Events about locks only make recovery quicker: without them all works.
+        # Keyspace notifications about locks only make recovery faster; it works without them.
         is_fine = reported.reason == Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE
         return _condition(kind, "True" if is_fine else "False", reported)
     if facts.offers_fail:
@@ -125,7 +126,7 @@ def _refusal(facts: Facts) -> Finding | None:
 
 def _reported(facts: Facts) -> Finding | None:
     report = facts.state.report
-    # The look of this turn counts the groups itself, and later than the last scan did.
+    # This pass counts the groups itself, more recently than the last scan.
     if report.reason in ("", Reason.REQUEUE_WOULD_DUPLICATE):
         return None
     return Finding(
@@ -222,20 +223,20 @@ def _condition(kind: str, status: Truth, finding: Finding) -> Condition:
     return Condition(type=kind, status=status, reason=finding.reason, message=finding.message)
 
 
-# Why nobody decides the number of workers, and Ready does not suffer.
+# Reasons for not deciding the number of workers that have no effect on Ready.
 _UNSCALED_AND_WELL: Final = frozenset(
     {Reason.SCALING_DISABLED, Reason.SUSPENDED, Reason.BACKLOG_UNKNOWN}
 )
 
 
 def decide_conditions(facts: Facts) -> list[Condition]:
-    """All conditions of a resource, Ready first. Total."""
+    """Return all conditions of a resource, Ready first. Total."""
     details = [_group(facts), _workload(facts), _scaling(facts), *decide_upkeep(facts)]
     return [_ready(facts, details), *details, *_suspended(facts), *decide_alarms(facts)]
 
 
 def refused(problem: Finding) -> list[Condition]:
-    """The conditions of a resource whose spec cannot be read at all."""
+    """Return the conditions of a resource whose spec cannot be read."""
     return [_false(ConditionType.READY, problem)]
 
 
@@ -257,7 +258,7 @@ def _ready(facts: Facts, details: list[Condition]) -> Condition:
 
 
 def _is_harmless(condition: Condition) -> bool:
-    """Whether nobody scales for a reason that is asked for, or that another condition tells."""
+    """Whether scaling is inactive by choice, or for a reason that another condition reports."""
     is_scaling = condition.type == ConditionType.SCALING_ACTIVE
     return is_scaling and condition.reason in _UNSCALED_AND_WELL
 
@@ -288,7 +289,7 @@ def _group(facts: Facts) -> Condition:
 
 
 def _missing(facts: Facts) -> Finding:
-    """What a dry run does not find, and does not create."""
+    """Return what is missing in a dry run, which does not create it."""
     keys, stream = facts.keys, facts.stream
     group = keys.group if keys else facts.resource.group_name
     what = f"Group {group} does not exist on stream {facts.resource.spec.stream}"
@@ -304,7 +305,7 @@ def _missing(facts: Facts) -> Finding:
 
 
 def _lacking(facts: Facts) -> str:
-    """What would be added to a group that was never touched."""
+    """Return a clause about what would be created for an existing group; empty if nothing."""
     if not facts.is_dry or facts.stream is None or facts.stream.is_provisioned:
         return ""
     return (
@@ -447,7 +448,7 @@ def _scaling(facts: Facts) -> Condition:
 
 
 def _reported_before(resource: StreamConsumerGroup) -> Condition | None:
-    """What the status reports scaling: only the replica that decides may change it."""
+    """Return ScalingActive from the status: only the replica that decides may change it."""
     reported = (resource.status.conditions if resource.status else None) or ()
     for condition in reported:
         if condition.type == ConditionType.SCALING_ACTIVE:

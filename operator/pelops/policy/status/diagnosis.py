@@ -1,4 +1,4 @@
-"""What an error means to the person who wrote the resource: a reason, and what to do."""
+"""What an error means for the author of the resource: a reason, and what to do."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from pelops.errors import (
 )
 from pelops.policy.status.reasons import Reason
 
-# The advice that follows an error must not be cut off with it.
+# A long error is cut, so that the advice after it is not.
 _ERROR_LIMIT: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class _Diagnosis:
-    """`template` quotes the error as {error}; terminal: somebody must change something."""
+    """`template` quotes the error as {error}; terminal: a user must change something."""
 
     kind: type[PelopsError]
     reason: Reason
@@ -243,7 +243,7 @@ _DIAGNOSES: Final = (
 
 
 def diagnose(error: PelopsError) -> Finding:
-    """The finding for any error of Pelops. Total."""
+    """Return the finding for any error of Pelops. Total."""
     known = next(known for known in _DIAGNOSES if isinstance(error, known.kind))
     said = str(error).strip().rstrip(".")
     reported = shorten(said or type(error).__name__, _ERROR_LIMIT)

@@ -1,4 +1,4 @@
-"""All that is known of one resource in one turn: the whole world of its decisions."""
+"""All that is known of one resource in one pass: the only input of its decisions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NAME_LIMIT: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was asked for and what was seen; a problem says why something could not be."""
+    """The resource and what was observed; a problem is why something could not be observed."""
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
-    part: Part | None = None  # in scaling the workers; None: there are none
-    # What each group with these workers asks for, by resource; None: another replica knows it.
+    part: Part | None = None  # its role in scaling the workers; None: there are no workers
+    # The demand of each group with these workers, by resource; None: another replica knows it.
     demands: Mapping[str, float | None] | None = None
-    # None: another replica of the operator decides, and what the status reports it stays.
+    # None: another replica of the operator decides, and the reported status is kept.
     scaling: ScalingDecision | None = None
     keys: GroupKeys | None = None
     stream: StreamObservation | None = None
@@ -41,14 +41,14 @@ class Facts:
     evicts_any_key: bool = False  # maxmemory-policy allkeys-*
     redis_problem: Finding | None = None
     workload_problem: Finding | None = None
-    audits: tuple[AuditNotice, ...] = ()  # what audits say about the group
+    audits: tuple[AuditNotice, ...] = ()  # what audits report about the group
     dry_run: DryRun | None = None  # what the last dry run found; None: there was none yet
 
     @property
     def is_group_ready(self) -> bool:
-        """Whether the group exists with all that belongs to it, and is ours.
+        """Whether the group exists with all its keys, and this resource manages it.
 
-        For a dry run the group is enough, since it adds nothing.
+        In a dry run the group alone is enough, since nothing is created.
         """
         if self.redis_problem is not None or self.stream is None:
             return False
@@ -61,8 +61,8 @@ class Facts:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing but a change of the group, or of an object, calls for another pass, if
-        nothing is missing. Workers that are not ready yet are such a change.
+        """Whether the next pass can wait until the group or an object changes, if nothing is
+        missing. Workers that become ready are such a change.
         """
         stream, backlog = self.stream, None if self.stream is None else self.stream.backlog
         if stream is None or backlog is None or stream.ownership is None or self.is_dry:
@@ -73,14 +73,14 @@ class Facts:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another resource acts on the group: its numbers are that one's to show."""
+        """Whether another resource acts on the group, and reports its numbers."""
         return self.redis_problem is not None and self.redis_problem.reason == Reason.CONFLICT
 
     @property
     def state(self) -> GroupState:
-        """What the group remembers; nothing when Redis could not be seen.
+        """The state of the group in Redis; empty if Redis could not be observed.
 
-        A dry run writes nothing there, and what earlier scans wrote would be outdated.
+        In a dry run the scan report is that of the dry run, because the one in Redis is outdated.
         """
         state = GroupState() if self.stream is None else self.stream.state
         if not self.is_dry:
@@ -90,7 +90,7 @@ class Facts:
 
     @property
     def unmatched_consumers(self) -> tuple[str, ...]:
-        """Names of consumers that no pod matches, fit to be shown, in an order of their own."""
+        """Names of consumers that match no pod: a few, sorted and printable."""
         names = self.state.report.unmatched if self.recovers else ()
         return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[
             :_NAMES_REPORTED
@@ -98,29 +98,29 @@ class Facts:
 
     @property
     def has_ready_worker(self) -> bool:
-        """Whether a worker is there that is known to be ready."""
+        """Whether a worker is known to be ready."""
         return self.workload.exists and self.workload.ready > 0
 
     @property
     def may_read(self) -> bool:
-        """Whether somebody may be reading: a worker is ready, or the workers are not declared."""
+        """Whether a worker may be reading: one is ready, or the workers are not declared."""
         return not self.resource.spec.has_workers or self.has_ready_worker
 
     @property
     def offers_fail(self) -> bool:
-        """Whether stuck entries are on offer and no worker takes any."""
+        """Whether stuck entries are offered and no worker takes them."""
         releases = self.resource.spec.recovery.strategy is RecoveryStrategy.RELEASE
         return releases and self.state.report.is_not_taken
 
     @property
     def recovers(self) -> bool:
-        """Whether recovery was asked for: else an old report speaks of nothing that is done."""
+        """Whether recovery is enabled; if not, scan reports are outdated."""
         return self.resource.spec.recovery.is_enabled
 
 
 def printable(text: str, limit: int) -> str:
-    """The text as JSON can hold it, with at most `limit` characters.
+    """Return the text as valid UTF-8, with at most `limit` characters.
 
-    Whoever may write to the state key in Redis may have written anything.
+    Any client with access to the state key in Redis may have written it.
     """
     return shorten(text.encode(errors="replace").decode(), limit)

@@ -1,16 +1,16 @@
-"""What GitOps tools see of a resource: Reconciling and Stalled beside Ready.
+"""The conditions for GitOps tools: Reconciling and Stalled, in addition to Ready.
 
 kstatus (Flux, `kubectl`-like tools) and the health scripts for Argo CD in `manifests/argocd` read
 these conditions, and `status.observedGeneration`:
 
     Ready is True         healthy         neither of the two
     Reconciling is True   in progress     Pelops tries again, or waits for something
-    Stalled is True       failed          somebody must change something
+    Stalled is True       failed          a user must change something
 
-A reason of `NEEDS_CHANGE` is Stalled at once. Every other problem is Reconciling first, because
-what it waits for (a Secret, a Deployment, a server) is often applied together with the resource,
-and Stalled after `PROGRESS_DEADLINE`. What `UNDER_WAY` holds is never Stalled: Kubernetes says when
-a rollout of workers makes no progress, by a reason of its own.
+A reason in `NEEDS_CHANGE` is Stalled at once. Every other problem is Reconciling first, because a
+missing Secret, Deployment or server is often applied together with the resource. It is Stalled
+after `PROGRESS_DEADLINE`. A reason in `UNDER_WAY` is never Stalled: if a rollout of workers makes
+no progress, Kubernetes reports that with another reason.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any, Final
 from pelops.domain.condition import Condition, parse_time
 from pelops.policy.status.reasons import NEEDS_CHANGE, UNDER_WAY, ConditionType, Reason
 
-PROGRESS_DEADLINE: Final = timedelta(minutes=10)  # as that of a Deployment by default
+PROGRESS_DEADLINE: Final = timedelta(minutes=10)  # the default of a Deployment
 
 
 def decide_health(
     ready: Condition, previous: Iterable[Mapping[str, Any]], *, generation: int, now: datetime
 ) -> list[Condition]:
-    """Reconciling or Stalled, or nothing while Ready is True or the resource is suspended.
+    """Return Reconciling or Stalled; neither while Ready is True or the resource is suspended.
 
-    `previous` are the conditions that the API server has; `generation` is the resource's now. Only
-    what was reported of this generation counts: a change of the spec begins anew.
+    `previous` are the conditions that the API server has, `generation` is the current one of the
+    resource. Only conditions of this generation count: a change of the spec restarts the deadline.
     """
     if ready.is_true or ready.reason == Reason.SUSPENDED:
         return []
@@ -62,7 +62,7 @@ def stays_as_it_is(ready: Condition) -> bool:
 
 
 def is_attended(status: Mapping[str, Any], generation: int) -> bool:
-    """Whether a status shows that a replica has done all that this generation asks for."""
+    """Whether a status shows that a replica has done all that this generation requires."""
     if status.get("observedGeneration") != generation:
         return False
     conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
@@ -72,7 +72,7 @@ def is_attended(status: Mapping[str, Any], generation: int) -> bool:
 
 
 def shows_nothing_pending(status: Mapping[str, Any], generation: int) -> bool:
-    """Whether a status shows a group that a replica attends to, without pending entries."""
+    """Whether a status shows `is_attended` and a group without pending entries."""
     group = status.get("group") or {}
     return is_attended(status, generation) and group.get("pending") == 0
 
@@ -80,7 +80,7 @@ def shows_nothing_pending(status: Mapping[str, Any], generation: int) -> bool:
 def _is_overdue(ready: Condition, reported: Mapping[Any, Mapping[str, Any]], now: datetime) -> bool:
     stalled = reported.get(ConditionType.STALLED, {})
     if stalled and stalled.get("reason") not in NEEDS_CHANGE:
-        return True  # a container that is started again and again is not progress
+        return True  # a container that restarts repeatedly is not progress
     if ready.reason in UNDER_WAY:
         return False
     since = parse_time(reported.get(ConditionType.RECONCILING, {}).get("lastTransitionTime"))

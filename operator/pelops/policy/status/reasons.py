@@ -68,7 +68,7 @@ class ConditionType(StrEnum):
     APPROVED = "Approved"
 
 
-# True is bad and absent is good: somebody should look, and Ready does not suffer.
+# Alarms: True requires attention, absent is good. They have no effect on Ready.
 ALARMS = (
     ConditionType.DATA_LOSS,
     ConditionType.POSITION_WENT_BACK,
@@ -81,7 +81,7 @@ ALARMS = (
     ConditionType.RETRY_STREAM_NOT_EMPTY,
     ConditionType.OFFERS_NOT_TAKEN,
 )
-# The same, told by a StreamAudit: of itself and of the groups concerned.
+# Alarms of a StreamAudit, reported on itself and on the groups concerned.
 AUDIT_ALARMS = (
     ConditionType.LOSS_DETECTED,
     ConditionType.ARCHIVE_BEHIND_RETENTION,
@@ -374,9 +374,9 @@ class Reason(StrEnum):
 _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 
 
-# What every new resource passes through, and what ends by itself.
+# Reasons that every new resource passes through, and that end by themselves.
 BEGINNING = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
-# What ends by itself, or by an approval: told, but no warning.
+# Reasons that end by themselves, or by an approval: reported, but not as warnings.
 UNDER_WAY = BEGINNING | frozenset(
     {
         Reason.RUNNING,
@@ -387,8 +387,8 @@ UNDER_WAY = BEGINNING | frozenset(
         Reason.ANOTHER_REDRIVE_RUNS,
     }
 )
-# Waiting does not help: somebody must change the resource, or what it refers to. A resource that is
-# not ready for one of these is Stalled at once.
+# Waiting does not help: a user must change the resource, or what it refers to. A resource that is
+# not ready for one of these reasons is Stalled at once.
 NEEDS_CHANGE = frozenset(
     {
         Reason.INVALID_SPEC,
@@ -422,5 +422,5 @@ NEEDS_CHANGE = frozenset(
 
 
 def fit_reason(found: str, otherwise: str = Reason.CONTAINER_WAITING) -> str:
-    """A reason that somebody else gave, when it can be shown as ours; else `otherwise`."""
+    """Return a reason from another source if its format is valid; otherwise `otherwise`."""
     return found if _FIT.fullmatch(found) else otherwise
