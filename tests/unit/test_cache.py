@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.controller.runtime.cache import Name, ghosts
+from pelops.controller.runtime.cache import Name, find_deleted
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.workload_cache import MOST_SHARING, WorkloadCache, target_of
 from pelops.kube.client import AUTOSCALER, DEPLOYMENT, NODE, POD, STREAM_CONSUMER_GROUP, Kind
@@ -283,9 +283,9 @@ def test_an_autoscaler_is_reported_until_it_turns_to_another_target(cache: Workl
 def test_ghosts_are_what_was_known_before_and_is_not_listed() -> None:
     before = {ORDERS: "uid-orders", RETURNS: "first"}
     listed = {"uid-orders", "second"}
-    assert ghosts(before, listed) == [(RETURNS, "first")]
-    assert ghosts(before, set()) == [(ORDERS, "uid-orders"), (RETURNS, "first")]
-    assert ghosts({}, listed) == []
+    assert find_deleted(before, listed) == [(RETURNS, "first")]
+    assert find_deleted(before, set()) == [(ORDERS, "uid-orders"), (RETURNS, "first")]
+    assert find_deleted({}, listed) == []
 
 
 @pytest.mark.parametrize(
