@@ -1,4 +1,4 @@
-"""What a run of the pipeline works with."""
+"""The context of a run of the pipeline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import PipelineSettings
 from pelops.pipeline.tables import Archive
 
-_SPARE_S: Final = 60.0  # before the deadline nothing is begun any more
+_SPARE_S: Final = 60.0  # before the deadline, in which no step begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,10 @@ class PipelineRun:
     archive: Archive
     watch: RedisReader
     settings: PipelineSettings
-    ends_at: float | None = None  # of `time.monotonic`
+    ends_at: float | None = None  # deadline by `time.monotonic`
 
     def check_time(self) -> None:
-        """Raises DeadlineNear when nothing more should be begun, and KeyboardInterrupt."""
+        """Raise DeadlineNear if no further step may begin; KeyboardInterrupt after Ctrl-C."""
         if self.spark.interrupted.is_set():
             raise KeyboardInterrupt
         if self.ends_at is not None and time.monotonic() > self.ends_at:
@@ -36,7 +36,7 @@ class PipelineRun:
 
 
 def open_run(session: LazySession, settings: PipelineSettings) -> PipelineRun:
-    """What a run works with. Raises ArchiveUnusable for an archive of another layout."""
+    """Open the context of a run. Raises ArchiveUnusable if the archive has another layout."""
     ends_at = None
     if settings.deadline is not None:
         given_s = settings.deadline.total_seconds()

@@ -26,7 +26,7 @@ from pelops.pipeline.windows import Plan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
+FIELD: Final = "field:"  # prefix of columns that are read from fields of entries
 _FIELDS: Final = "fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
 _COUNT: Final = "^[0-9]{1,6}$"
@@ -44,15 +44,15 @@ class Part:
     after: EntryId
     upto: EntryId
     plan: Plan
-    prefix: str  # of the fields that a recovery adds
-    is_letters: bool = False  # of a dead-letter stream: no entries of the window
+    prefix: str  # of the fields that Pelops adds
+    is_letters: bool = False  # a dead-letter stream, whose entries are not of the window
 
 
 def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[Part]:
-    """What is archived of each window. Raises RedisStreamsError."""
+    """The parts of streams to archive for each window. Raises RedisStreamsError."""
     parts: list[Part] = []
     for plan in plans:
-        # Groups of one stream that differ are rare.
+        # Groups of one stream rarely have different prefixes.
         prefix = plan.targets[0].field_prefix if plan.targets else "_"
         parts.append(
             Part(
@@ -82,9 +82,9 @@ def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[Part]:
 def archive_entries(
     spark: SparkSession, watch: RedisReader, archive: Archive, parts: Sequence[Part]
 ) -> bool:
-    """Append the entries of all parts; whether any was left out because of its ID.
+    """Append the entries of all parts; return whether any was left out because of its ID.
 
-    Raises what Spark raises, and ArchiveUnusable.
+    Raises errors of Spark, and ArchiveUnusable.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
@@ -96,7 +96,7 @@ def archive_entries(
     seen = Observation()
     frame = frame.observe(seen, F.count_if(F.col("seq").isNull()).alias("beyond"))
     expected = sum(part.plan.produced for part in wanted if part.stream == part.plan.stream)
-    # Full payloads may be large: they pass through the driver only where they are few.
+    # Full payloads may be large, so that fewer rows may pass through the driver.
     is_full = any(part.plan.payload is ArchivedPayload.FULL for part in wanted)
     rows = expected * 20 if is_full else expected
     archive.append_frame(ENTRIES, frame.where("seq IS NOT NULL"), rows)
@@ -104,10 +104,10 @@ def archive_entries(
 
 
 def count_beyond(watch: RedisReader, plan: Plan) -> tuple[int, int]:
-    """Entries of a window that no column of 64 bits with sign can hold.
+    """Number of entries of a window whose IDs do not fit signed 64-bit columns.
 
-    By their milliseconds, or only by their sequence numbers. Reads the window again: such IDs are
-    rare.
+    Returns those due to their milliseconds, and those due only to their sequence numbers. It reads
+    the window again, because such IDs are rare.
     """
     beyond = beyond_seq = 0
     for entry_id, _ in watch.entries(plan.stream, plan.window.from_id, plan.window.to_id):
@@ -119,7 +119,7 @@ def count_beyond(watch: RedisReader, plan: Plan) -> tuple[int, int]:
 
 
 def place_rows(parts: Iterable[Part], runs: Mapping[str, int]) -> pa.Table:
-    """Which rows of the table belong to the round; `runs`: which run archived a window's stream."""
+    """The keys of the round's rows; `runs`: by stream, the run that archived its window."""
     rows = [
         {"stream": part.stream, "window": part.plan.number, "date": part.plan.day,
          "run": runs[part.plan.stream]}
@@ -143,7 +143,7 @@ def read_round(spark: SparkSession, archive: Archive, places: pa.Table) -> DataF
 
 
 def _read(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> DataFrame:
-    """The rows of the table, but for the run; parts that are read alike are read together."""
+    """The rows of the table without `run`; parts with the same options share one read."""
     kinds: dict[tuple[str, ArchivedPayload, str | None], list[Part]] = {}
     for part in parts:
         kind = (part.prefix, part.plan.payload, part.plan.business_key)
@@ -170,10 +170,10 @@ def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) 
         "failOnDataLoss": "false",
         "missingStream": "empty",
         "computed": ",".join(computed),
-        # A copy that recovery made ends with these fields: elsewhere they are a producer's own.
+        # Only as the last fields do these mark a copy; elsewhere they are a producer's fields.
         "trailingFields": json.dumps(marks),
-        # An entry may name a field twice: a full payload is all of it, and the last one counts,
-        # which is what a recovery has added.
+        # An entry may have a field twice. A full payload keeps both; otherwise the last one, which
+        # recovery adds, counts.
         "duplicateFields": "keep" if first.plan.payload is ArchivedPayload.FULL else "last",
         "fieldPrefix": FIELD,
         **watch.place.options,
@@ -200,7 +200,7 @@ def _columns(part: Part) -> tuple[list[str], list[str]]:
 
 
 def _shape(frame: DataFrame, part: Part) -> DataFrame:
-    """The columns of the table: a root only where the marks of a copy are complete."""
+    """Select the columns of the table; a row has a root only if its copy fields are valid."""
     from pyspark.sql import functions as F  # noqa: N812
 
     plan, prefix = part.plan, part.prefix

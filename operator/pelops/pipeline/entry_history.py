@@ -19,8 +19,8 @@ Row: TypeAlias = Mapping[str, Any]
 class Event:
     """Something that happened to an entry."""
 
-    at: datetime | None  # None: its time is not known
-    window: int | None  # whose audit or archive reports it
+    at: datetime | None  # None: unknown
+    window: int | None  # of the audit or archive that reports it
     entry: str  # the ID: of the entry, or of a copy
     what: str
     details: str = ""
@@ -33,7 +33,7 @@ class EntryHistory:
     stream: str
     group: str
     root: str
-    status: str | None  # of the last copy, by the newest audit that looked at it
+    status: str | None  # of the last copy, in its newest audit
     evidence: str | None
     window: int | None  # of that audit
     events: tuple[Event, ...]  # in order
@@ -68,7 +68,7 @@ def act_event(row: Row) -> Event:
 
 
 def file_events(row: Row) -> Iterator[Event]:
-    """What the append-only files tell: the first delivery, and the last thing that happened."""
+    """Events of the append-only files: the first delivery, and the last event."""
     entry = entry_of(row)
     if row["first_delivered_ms"]:
         details = f"to {row['consumer']}" if row["deliveries"] == 1 and row["consumer"] else ""
@@ -86,7 +86,7 @@ def _file(details: str) -> str:
 
 
 def status_events(rows: Sequence[Row]) -> Iterator[Event]:
-    """What each audit found; one that found the same as the audit before it says nothing new."""
+    """Events for the status in each audit, if it differs from that of the previous audit."""
     known: dict[tuple[str, EntryId], tuple[Any, ...]] = {}
     for row in sorted(rows, key=lambda one: (one["as_of"], one["ms"], one["seq"])):
         entry = entry_of(row)
@@ -124,7 +124,7 @@ def _words(status: str) -> str:
 
 
 def render_histories(histories: Sequence[EntryHistory]) -> str:
-    """Histories for a terminal."""
+    """Histories as text, for a terminal."""
     return "\n\n".join(map(_render, histories))
 
 
@@ -189,7 +189,7 @@ def make_event(at_ms: int | None, row: Row, entry: EntryId, what: str, details: 
 
 
 def unique(events: Iterable[Event]) -> list[Event]:
-    """Each event once: two windows read the same part of a ledger, where one ends."""
+    """Each event once: the parts of a ledger that two windows read may overlap."""
     first: dict[tuple[Any, ...], Event] = {}
     for one in events:
         key = (one.at, one.entry, one.what)

@@ -1,4 +1,4 @@
-"""What ends a run of the pipeline early."""
+"""Errors that end a run of the pipeline early."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ class WrongPipelineSettings(InvalidSpec):
 
 
 class ArchiveUnusable(PelopsError):
-    """The archive cannot be read or written, or holds what this version does not understand."""
+    """The archive cannot be read or written, or has an unknown layout."""
 
 
 class StageFailed(PelopsError):
-    """A job of Spark failed; the message is its own first cause."""
+    """A Spark job failed; the message has its cause."""
 
 
 class SparkLost(PelopsError):
-    """The JVM of Spark ended before the run did; the message says what to look at."""
+    """The JVM of Spark ended before the run; the message has likely causes."""
 
 
 class RunOvertaken(PelopsError):
-    """Another run has claimed the archive since this one did: its rows count."""
+    """A later run has claimed the archive: its rows are valid instead of this run's."""
 
 
 class DeadlineNear(PelopsError):
-    """The time that was given is nearly up; what is finished stays."""
+    """The deadline is near; finished steps are kept."""

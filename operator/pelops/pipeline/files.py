@@ -1,6 +1,6 @@
-"""Small files of the archive, beside its tables: reports and plans of redrives.
+"""Small files of the archive, beside its tables: reports and redrive plans.
 
-On a local disk, or in the object store that holds the tables.
+They are on a local disk, or in the object store of the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.tables import ArchivePlace, explain_trouble
 
 UNFINISHED: Final = ".unfinished"
-_TRIES: Final = 5  # of a request to a store: half a minute, or a minute when nothing is answered
+_TRIES: Final = 5  # of a request to a store: 30 s, or 60 s if there are no answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class Files:
     place: ArchivePlace
 
     def path(self, name: str) -> str:
-        """Where a file lies, for people."""
+        """The path of a file, to display."""
         return f"{self.place.root.rstrip('/')}/{name}"
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         with self._explained("read", name):
             return bool(self._store().get_file_info(self._inside(name)).type == pafs.FileType.File)
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None when there is none. Raises ArchiveUnusable."""
+        """The text of a file; None if it does not exist. Raises ArchiveUnusable."""
         with self._explained("read", name):
             if not self.exists(name):
                 return None
@@ -45,11 +45,11 @@ class Files:
                 return bytes(file.read()).decode()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file as a whole, in place of what is there. Raises ArchiveUnusable."""
+        """Create or replace a file atomically. Raises ArchiveUnusable."""
         with self._explained("write", name):
             store, target = self._store(), self._inside(name)
             if not self.place.is_local:
-                with store.open_output_stream(target) as file:  # a store shows whole objects
+                with store.open_output_stream(target) as file:  # stores replace objects atomically
                     file.write(text.encode())
                 return
             directory, _, base = target.rpartition("/")
@@ -65,7 +65,7 @@ class Files:
                 raise
 
     def list_names(self, directory: str) -> list[str]:
-        """The names in a directory; none when there is no such directory."""
+        """The names in a directory; empty if it does not exist."""
         with self._explained("read", directory):
             base = self._inside(directory)
             selector = pafs.FileSelector(base, allow_not_found=True)
@@ -83,7 +83,7 @@ class Files:
         region = self.place.storage.get("AWS_REGION")
         return pafs.S3FileSystem(
             region=region,
-            # Such a file is one request, which also is repeated as a whole.
+            # Each file is one request, which is repeated as a whole.
             allow_delayed_open=True,
             retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_TRIES),
             **(chosen if endpoint.netloc else {}),

@@ -1,8 +1,7 @@
-"""What the ledgers say was done to entries, one row for each act on each entry.
+"""Reads the ledgers of a group: one row for each act on each entry.
 
-The operator's ledger, and that of the workers, in which only what became of entries counts.
-
-Also the events that concern a group as a whole: losses, trims, changes of its position.
+The operator's ledger also has events of the group as a whole: losses, trims, changes of its
+position. From the worker ledger, only acts on entries are read.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ ACTS: Final = pa.schema(
         ("event_seq", pa.int64()),
     ]
 )
-_TEXT: Final = 512  # characters kept of a reason
-_ROWS: Final = 10_000  # that are held as Python objects
+_TEXT: Final = 512  # maximum number of characters of a reason
+_ROWS: Final = 10_000  # held as Python objects
 _MOST_EVENTS: Final = 10_000  # of a group as a whole
 _MOST_RANGES: Final = 100
-# Of the group as a whole: few.
+# Events of the group as a whole; there are few.
 _OF_GROUP: Final = frozenset(
     {
         LedgerKind.DATA_LOSS,
@@ -58,43 +57,43 @@ _OF_GROUP: Final = frozenset(
     }
 )
 LETTER_MOVES: Final = (LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED)
-# The acts that add a copy: to the stream or to the group's retry stream.
+# Acts that add a copy to the stream or to the group's retry stream.
 COPYING_ACTS: Final = (LedgerKind.REQUEUED, LedgerKind.REDRIVEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedInWindow:
-    """Pending entries that may be gone with consumers which somebody deleted."""
+    """Pending entries that may have been removed with a deleted consumer."""
 
     at: EntryId  # the event in the ledger
     at_most: int
-    after: EntryId  # they lay after it, as a checkpoint from before shows
-    upto: EntryId  # and not after it: the group's position at a checkpoint from later
+    after: EntryId  # lower bound of their IDs, by an earlier checkpoint
+    upto: EntryId  # upper bound: the group's position at a later checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedRange:
-    """Entries of which each was delivered before it was removed, or is still there."""
+    """A range in which each entry is present, or was delivered before its removal."""
 
     after: EntryId
     upto: EntryId
 
     @classmethod
     def read(cls, look: LedgerEvent) -> WatchedRange | None:
-        """As a checkpoint tells; None for one of an operator that did not watch."""
+        """The range of a checkpoint; None if the checkpoint has none."""
         after, upto = _id_of(look, "watched_from"), _id_of(look, "last_delivered")
         return None if after is None or upto is None else cls(after=after, upto=upto)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
-    """What a group's ledger says since the window began."""
+    """The acts and events in a group's ledgers since the window began."""
 
     end: LedgerEnd
     acts: pa.Table  # on entries: see `ACTS`
     events: tuple[LedgerEvent, ...] = ()  # of the group as a whole, in order
     checkpoints: int = 0
-    watched: tuple[WatchedRange, ...] = ()  # in order, apart from each other
+    watched: tuple[WatchedRange, ...] = ()  # in order, disjoint
     dropped: tuple[DroppedInWindow, ...] = ()
 
     @property
@@ -103,19 +102,19 @@ class GroupHistory:
         return self.end.exists
 
     def of(self, kind: LedgerKind) -> list[Mapping[str, str]]:
-        """The details of the events of a kind."""
+        """The details of all events of a kind."""
         return [one.details for one in self.events if one.kind == kind]
 
 
 def read_history(watch: RedisReader, keys: GroupKeys, after: EntryId) -> GroupHistory:
-    """What both ledgers of a group say after an ID. Raises RedisStreamsError."""
+    """Read both ledgers of a group after an ID. Raises RedisStreamsError."""
     look, workers = watch.stream(keys.ledger), watch.stream(keys.worker_ledger)
     reading = _Reading()
     for event in _read_events(watch, keys.ledger, after, look.last_generated):
         reading.add(event)
     for event in _read_events(watch, keys.worker_ledger, after, workers.last_generated):
         if event.kind in WORKER_KINDS:
-            # Workers may report what became of entries, and nothing about the group.
+            # Workers may record acts on entries, but not events of the group.
             reading.add_acts(event)
     end = LedgerEnd(
         exists=look.exists,
@@ -132,7 +131,7 @@ def _read_events(
     for entry_id, flat in watch.entries(ledger, after, last):
         pairs: dict[bytes, bytes] = {}
         for name, value in zip(flat[::2], flat[1::2], strict=True):
-            pairs.setdefault(name, value)  # of a name that comes again, the first counts
+            pairs.setdefault(name, value)  # of a repeated name, the first counts
         yield parse_ledger_event(entry_id, pairs)
 
 
@@ -186,7 +185,7 @@ def _rows(event: LedgerEvent) -> Iterator[tuple[Any, ...]]:
     reason, consumer = details.get("reason", "")[:_TEXT], details.get("consumer", "")
     at = bounded(event.entry_id)
     for one in event.entries:
-        # Of an entry that the archive cannot hold nothing is reported, rather than of another.
+        # Skip an entry whose ID the archive cannot hold: bounded, it would be the ID of another.
         if bounded(one.entry_id) == (one.entry_id.ms, one.entry_id.seq):
             yield (
                 event.kind, stream, target, *bounded(one.entry_id),
@@ -197,10 +196,10 @@ def _rows(event: LedgerEvent) -> Iterator[tuple[Any, ...]]:
 
 
 def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
-    """What checkpoints, in order, say was watched: in order, and apart from each other.
+    """Join the watched ranges of checkpoints, given in order, to disjoint ranges in order.
 
-    Of very many ranges the last remain. Of a stream that was made anew nothing counts that was said
-    before: it may use IDs again.
+    If there are too many, the last ones are kept. After the stream was created again, earlier
+    ranges are dropped, because IDs may repeat.
     """
     found: list[WatchedRange] = []
     before = 0
@@ -223,10 +222,10 @@ def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
 
 
 def _bound(event: LedgerEvent, looks: Sequence[LedgerEvent]) -> DroppedInWindow:
-    """Between which IDs entries lay that went with a consumer.
+    """The range of IDs of pending entries that were removed with a consumer.
 
-    What was pending when the consumer was deleted was pending at a checkpoint before, or came after
-    the position of then; and it was delivered before the next checkpoint.
+    Each was pending at the checkpoint before the deletion, or was delivered after it, and in any
+    case before the next checkpoint.
     """
     observed_ms = _number(event.details.get("observed_ms", ""))
     after, upto = EntryId.MIN, EntryId.MAX

@@ -1,10 +1,10 @@
-"""The histories of entries in the archive: from their arrival to their end, over all windows.
+"""The histories of entries in the archive, from arrival to final status, over all windows.
 
-A copy that the operator made of an entry belongs to it: what is asked for by the ID of a copy is
-answered for the whole chain, from the entry that a user added to its last copy.
+An entry and the copies that the operator made of it are one chain. A lookup by the ID of a copy
+returns the history of the whole chain, from the entry that a user added to its last copy.
 
-Each table is read once for all streams, a few columns of it: the statistics of its files and row
-groups leave little to read where a condition names IDs.
+Each table is read once, with the rows of all streams and only a few columns. Conditions on IDs skip
+most files and row groups by their statistics.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from pelops.pipeline.records import Journal, Phase
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.tables import ENTRIES, EVENTS, STATUSES, Archive
 
-MOST_FOUND: Final = 20  # entries with the value of a field, reported one by one
-_FEW: Final = 50  # IDs of which a condition names each
+MOST_FOUND: Final = 20  # entries with the value of a field that are listed
+_FEW: Final = 50  # up to this number, a condition names each ID
 _COLUMNS: Final = {
     ENTRIES: ("run", "stream", "window", "ms", "seq", "bytes", "root_ms", "root_seq"),
     EVENTS: (
@@ -62,20 +62,20 @@ _IS_ACT: Final = ds.field("source") == "ledger"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupQuestion:
-    """Which entry is asked for: by one of its ID, its root, or the value of a field."""
+    """The entry to look up, by exactly one of: its ID, its root, the value of a field."""
 
-    entry: EntryId | None = None  # it, or any copy of it
+    entry: EntryId | None = None  # its ID, or that of a copy
     root: EntryId | None = None
     field: tuple[str, str] | None = None
-    stream: str | None = None  # None: in every stream of the archive
-    group: str | None = None  # None: for every group
+    stream: str | None = None  # None: all streams of the archive
+    group: str | None = None  # None: all groups
 
 
 def look_up(archive: Archive, asked: LookupQuestion) -> list[EntryHistory]:
-    """The histories of all entries that are asked for, one for each group.
+    """The histories of the entries that match, one for each group.
 
-    Raises InvalidSpec when the archive holds no such stream, group or field, and ArchiveUnusable
-    where a file of it is missing.
+    Raises InvalidSpec if the archive has no such stream, group or field, and ArchiveUnusable if a
+    file of it is missing.
     """
     journal = Journal.read(archive)
     streams = _choose(journal, asked)
@@ -92,7 +92,7 @@ def look_up(archive: Archive, asked: LookupQuestion) -> list[EntryHistory]:
 
 
 def read_field(text: str) -> tuple[str, str]:
-    """`KEY=VALUE` as a pair. Raises InvalidSpec."""
+    """Parse `KEY=VALUE`. Raises InvalidSpec."""
     name, sign, value = text.partition("=")
     if not name or not sign:
         raise InvalidSpec(f"{text!r} names no field: write it as --field KEY=VALUE")
@@ -108,12 +108,12 @@ class _Stream:
     retries: frozenset[str]  # the groups' own retry streams
 
     def holder(self, name: str | None) -> str:
-        """Which of its streams a ledger means: the audited one, or a retry stream."""
+        """The stream that a ledger names: a retry stream, or else the audited stream."""
         return name if name is not None and name in self.retries else self.name
 
 
 class _Copy(NamedTuple):
-    """An entry, or a copy of it, and the stream that holds it; an ID may come in several."""
+    """An entry or a copy, with its stream: an ID may exist in several streams."""
 
     entry: EntryId
     stream: str
@@ -121,14 +121,14 @@ class _Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
-    """The rows that count: those of runs that have ended."""
+    """Reads the rows of finished runs, which are the valid ones."""
 
     journal: Journal
     streams: Mapping[str, _Stream]
-    owners: Mapping[str, str]  # of streams that hold entries: the audited one that they belong to
-    is_whole: bool  # whether all streams of the archive are asked for
+    owners: Mapping[str, str]  # by stream with entries: its audited stream
+    is_whole: bool  # whether all streams of the archive are read
     audited: pa.Array  # runs
-    archived: pa.Array  # runs whose entries count
+    archived: pa.Array  # runs whose entries are valid
 
     @classmethod
     def of(cls, journal: Journal, streams: Sequence[_Stream], *, is_whole: bool) -> _Tables:
@@ -149,7 +149,7 @@ class _Tables:
     def read(
         self, table: str, *conditions: ds.Expression, columns: Sequence[str] | None = None
     ) -> dict[str, list[Row]]:
-        """The rows that fulfil all conditions, by the audited stream that they belong to."""
+        """The rows that match all conditions, by the audited stream to which they belong."""
         names = list(self.streams if table == EVENTS else self.owners)
         narrow = () if self.is_whole else (ds.field("stream").isin(names),)
         chosen = columns or _COLUMNS[table]
@@ -189,7 +189,7 @@ def _choose(journal: Journal, asked: LookupQuestion) -> list[_Stream]:
 
 
 def _groups(journal: Journal, streams: Collection[str]) -> dict[str, list[str]]:
-    """The groups that were ever audited, of each of these streams."""
+    """The groups of each of these streams that were ever audited."""
     found: dict[str, list[str]] = {name: [] for name in streams}
     audited = journal.rows.filter(pc.equal(journal.rows["phase"], Phase.AUDITED.value))
     for row in audited.group_by(["stream", "group"]).aggregate([]).to_pylist():
@@ -210,7 +210,7 @@ def _roots_by_field(tables: _Tables, stream: _Stream, name: str, value: str) -> 
         rows = tables.read(ENTRIES, is_ours, ds.field("key") == value).get(stream.name, [])
     elif plan is not None and plan.payload is ArchivedPayload.FULL:
         pair = {"name": name.encode(), "value": value.encode()}
-        for day in pc.unique(tables.journal.rows["date"]).to_pylist():  # not all at once
+        for day in pc.unique(tables.journal.rows["date"]).to_pylist():  # by day, to limit memory
             of_day = tables.read(
                 ENTRIES, is_ours, ds.field("date") == day, ds.field("fields").is_valid(),
                 columns=(*_COLUMNS[ENTRIES], "fields"),
@@ -231,9 +231,9 @@ def _roots_by_field(tables: _Tables, stream: _Stream, name: str, value: str) -> 
 
 
 def _find_roots(tables: _Tables, entry: EntryId, *, is_root: bool) -> dict[str, list[EntryId]]:
-    """Of each stream that knows an ID, the entries that users added: it, or what it is a copy of.
+    """The root entries of an ID, for each stream in which it occurs.
 
-    Of a copy that was gone before the archive, and of a dead letter, only the ledger tells.
+    A copy that was removed before it was archived, and a dead letter, are only in the ledger.
     """
     named = _is([entry]) | _is([entry], "new_") | _is([entry], "root_")
     acts = tables.read(EVENTS, _IS_ACT, named)
@@ -257,7 +257,7 @@ def _find_roots(tables: _Tables, entry: EntryId, *, is_root: bool) -> dict[str, 
 def _roots_of(
     entry: EntryId, stream: _Stream, acts: Iterable[Row], archived: Iterable[Row]
 ) -> Iterable[EntryId]:
-    """Of what has an ID in each stream, its root; of a letter that has it, if nothing else has."""
+    """The roots of an entry or copy with this ID, or else of a dead letter with this ID."""
     named = [row for row in acts if entry in (entry_of(row), _new(row))]
     roots: dict[str, EntryId] = {}
     for row in named:
@@ -274,8 +274,8 @@ class _Chain:
 
     stream: _Stream
     root: EntryId
-    copies: Sequence[_Copy]  # it is one of them; in order of their IDs
-    letters: Sequence[Row]  # what was done to its dead letters
+    copies: Sequence[_Copy]  # including the root, in order of their IDs
+    letters: Sequence[Row]  # acts on its dead letters
 
 
 def _find_chains(tables: _Tables, roots: Mapping[str, Sequence[EntryId]]) -> list[_Chain]:
@@ -304,7 +304,7 @@ def _find_chains(tables: _Tables, roots: Mapping[str, Sequence[EntryId]]) -> lis
 
 
 def _named(stream: _Stream, act: Row) -> Iterator[_Copy]:
-    """The entries that an act names: which it was done to, and the copy that it made."""
+    """The entry on which an act was done, and the copy that the act made."""
     if act["kind"] not in LETTER_ACTS:
         yield _Copy(entry_of(act), stream.holder(act["in_stream"]))
     new = _new(act)
@@ -328,7 +328,7 @@ def _read_histories(
         found = [row for row in statuses.get(name, ()) if _copy(row) in copies]
         reported = [*chain.letters]
         for row in events.get(name, ()):
-            # A letter may have the ID of an entry of another chain.
+            # A dead letter may have the same ID as an entry of another chain.
             if row["kind"] not in LETTER_ACTS and next(_named(chain.stream, row)) in copies:
                 reported.append(row)
         for group in chain.stream.groups:
@@ -341,7 +341,10 @@ def _read_histories(
 
 
 def _arrivals(chain: _Chain, group: str, entries: Sequence[Row]) -> Iterator[Event]:
-    """When the entry and its copies were added; of what was gone before the archive, its ID."""
+    """Events for the arrival of the entry and its copies.
+
+    The time of one that was removed before it was archived is that in its ID.
+    """
     archived = {_copy(row): row for row in reversed(entries)}
     name = chain.stream.name
     for one in chain.copies:
@@ -363,7 +366,7 @@ def _arrivals(chain: _Chain, group: str, entries: Sequence[Row]) -> Iterator[Eve
 
 
 def _events(reported: Sequence[Row]) -> Iterator[Event]:
-    """What the ledgers and the append-only files tell."""
+    """Events of the ledgers and of the append-only files."""
     yield from unique(act_event(row) for row in reported if row["source"] == "ledger")
     yield from unique(
         one for row in reported if row["source"] == "file" for one in file_events(row)
@@ -386,7 +389,7 @@ def _history(
 
 
 def _order(row: Row) -> tuple[int, int, int]:
-    """What counts is said of the last copy, by the newest audit."""
+    """Sort key: the status of the last copy in the newest audit is the highest."""
     return (row["ms"], row["seq"], row["as_of"])
 
 
@@ -399,7 +402,7 @@ def _new(row: Row) -> EntryId | None:
 
 
 def _is(entries: Collection[EntryId], prefix: str = "") -> ds.Expression:
-    """What chooses the rows of these entries; of many entries also some others."""
+    """A condition for the rows of these entries; for many, it also matches some others."""
     ms, seq = ds.field(f"{prefix}ms"), ds.field(f"{prefix}seq")
     ids = sorted(map(bounded, entries))
     if len(ids) <= _FEW:

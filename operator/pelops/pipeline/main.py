@@ -49,7 +49,7 @@ _COMMANDS: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; answers the exit code.
+    """Run a command; return the exit code.
 
     0 balanced, 3 findings, 4 unknown or less certain than required, 2 bad settings, 1 broken, 130
     interrupted.
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(argv)
     try:
         if chosen.redis_url_file:
-            # The variable, and not an argument: the processes of executors inherit it.
+            # A variable, because executor processes inherit it.
             os.environ["PELOPS_REDIS_URL"] = read_url_file(chosen.redis_url_file)
         settings = read_settings(chosen)
     except WrongPipelineSettings as error:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_named(record: logging.LogRecord) -> bool:
-    """Whether a logger with a name wrote it: py4j logs at the root what it then raises as well."""
+    """Exclude records of the root logger: py4j logs there errors that it also raises."""
     return record.name != "root"
 
 
@@ -107,7 +107,7 @@ def _run_command(command: str, settings: PipelineSettings) -> int:
         settings.place.address,
         settings.archive,
     )
-    refuse_connect(settings)  # at once, also where a run this small would need no Spark
+    refuse_connect(settings)  # before Spark is needed, which a small run may never do
     if command != "report":
         _reach(settings)
     session = LazySession(settings)
@@ -124,7 +124,7 @@ def _run_command(command: str, settings: PipelineSettings) -> int:
 
 
 def _reach(settings: PipelineSettings) -> None:
-    """Java takes its time to start: that Redis cannot be asked is reported before."""
+    """Check that Redis can be reached, before the slow start of Java."""
     with closing(RedisReader(settings.place)) as watch:
         watch.now_ms("-")
 
@@ -152,7 +152,7 @@ def _work(command: str, session: LazySession, settings: PipelineSettings) -> int
 def _audit(run: PipelineRun, found: Targets) -> int:
     summaries = run_audit(run, found)
     _log_work(run)
-    # Also when nothing could be closed: what earlier runs found is shown again.
+    # Even without a new window, a missing report is written from the archive.
     page = write_new_reports(run, found, summaries)
     for summary in summaries:
         print(render_table(summary))
@@ -169,7 +169,7 @@ def _log_work(run: PipelineRun) -> None:
 
 
 def render_table(summary: AuditSummary) -> str:
-    """A summary for a terminal: statuses that add up, and the sentence of the verdict."""
+    """A summary for a terminal: statuses with their total, verdict, and findings."""
     window = summary.window
     total = sum(summary.counts.values())
     rows = [
@@ -189,14 +189,14 @@ def render_table(summary: AuditSummary) -> str:
 
 
 def _verdict(summary: AuditSummary) -> str:
-    """Balanced is never said without what it rests on."""
+    """The verdict; `balanced` always with its certainty."""
     if summary.verdict is AuditVerdict.BALANCED:
         return f"{summary.verdict.value}, {summary.certainty.value}"
     return summary.verdict.value
 
 
 def _open(summary: AuditSummary) -> list[str]:
-    """What no window is done with: also of windows that are told of no more."""
+    """A line with the open entries of all windows, also of those that are not reported."""
     if not summary.open:
         return []
     stuck = summary.oldest_stuck
@@ -257,7 +257,7 @@ exit codes:
 """
 
 
-_Group = argparse._ArgumentGroup  # argparse gives the type no public name
+_Group = argparse._ArgumentGroup  # argparse has no public name for it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
-"""Streams and groups that do not exist, reported before anything is written.
+"""Checks that streams and groups exist before anything is written.
 
-A window is planned once, with the groups that it was planned for: a name that was wrong then could
-not be put right by a second try.
+A window is planned once, together with its groups: a wrong name could not be corrected by a second
+run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ log: Final = logging.getLogger(__name__)
 
 
 def check_names(run: PipelineRun, found: Targets) -> None:
-    """Raises WrongSettings for a stream, a group or a table that is not there.
+    """Raise WrongPipelineSettings if a stream, a group or a table does not exist.
 
-    A run that records its findings was told its groups by resources: what they lack it finds.
+    A run that records its findings has its groups from resources. It reports a missing stream or
+    group as a finding.
     """
     settings = run.settings
     for table in filter(None, (settings.sent, settings.effects)):
@@ -39,7 +40,7 @@ def check_names(run: PipelineRun, found: Targets) -> None:
 
 
 def check_dead_letters(run: PipelineRun, found: Targets) -> None:
-    """As `check_names`, but for a group that is gone and has left dead letters."""
+    """As `check_names`, but accept a missing group whose dead-letter stream exists."""
     if run.settings.name is not None:
         return
     for stream, targets in found.items():
@@ -53,7 +54,7 @@ def check_dead_letters(run: PipelineRun, found: Targets) -> None:
 def _check_groups(
     run: PipelineRun, journal: Journal, stream: str, targets: Sequence[AuditTarget]
 ) -> None:
-    # Of one that was audited, that it is gone is no error of the command, but a finding.
+    # If a group was audited before and is missing now, that is a finding, not a wrong name.
     new = [one for one in targets if (stream, one.group) not in journal.audited]
     if not new:
         return

@@ -1,4 +1,4 @@
-"""Which windows a run works on: those that were begun, then those that can be closed now."""
+"""Plans the windows of a run: unfinished ones, then those that can be closed now."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from pelops.pipeline.windows import (
     read_checkpoint,
 )
 
-_OVERLAP: Final = timedelta(minutes=1)  # of what two windows read of a ledger: clocks go back
-_MOST_AT_ONCE: Final = 100  # windows of one stream in one run: the next run goes on
+_OVERLAP: Final = timedelta(minutes=1)  # of two windows' reads of a ledger, as clocks may go back
+_MOST_AT_ONCE: Final = 100  # windows of one stream in one run; the next run continues
 
 
 def plan_windows(
@@ -53,7 +53,7 @@ def _plan_new(
     known: Known,
 ) -> Iterator[Plan]:
     last = known.last
-    # Positions first: what they had passed then was there to be delivered.
+    # Positions first: entries that they had passed existed, to be delivered.
     positions = {group: look.position for group, look in watch.groups(stream).items()}
     look = watch.stream(stream)
     now = Checkpoint(at_id=look.last_generated, added=look.added, at=from_ms(watch.now_ms(stream)))
@@ -61,14 +61,14 @@ def _plan_new(
     found = _find_break(watch, known, look, server)
     broken = found.broken
     begin = beginning(look, now) if last is None or broken is not None else last.end
-    # After a failover to a server whose clock is behind, no window would be long enough for long.
+    # After a failover to a server whose clock is behind, a span would keep windows open too long.
     is_behind = now.at < begin.at
     span = None if last is None or broken is not None or is_behind else settings.window
     checkpoints = [now]
     if span is not None and targets and now.at - begin.at >= 2 * span:
         ledger = derive_keys(stream, targets[0].group).ledger
         reported = _reported_checkpoints(watch, ledger, stream, begin)
-        # A window in which nothing was added is closed for what is open, which is looked at now.
+        # A window without new entries only audits open entries, so one that ends now is enough.
         checkpoints += [one for one in reported if one.at <= now.at and one.added > begin.added]
     windows = close_windows(begin, checkpoints, span=span, number=known.next_number)
     basis = Plan(
@@ -102,7 +102,7 @@ def _plan_new(
 def _find_break(
     watch: RedisReader, known: Known, look: StreamSnapshot, server: ServerSnapshot
 ) -> Replacement:
-    """Whether the stream is another one than the newest window's, or may be."""
+    """Whether the stream is not, or may not be, the one of the newest window."""
     last = known.last
     if last is None:
         return Replacement()
@@ -124,16 +124,16 @@ def _find_break(
 
 
 def _is_same(watch: RedisReader, last: Plan) -> bool | None:
-    """Whether the newest window's last entry is as it was; None when it is not there."""
+    """Whether the newest window's last entry is unchanged; None if it does not exist."""
     digest = _digest(watch, last.stream, last.window.to_id)
     if digest is None:
         return None
-    # One that was not there when the window was planned had been deleted, and is another one.
+    # If it was already deleted when the window was planned, this entry is a different one.
     return digest == last.end_digest if last.run_id else True
 
 
 def _digest(watch: RedisReader, stream: str, entry_id: EntryId) -> str | None:
-    """Of the fields of an entry; None when it is not there."""
+    """A digest of the fields of an entry; None if it does not exist."""
     digest = blake2b(digest_size=16)
     for _, flat in watch.ask(stream, "XRANGE", stream, str(entry_id), str(entry_id)):
         for part in flat:
@@ -143,9 +143,9 @@ def _digest(watch: RedisReader, stream: str, entry_id: EntryId) -> str | None:
 
 
 def _is_ledger_left(watch: RedisReader, record: StreamRecord | None) -> bool | None:
-    """Whether an event that was archived is still in a ledger: then no data was lost.
+    """Whether an archived event is still in a ledger, which shows that no data was lost.
 
-    None when the newest window saw no event.
+    None if the newest window read no event.
     """
     is_left = None
     for group, end in ({} if record is None else record.ledgers).items():
@@ -173,9 +173,9 @@ def _reported_checkpoints(
 def _ledger_since(
     targets: Sequence[AuditTarget], last: Plan | None, begin: Checkpoint, now: Checkpoint
 ) -> dict[str, EntryId]:
-    """From where each ledger is read: all of it for the first window."""
+    """The ID after which each ledger is read; empty, for all of it, for the first window."""
     if last is not None and now.at < begin.at:
-        # IDs go on from where they were, however far the clock went back.
+        # The IDs of a stream continue from the last one, even if the clock went back.
         return last.ledger_from
     return _ledger_from(targets, None if last is None else begin)
 
@@ -188,7 +188,7 @@ def _ledger_from(targets: Sequence[AuditTarget], begin: Checkpoint | None) -> di
 
 
 def _margin(last: Plan, look: StreamSnapshot) -> float | None:
-    """What of the retained part lies between what is trimmed and what is archived."""
+    """The archived share of the entries that the stream holds; negative: trimmed unarchived."""
     if look.length == 0 or look.removed == 0 or look.added <= last.window.to_added:
         return 1.0
     return round((last.window.to_added - look.removed) / look.length, 6)
@@ -197,7 +197,7 @@ def _margin(last: Plan, look: StreamSnapshot) -> float | None:
 def _retries(
     watch: RedisReader, plan: Plan, last: Plan | None
 ) -> dict[str, tuple[EntryId, EntryId]]:
-    """What of each group's retry stream belongs to the window: all since the last one."""
+    """The range of each group's retry stream in this window: all since the last window."""
     found = {}
     known: Mapping[str, tuple[EntryId, EntryId]] = {} if last is None else last.retries
     for target in plan.targets:

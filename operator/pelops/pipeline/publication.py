@@ -1,7 +1,7 @@
-"""Records the summaries beside the groups, where the operator reads them.
+"""Records the summaries in Redis beside the groups, where the operator reads them.
 
-A window is archived and audited whether or not Redis takes its summary: what no run has recorded
-yet is recorded by the next one, in the order of the windows, so that no lost entry goes uncounted.
+A window is archived and audited even if Redis refuses its summary. The next run then records the
+missing summaries in the order of the windows, so that every lost entry is counted.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import record_audit, record_groups
 
-_MOST_LEFT: Final = 100  # windows: of an archive that was never recorded, the newest ones
+_MOST_LEFT: Final = 100  # windows; of an archive that was never recorded, the newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What is recorded of one group."""
+    """The data to record for one group."""
 
     target: AuditTarget
     summary: AuditSummary
-    archived: EntryId  # the ledger's last event that is archived
+    archived: EntryId  # the last archived event of the ledger
 
 
 def publish_windows(run: PipelineRun, name: str, streams: Sequence[str]) -> None:
-    """Record every audited window of these streams that is not recorded yet. Repeats safely.
+    """Record every audited window of these streams that is not recorded. Safe to repeat.
 
-    Raises what the adapter raises; what is recorded by then is not recorded again.
+    Raises the errors of the adapter; windows recorded before an error are not recorded again.
     """
     journal = Journal.read(run.archive)
     left: dict[str, list[int]] = {}
     for stream in streams:
         published = journal.numbers(stream, Phase.PUBLISHED)
-        # Before one that is recorded, all are.
+        # Windows are recorded in order.
         after = max(published, default=-1)
         audited = journal.numbers(stream, Phase.AUDITED)
         left[stream] = [number for number in audited if number > after][-_MOST_LEFT:]
@@ -65,7 +65,7 @@ def publish_windows(run: PipelineRun, name: str, streams: Sequence[str]) -> None
 
 
 def publish_index(place: RedisPlace, name: str, targets: Iterable[AuditTarget]) -> None:
-    """Record which groups a pattern has found. Raises what the adapter raises."""
+    """Record which groups match a pattern. Raises the errors of the adapter."""
     groups = {(one.stream, one.group) for one in targets}
     asyncio.run(_record_index(place, name, groups))
 

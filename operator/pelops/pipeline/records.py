@@ -1,7 +1,7 @@
-"""What the archive knows of streams and groups: plans, looks and findings of their newest windows.
+"""The archive's records of streams and groups: plans, snapshots and findings of the newest windows.
 
-All of it are rows of the table `windows`. Of a window there are, by `phase`: its plan; that its
-entries are archived; and, once it was audited, a row of the stream and a row of each group.
+They are rows of the table `windows`. Each window has these rows, by `phase`: its plan; a note that
+its entries are archived; and after its audit, one for the stream and one for each group.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pelops.pipeline.windows import (
 
 
 class Phase(StrEnum):
-    """How far a window has come."""
+    """The progress of a window."""
 
     PLANNED = "planned"
     ARCHIVED = "archived"
@@ -42,33 +42,33 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """What an audit keeps of a group for the next one."""
+    """The state of a group that an audit keeps for the next one."""
 
-    audited_after: EntryId  # the first window that was audited for the group begins here
+    audited_after: EntryId  # start of the first window that was audited for the group
     audited_from: int  # that window
     open: int  # entries of the stream that can still change
-    left: int  # rows that the next audit looks at again: also copies, and entries that they follow
-    followed: int  # of them: entries whose copies are not done
+    left: int  # rows to audit again: also copies, and entries with open copies
+    followed: int  # of `left`: entries whose copies are open
     lowest_open: EntryId | None
     lowest_undelivered: EntryId | None
     left_out: int  # archived entries from before the group
-    gone_before: int  # entries that were gone before the group began
+    gone_before: int  # entries removed before the group began
 
 
 _GROUPS: Final = TypeAdapter(GroupRecord)
-_LAST_RUNS: Final = 20  # among which runs are looked for that did not end
+_LAST_RUNS: Final = 20  # that are searched for unfinished ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the archive knows of one stream."""
+    """The archive's records of one stream."""
 
     unfinished: tuple[Plan, ...] = ()  # planned windows that were not audited, in order
-    archived: Mapping[int, int] = field(default_factory=dict)  # of these: the run that archived
+    archived: Mapping[int, int] = field(default_factory=dict)  # unfinished ones: their runs
     last: Plan | None = None  # of the newest window
     record: StreamRecord | None = None  # of the newest window that was audited
     groups: Mapping[str, GroupRecord] = field(default_factory=dict)  # of the same window
-    run: int = 0  # which audited it
+    run: int = 0  # that audited this window
 
     @property
     def next_number(self) -> int:
@@ -81,14 +81,14 @@ class Journal:
     """The rows of `windows`, without their texts."""
 
     archive: Archive
-    run: int  # the newest that was claimed
+    run: int  # the newest claimed run
     rows: pa.Table
-    windows: Mapping[tuple[str, Phase], Mapping[int, int]]  # that have come so far; their runs
+    windows: Mapping[tuple[str, Phase], Mapping[int, int]]  # by phase: windows and their runs
     audited: Mapping[tuple[str, str], Sequence[int]]  # windows by stream and group, in order
 
     @classmethod
     def read(cls, archive: Archive) -> Journal:
-        """The journal as it is now."""
+        """Read the current journal."""
         run = archive.newest_run()
         rows = archive.read(WINDOWS, columns=("stream", "window", "run", "phase", "group", "date"))
         windows: dict[tuple[str, Phase], dict[int, int]] = {}
@@ -112,7 +112,7 @@ class Journal:
         return sorted({stream for stream, _ in self.windows})
 
     def dead_runs(self) -> dict[int, bool]:
-        """Of the last runs, those that did not end; of each whether it has archived its entries."""
+        """Recent runs that did not finish, each with whether it archived its entries."""
         last = self.rows.filter(pc.greater(self.rows["run"], self.run - _LAST_RUNS)).to_pylist()
         planned, archived, audited = (
             {row["run"] for row in last if row["phase"] == phase}
@@ -121,7 +121,7 @@ class Journal:
         return {run: run in archived for run in sorted(planned - audited)}
 
     def numbers(self, stream: str, phase: Phase) -> list[int]:
-        """The windows of a stream that have come so far, in order."""
+        """The windows of a stream that reached a phase, in order."""
         return sorted(self.windows.get((stream, phase), ()))
 
     def groups(self, stream: str) -> list[str]:
@@ -129,12 +129,12 @@ class Journal:
         return sorted(group for name, group in self.audited if name == stream)
 
     def know(self, streams: Collection[str]) -> dict[str, Known]:
-        """What the archive knows of these streams. Raises ArchiveUnusable."""
+        """Read the records of these streams. Raises ArchiveUnusable."""
         states = self._states(streams)
         return {stream: self._know(stream, states.get(stream, [])) for stream in streams}
 
     def _states(self, streams: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-        """Rows with their states: of unfinished windows, and of the newest that was audited."""
+        """Rows with their states, of unfinished windows and of the newest audited one."""
         runs = set()
         for stream in streams:
             audited = self.windows.get((stream, Phase.AUDITED), {})
@@ -181,7 +181,7 @@ class Journal:
 
 @contextmanager
 def _explained(number: int, stream: str) -> Iterator[None]:
-    """Raise ArchiveUnusable for a text that is not what was written."""
+    """Raise ArchiveUnusable for a text that cannot be parsed."""
     try:
         yield
     except ValueError as error:
@@ -220,9 +220,9 @@ def read_records(
 def read_texts(
     archive: Archive, column: str, chosen: Mapping[tuple[str, str | None], Collection[int]]
 ) -> dict[tuple[str, str | None], dict[int, str]]:
-    """What audits have written of groups, and of streams (group None), by window.
+    """The texts that audits wrote for groups, and for streams (group None), by window.
 
-    One read, however many there are. Raises ArchiveUnusable.
+    All in one read. Raises ArchiveUnusable.
     """
     numbers = {number for some in chosen.values() for number in some}
     if not numbers:
@@ -241,11 +241,11 @@ def read_texts(
     return found
 
 
-# What is written.
+# Rows to write.
 
 
 def plan_rows(plans: Iterable[Plan]) -> pa.Table:
-    """A row for each window that is planned."""
+    """A row for each planned window."""
     return make_rows(
         WINDOWS, [_row(plan, Phase.PLANNED, state=render_plan(plan)) for plan in plans]
     )
@@ -263,7 +263,7 @@ def published_rows(plans: Iterable[Plan]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedGroup:
-    """What an audit has found of a group."""
+    """The results of an audit of a group."""
 
     summary: AuditSummary
     record: GroupRecord
@@ -271,7 +271,7 @@ class AuditedGroup:
 
 
 def audited_rows(record: StreamRecord, groups: Iterable[AuditedGroup]) -> pa.Table:
-    """The row of a stream that was audited, and a row for each of its groups."""
+    """The row of an audited stream, and a row for each of its groups."""
     return make_rows(WINDOWS, list(_audited(record, groups)))
 
 

@@ -1,4 +1,4 @@
-"""Reads of the driver from Redis: short, few, and the same for every topology."""
+"""The driver's reads from Redis: few, short, and the same for every topology."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pyspark_redis_streams.redis.streams import find_streams, parse_stream_state
 
 log: Final = logging.getLogger(__name__)
 _PAGE: Final = 1000
-_AT_ONCE: Final = 100  # entries that are asked for in one round trip: each is answered whole
+_AT_ONCE: Final = 100  # entries requested in one round trip: each is returned with its body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSnapshot:
-    """A stream as of one moment; one that does not exist is empty and has IDs of 0-0."""
+    """A stream at one moment; a missing one is empty and has IDs 0-0."""
 
     length: int = 0
     added: int = 0
     last_generated: EntryId = EntryId.MIN
     max_deleted: EntryId = EntryId.MIN
-    first: EntryId | None = None  # of the entries that are there
+    first: EntryId | None = None  # of the present entries
     exists: bool = False
 
     @property
@@ -46,20 +46,19 @@ class StreamSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """A group as of one moment."""
+    """A group at one moment."""
 
     position: EntryId  # last-delivered-id
     pending: int
     entries_read: int | None  # entries ever added up to the position; None: unknown to the server
     consumers: int = 0
-    # When one of its consumers was last given an entry, None: none ever was. Asked for only where
-    # `entries_read` is unknown.
+    # Time of the last delivery to a consumer; None: never. Only read if `entries_read` is unknown.
     given_ms: int | None = None
 
     def is_another(self, known: GroupSnapshot) -> bool:
-        """Whether this is not the group that was known: deleted meanwhile, and created again.
+        """Whether the group was deleted and created again since `known`.
 
-        Then the server does not know how much it has read, and its consumers are gone.
+        Then `entries-read` is unknown, and there are fewer consumers.
         """
         forgot = known.entries_read is not None and self.entries_read is None
         return forgot and self.consumers < known.consumers
@@ -69,15 +68,15 @@ class GroupSnapshot:
 class ServerSnapshot:
     """The server that holds a key."""
 
-    run_id: str  # another one after each start
-    # Whether `entries-read` counts all entries up to a position, also where some were trimmed
-    # unread: since Redis 8.2 and Valkey 9.0. Before, and after a restart, it may be too low.
+    run_id: str  # changes with each start
+    # Whether `entries-read` counts all entries up to a position, including those trimmed unread.
+    # True since Redis 8.2 and Valkey 9.0. Before, and after a restart, it may be too low.
     counts_trimmed: bool
-    began_empty: bool  # for certain: it keeps no append-only file, and loaded nothing
+    began_empty: bool  # certainly: it has no append-only file, and loaded no keys
 
 
 class RedisReader:
-    """Looks at one Redis, from the first question on. For one thread; close it after use."""
+    """Reads from one Redis; connects at the first read. For one thread; close it after use."""
 
     def __init__(self, place: RedisPlace) -> None:
         self._given = place
@@ -99,7 +98,7 @@ class RedisReader:
 
     @property
     def connections(self) -> ServerConnections:
-        """The links to it. Raises RedisStreamsError when it cannot be reached."""
+        """The connections to Redis. Raises RedisStreamsError if it cannot be reached."""
         return self._settle()[1]
 
     def _settle(self) -> tuple[RedisPlace, ServerConnections]:
@@ -113,12 +112,12 @@ class RedisReader:
         return self._settled
 
     def now_ms(self, key: str) -> int:
-        """The time of the server that holds a key."""
+        """The time of the server that holds a key, in milliseconds."""
         seconds, micros = self.ask(key, "TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     def stream(self, name: str) -> StreamSnapshot:
-        """A stream now, in one command."""
+        """A snapshot of a stream, by one command."""
         try:
             reply = self.ask(name, "XINFO", "STREAM", name)
         except StreamMissing:
@@ -134,9 +133,9 @@ class RedisReader:
         )
 
     def groups(self, stream: str) -> Mapping[str, GroupSnapshot]:
-        """Every group of a stream now; none when there is no such stream.
+        """Snapshots of all groups of a stream; empty if the stream does not exist.
 
-        A group whose name is no text cannot be asked for: it is logged, and left out.
+        A group whose name is not valid UTF-8 is logged and left out.
         """
         try:
             replies = self.ask(stream, "XINFO", "GROUPS", stream)
@@ -167,9 +166,9 @@ class RedisReader:
         return True
 
     def given_ms(self, stream: str, group: str) -> int | None:
-        """When a consumer of a group was last given an entry; None when none ever was.
+        """Time of the last delivery to a consumer of a group, in milliseconds; None: never.
 
-        Redis 7.0 tells only when they last asked.
+        Redis 7.0 returns only the time of the last request of a consumer.
         """
         try:
             replies = self.ask(stream, "XINFO", "CONSUMERS", stream, group)
@@ -184,7 +183,7 @@ class RedisReader:
         return max(times, default=None)
 
     def server(self, key: str) -> ServerSnapshot:
-        """The server that holds a key, as it is now; nothing of one that does not permit INFO."""
+        """The server that holds a key; with default values if its ACL forbids INFO."""
         try:
             text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
         except NotPermitted:
@@ -208,7 +207,7 @@ class RedisReader:
     ) -> Iterator[tuple[EntryId, list[bytes]]]:
         """Entries after one ID up to another, each with a flat list of names and values.
 
-        Page by page: what is gone meanwhile is left out.
+        Read page by page: entries that are removed meanwhile are left out.
         """
         sizer = PageSizer(_PAGE)
         while after < last:
@@ -237,7 +236,7 @@ class RedisReader:
             after = f"({page[-1][0].decode()}"
 
     def are_there(self, stream: str, ids: Sequence[EntryId]) -> list[bool]:
-        """Whether each of these entries is in a stream."""
+        """Whether each of these entries exists in a stream."""
         found: list[bool] = []
         for start in range(0, len(ids), _AT_ONCE):
             some = [str(one) for one in ids[start : start + _AT_ONCE]]
@@ -254,11 +253,11 @@ class RedisReader:
         try:
             return self.connections.persist(ask)
         except RedisStreamsError:
-            self.connections.forget()  # replies that nobody fetched are those of no other question
+            self.connections.forget()  # unread replies must not be read as those of later commands
             raise
 
     def find_streams(self, pattern: str) -> tuple[str, ...]:
-        """Streams whose name fits a glob."""
+        """Streams whose name matches a glob."""
         given = {**self.place.options, "streamPattern": pattern, "missingStream": "empty"}
         return find_streams(self.connections, parse_read_options(given, Use.READ))
 
@@ -266,7 +265,7 @@ class RedisReader:
         return ServerConnections(self.options(place).server)
 
     def options(self, place: RedisPlace, **given: str) -> ReadOptions:
-        """Checked options of a read of any stream."""
+        """Validated read options, without a particular stream."""
         return parse_read_options({**place.options, "stream": "-", **given}, Use.READ)
 
 

@@ -1,4 +1,4 @@
-"""Removal of rows that are older than the archive is kept, and of small files."""
+"""Removal of rows that exceed the retention of the archive, and compaction of small files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pelops.pipeline.records import Journal
 from pelops.pipeline.tables import ENTRIES, EVENTS, STATUSES, WINDOWS
 
 log: Final = logging.getLogger(__name__)
-_KEPT: Final = 2  # windows of each stream stay, however old: the next audit goes on from them
+_KEPT: Final = 2  # newest windows of each stream, always kept: the next audit continues from them
 
 
 def remove_old_rows(run: PipelineRun, journal: Journal) -> None:
-    """Remove what is older than the archive is kept, and join small files. Safe to repeat.
+    """Remove rows that exceed the retention, and compact small files. Safe to repeat.
 
-    Whole days go. What their windows left open is carried on by the rows of later ones. Raises
+    Whole days are removed. Entries that their windows left open have rows in later windows. Raises
     ArchiveUnusable.
     """
     dates = journal.rows["date"]

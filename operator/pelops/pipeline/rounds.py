@@ -1,7 +1,7 @@
-"""One round: a window of each stream, from its plan to its findings, as one plan of Spark.
+"""One round: a window of each stream, from its plan to its findings, as one Spark plan.
 
-The number of Spark's jobs does not depend on the number of streams and groups. What counts is the
-last step, the findings: whatever a run has written before that, and died, the next one does again.
+The number of Spark jobs does not depend on the number of streams and groups. The last step writes
+the findings, which make the round valid. If a run dies before that, the next run repeats the round.
 """
 
 from __future__ import annotations
@@ -88,19 +88,19 @@ class Archived:
     """The entries of a round in the archive."""
 
     parts: Sequence[Part]
-    runs: Mapping[str, int]  # by stream: which run archived its window
+    runs: Mapping[str, int]  # by stream: the run that archived its window
     has_beyond: bool
 
 
 def archive_round(
     run: PipelineRun, plans: Sequence[Plan], known: Mapping[str, Known], journal: Journal
 ) -> Archived:
-    """Claim a run for these windows, and archive their entries where that is not done.
+    """Claim a run for these windows, and archive the entries that are not archived.
 
-    Raises RunOvertaken, ArchiveUnusable, and what Spark raises.
+    Raises RunOvertaken, ArchiveUnusable, and errors of Spark.
     """
     run.check_time()
-    # First: a run whose Spark does not start claims nothing.
+    # First, so that a run whose Spark does not start claims nothing.
     spark = run.spark.get(sum(plan.produced for plan in plans))
     archive = run.archive
     archive.claim(plan_rows(plans), since=journal.run)
@@ -118,7 +118,7 @@ def archive_round(
 
 
 def _remove_left(run: PipelineRun, journal: Journal) -> None:
-    """Remove what runs have left that did not end: nothing of it counts."""
+    """Remove the rows of runs that did not finish, which are not valid."""
     for dead, is_archived in journal.dead_runs().items():
         for table in (EVENTS, STATUSES, *(() if is_archived else (ENTRIES,))):
             if run.archive.count_rows(table, {dead}):
@@ -130,7 +130,7 @@ def _remove_left(run: PipelineRun, journal: Journal) -> None:
 def audit_round(
     run: PipelineRun, plans: Sequence[Plan], known: Mapping[str, Known], journal: Journal
 ) -> list[AuditSummary]:
-    """Archive and audit one window of each stream; the summary of each group.
+    """Archive and audit one window of each stream; return the summary of each group.
 
     Raises RunOvertaken, ArchiveUnusable, StageFailed and RedisStreamsError.
     """
@@ -144,7 +144,7 @@ def audit_round(
 
 
 class _Round:
-    """One round as it is audited."""
+    """The audit of one round."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class _Round:
     # Spark.
 
     def _judge(self) -> tuple[list[GroupAudit], Callable[[], None]]:
-        """What was counted of each group, and what writes the statuses."""
+        """Audit all groups; return their audits, and a function that writes the statuses."""
         spark, archive = self.run.spark.get(), self.run.archive
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         entries = read_round(spark, archive, place_rows(self.archived.parts, self.archived.runs))
@@ -298,7 +298,7 @@ class _Round:
 
     def _cases(self, spark: Any) -> tuple[list[Case], dict[str, StreamCounts]]:
         asked: dict[tuple[str, EntryId], None] = {}
-        # First with a counter that only notes what is asked, then with the answers.
+        # The first pass only collects the IDs to count up to; the second uses the counts.
         self._number(asked, {}, None)
         counts, upto = measures.count_archived(spark, asked)
         for plan in self.plans:
@@ -318,7 +318,7 @@ class _Round:
         for plan in self.plans:
 
             def count_until(entry_id: EntryId, plan: Plan = plan) -> int:
-                # What lies before the window was gone when it was archived.
+                # Entries before the window were removed before it was archived.
                 if entry_id <= plan.window.from_id:
                     return 0
                 asked[plan.stream, entry_id] = None
@@ -356,7 +356,7 @@ class _Round:
             acts.setdefault(case.plan.stream, []).append(case.history.acts)
         for case in cases:
             plan = case.plan
-            # Of a stream that is archived from here on, also what was gone before.
+            # If the archive of a stream begins here, include entries that were removed before.
             after = EntryId.MIN if plan.begins_anew else plan.window.from_id
             shared = {"g": case.g, "acts": case.history.acts, "moves": moves[case.g]}
             yield SideKnown(
@@ -459,7 +459,7 @@ def _event_rows(acts: pa.Table, plan: Plan, group: str) -> pa.Table:
 
 
 def _earlier_rows(cases: Sequence[Case], earlier: Mapping[int, Sequence[EarlierEntry]]) -> pa.Table:
-    """Entries of earlier windows whose letters were moved, and the roots of such copies."""
+    """Entries of earlier windows whose dead letters were moved, and the roots of such copies."""
     rows = []
     for case in cases:
         for one in earlier[case.g]:
@@ -503,7 +503,7 @@ def _last_copy(row: Mapping[str, Any], case: Case) -> dict[str, Any]:
 
 
 def _last_ends(ends: Sequence[pa.Table], earlier: Mapping[int, Sequence[EarlierEntry]]) -> pa.Table:
-    """The last act of each chain of copies, with those on letters of earlier windows."""
+    """The last act on each chain of copies, including moves of earlier dead letters."""
     moved = [
         {
             "g": g, "ms": root.ms, "seq": root.seq, "act": str(one.move.act),
@@ -532,7 +532,7 @@ def _timed(what: str) -> Iterator[None]:
 
 @contextmanager
 def _explained(run: PipelineRun) -> Iterator[None]:
-    """Raise in a sentence what Spark raises."""
+    """Raise errors of Spark as errors with a one-sentence explanation."""
     try:
         yield
     except Exception as error:

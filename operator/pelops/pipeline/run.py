@@ -1,8 +1,8 @@
-"""A whole run: every stream, every window that can be closed, what is reported at the end.
+"""A whole run: all streams, all windows that can be closed, and the exit code.
 
-Also decided here: which groups are gone. A pattern does not find a stream that was deleted or
-flushed. The archive still names its groups, so that they are reported and their audits do not just
-end.
+It also detects deleted groups: a pattern does not match a stream that was deleted or flushed, but
+the archive still names its groups. They are reported as missing, so that their audits do not end
+silently.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Targets = Mapping[str, Sequence[AuditTarget]]  # by stream
 
 
 def run_archive(run: PipelineRun, found: Targets) -> int:
-    """Archive all windows of these groups that can be closed; how many entries they have."""
+    """Archive all windows of these groups that can be closed; return their number of entries."""
     archived = 0
     journal = Journal.read(run.archive)
     known = journal.know(list(found))
@@ -56,11 +56,11 @@ def run_archive(run: PipelineRun, found: Targets) -> int:
 
 
 def run_audit(run: PipelineRun, found: Targets) -> list[AuditSummary]:
-    """Audit all windows of these groups that can be closed; the summary of each.
+    """Audit all windows of these groups that can be closed; return their summaries.
 
-    Of a stream on which nothing has changed these are the summaries of its last window, when a
-    window was to be closed in any case. What cannot be recorded in Redis is archived all the same;
-    raises the reason at the end.
+    For a stream without changes, these are the summaries of its last window if no window length is
+    set, and none otherwise. If results cannot be recorded in Redis, they are still archived, and
+    the error is raised at the end.
     """
     recorder = _Recorder(run)
     recorder.record_index([target for targets in found.values() for target in targets])
@@ -93,32 +93,32 @@ def run_audit(run: PipelineRun, found: Targets) -> list[AuditSummary]:
 
 
 def _rounds(waiting: Mapping[str, Sequence[Plan]]) -> Iterator[list[Plan]]:
-    """One window of each stream, as long as there are any."""
+    """Yield rounds: the next window of each stream that has one."""
     for at in range(max(map(len, waiting.values()), default=0)):
         yield [plans[at] for plans in waiting.values() if at < len(plans)]
 
 
 class _Recorder:
-    """Records what is found in Redis; keeps why that cannot be done for the end."""
+    """Records results in Redis; keeps the first error, to raise it at the end."""
 
     def __init__(self, run: PipelineRun) -> None:
         self._run = run
         self._problem: PelopsError | None = None
 
     def record(self, streams: Sequence[str]) -> None:
-        """Record the windows of these streams that are not recorded yet."""
+        """Record the windows of these streams that are not recorded."""
         name = self._run.settings.name
         if name is not None:
             self._try(lambda: publish_windows(self._run, name, streams))
 
     def record_index(self, targets: Sequence[AuditTarget]) -> None:
-        """Record which groups a pattern has found."""
+        """Record which groups match a pattern."""
         settings, name = self._run.settings, self._run.settings.name
         if name is not None and settings.pattern is not None:
             self._try(lambda: publish_index(settings.place, name, targets))
 
     def raise_problem(self) -> None:
-        """Raise what kept findings from being recorded."""
+        """Raise the error that prevented recording, if any."""
         if self._problem is not None:
             raise self._problem
 
@@ -133,7 +133,7 @@ class _Recorder:
 
 
 def exit_code(settings: PipelineSettings, summaries: Sequence[AuditSummary]) -> int:
-    """0 when every group is balanced, by acknowledgements that are as certain as is required."""
+    """The exit code; 0 if all groups are balanced with at least the required certainty."""
     verdict = worst_verdict([one.verdict for one in summaries]) or AuditVerdict.BALANCED
     certainty = worst_certainty(one.certainty for one in summaries)
     if verdict in {AuditVerdict.FINDINGS, AuditVerdict.FAILING}:
@@ -143,7 +143,7 @@ def exit_code(settings: PipelineSettings, summaries: Sequence[AuditSummary]) -> 
 
 
 def find_targets(run: PipelineRun) -> dict[str, list[AuditTarget]]:
-    """The groups to audit by stream; of a pattern those that are there now, or were until now."""
+    """The groups to audit, by stream; for a pattern, also those that were deleted recently."""
     if run.settings.targets:
         return _by_stream(run.settings.targets)
     found = _by_stream(_match(run))
@@ -159,7 +159,7 @@ def _by_stream(targets: Iterable[AuditTarget]) -> dict[str, list[AuditTarget]]:
 
 
 def _match(run: PipelineRun) -> Iterator[AuditTarget]:
-    """Every group of every stream that fits, but for the streams that Pelops keeps for a group."""
+    """All groups of all streams that match, except streams that Pelops creates for a group."""
     for stream in run.watch.find_streams(run.settings.pattern or "*"):
         if parse_derived_key(stream) is None:
             for group in sorted(run.watch.groups(stream)):
@@ -169,7 +169,7 @@ def _match(run: PipelineRun) -> Iterator[AuditTarget]:
 
 
 def _as_reported(run: PipelineRun, known: Iterable[Known]) -> list[AuditSummary]:
-    """The summaries of the last windows, where a window was to be closed in any case."""
+    """The summaries of the last windows; empty if a window length is set."""
     chosen: dict[tuple[str, str], list[int]] = {}
     for one in known:
         assert one.record is not None
@@ -189,11 +189,11 @@ def _log_begin(plan: Plan) -> None:
 
 
 _MISSING: Final = {"group-missing", "stream-missing"}  # findings
-_TIMES_REPORTED: Final = 2  # that it is told: by the run that finds it, and once more
+_TIMES_REPORTED: Final = 2  # number of windows that report a missing group
 
 
 def find_gone(run: PipelineRun, found: Targets) -> Iterator[AuditTarget]:
-    """Of the groups that the archive knows, those that are missing among `found`, for a while.
+    """Groups of the archive that are not in `found` and were not reported missing twice.
 
     Raises ArchiveUnusable.
     """
@@ -214,7 +214,7 @@ def find_gone(run: PipelineRun, found: Targets) -> Iterator[AuditTarget]:
 
 
 def _is_reported(journal: Journal, plan: Plan, target: AuditTarget) -> bool:
-    """Whether the newest windows say that it is missing."""
+    """Whether the newest windows reported the group as missing."""
     key = (plan.stream, target.group)
     newest = journal.audited.get(key, ())[-_TIMES_REPORTED:]
     reported = read_summaries(journal.archive, {key: newest})[key]
@@ -223,7 +223,7 @@ def _is_reported(journal: Journal, plan: Plan, target: AuditTarget) -> bool:
 
 
 def glob_expression(pattern: str) -> re.Pattern[str]:
-    """What Redis' glob-style patterns match, as a regular expression."""
+    """Convert a glob-style pattern of Redis to a regular expression."""
     parts, at = [], 0
     while at < len(pattern):
         part, at = _next_part(pattern, at)
@@ -232,7 +232,7 @@ def glob_expression(pattern: str) -> re.Pattern[str]:
 
 
 def _next_part(pattern: str, at: int) -> tuple[str, int]:
-    """An expression for what begins here, and where the next part begins."""
+    """The expression for the part that begins here, and the index of the next part."""
     sign = pattern[at]
     if sign == "[":
         return _set_of_letters(pattern, at + 1)
@@ -242,7 +242,7 @@ def _next_part(pattern: str, at: int) -> tuple[str, int]:
 
 
 def _set_of_letters(pattern: str, at: int) -> tuple[str, int]:
-    """A set goes to its bracket, or else to the end."""
+    """The expression for a set, which ends at its bracket, or at the end without one."""
     is_negated = pattern.startswith("^", at)
     at += is_negated
     letters = ""

@@ -1,4 +1,4 @@
-"""The Spark session of a run: opened when it is needed, its progress, its end on Ctrl-C."""
+"""The Spark session of a run: it opens on demand, logs progress, and ends jobs on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 _NAME: Final = "pelops-audit"
 _LOOPBACK: Final = "127.0.0.1"
-_TRIES: Final = 3  # of a task that dies, as when a Python worker is killed for its memory
-_OF_DRIVER_MIB: Final = 400  # of the driver's Python, and of what of Java is no heap
-_OF_CORE_MIB: Final = 300  # of the Python workers of one core
+_TRIES: Final = 3  # of a task that dies, for example when a Python worker is OOM-killed
+_OF_DRIVER_MIB: Final = 400  # for the driver's Python process and Java's memory outside the heap
+_OF_CORE_MIB: Final = 300  # for the Python workers of one core
 _LEAST_HEAP_MIB: Final = 512
-FEW: Final = 200_000  # entries; to look at fewer costs less than to compile the query
-LONG_RUN: Final = 2_000_000  # entries; to look at more of them takes more than a minute
+FEW: Final = 200_000  # entries; up to this number, compiling the query costs more than it saves
+LONG_RUN: Final = 2_000_000  # entries; an audit of more takes more than a minute
 _OF_A_PARTITION: Final = 500_000  # rows of a shuffle
-# For a JVM of a minute: the second compiler and more than one collector cost more than they save.
+# If the JVM runs for a minute, the C2 compiler and a parallel collector cost more than they save.
 _SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DELTA: Final = "io.delta:delta-spark_4.2_2.13"
-# How long a task or a commit repeats requests that a store does not answer, or refuses with 503:
-# about a minute. By Hadoop's own settings it would be hours.
+# A task or commit retries requests that time out or are refused with 503 for about a minute. With
+# Hadoop's defaults, it would retry for hours.
 _PATIENCE: Final = {
     "fs.s3a.connection.establish.timeout": "5s",
     "fs.s3a.connection.timeout": "10s",
@@ -57,18 +57,18 @@ _CPU_LIMIT: Final = Path("/sys/fs/cgroup/cpu.max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a run has done in its session."""
+    """The work of a run in its session."""
 
-    spark: str  # its version
+    spark: str  # version of Spark
     master: str
     jobs: int
     tasks: int
 
 
 class LazySession:
-    """A Spark session that is opened for the first who needs it, and for nobody else.
+    """A Spark session that opens at the first use, or never.
 
-    To start Java takes some seconds and some hundred MiB.
+    Starting Java takes a few seconds and a few hundred MiB.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class LazySession:
         self._settings = settings
         self._found = given
         self._opening = Lock()
-        self.interrupted = Event()  # what works without Spark is to end, and to tidy up
+        self.interrupted = Event()  # work outside of Spark must end and clean up
         self._run = ""
 
     def begin_run(self) -> None:
-        """From here on, jobs are those of another run."""
+        """Begin another run: count jobs from here on separately."""
         self._run = f"{_NAME}-{uuid4().hex}"
 
     def get(self, entries: int | None = None) -> SparkSession:
-        """The session, for about so many entries from now on; None: for as many as before.
+        """The session, tuned for about `entries` entries; None: as before.
 
         Jobs that the calling thread starts in it belong to the run.
         """
@@ -97,17 +97,17 @@ class LazySession:
                 )
             if entries is not None:
                 _tune(self._found, entries)
-            # By this group they are counted, and ended on Ctrl-C: the session may be shared.
+            # The session may be shared: only jobs of this group are counted, and ended on Ctrl-C.
             self._found.sparkContext.setJobGroup(self._run, _NAME, interruptOnCancel=False)
             return self._found
 
     @property
     def context(self) -> SparkContext | None:
-        """Where its jobs run; None as long as it is not open."""
+        """The Spark context; None while the session is not open."""
         return None if self._found is None else self._found.sparkContext
 
     def count_work(self) -> Work | None:
-        """Jobs and tasks of the run until now; None as long as the session is not open."""
+        """Jobs and tasks of the run so far; None while the session is not open."""
         if self._found is None:
             return None
         context = self._found.sparkContext
@@ -124,12 +124,12 @@ class LazySession:
         )
 
     def cancel_jobs(self) -> None:
-        """End the jobs of the run that are running."""
+        """Cancel the running jobs of the run."""
         if self._found is not None:
             self._found.sparkContext.cancelJobGroup(self._run)
 
     def is_lost(self) -> bool:
-        """Whether it was open, and its JVM does not answer any more."""
+        """Whether the session was opened and its JVM no longer answers."""
         if self._found is None:
             return False
         try:
@@ -139,14 +139,14 @@ class LazySession:
         return False
 
     def stop(self) -> None:
-        """Stop it, if it was opened here: one that was there before is its owner's."""
+        """Stop the session if it was opened here, not if it existed before."""
         if self._found is not None and self._found.sparkContext.appName == _NAME:
             with suppress(OSError):  # its JVM has ended
                 self._found.stop()
 
 
 def _tune(session: SparkSession, entries: int) -> None:
-    """Set what depends on how much there is to do."""
+    """Set the options that depend on the number of entries."""
     is_few = entries <= FEW
     cores = session.sparkContext.defaultParallelism
     partitions = max(1 if is_few else cores, entries // _OF_A_PARTITION)
@@ -162,13 +162,13 @@ def _tune(session: SparkSession, entries: int) -> None:
 
 
 def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> SparkSession:
-    """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
+    """Open a session on the chosen master, or use the existing one (spark-submit)."""
     from pyspark.sql import SparkSession
 
     _let_workers_import()
     options = session_options(settings, entries)
     if "spark.driver.bindAddress" in options:
-        # Or the JVM looks for an address that others reach, and warns when it finds none.
+        # Otherwise the JVM searches for an external address, and warns if there is none.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     builder = SparkSession.builder.appName(_NAME)
     for name, value in options.items():
@@ -183,25 +183,25 @@ def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> Spa
 
 
 def session_options(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> dict[str, str]:
-    """What the session is made with; what spark-submit was given wins where it concerns the JVM.
+    """Options of the session. JVM options that spark-submit was given have priority.
 
-    `entries`: about as many are looked at in it.
+    `entries`: approximate number of entries to audit.
     """
     cores = choose_cores(settings)
     options = {
-        "spark.api.mode": "classic",  # whatever SPARK_API_MODE says
+        "spark.api.mode": "classic",  # overrides SPARK_API_MODE
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # One job for each query, whatever its size: how many there are depends on no data.
+        # One job per query of any size: the number of jobs does not depend on data.
         "spark.sql.adaptive.enabled": "false",
-        # The plan is wide, and this would look at each pair of its conditions.
+        # It compares each pair of conditions, of which this plan has many.
         "spark.sql.constraintPropagation.enabled": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        # Tables are read and written by their paths: Delta's catalog of names is of no use, and
-        # knows no tables of the data source.
+        # Tables are read and written by their paths. Delta's catalog is not needed, and does not
+        # support the Redis data source.
         "spark.databricks.delta.requiredSparkConfsCheck.enabled": "false",
-        # Each commit reads the table's log, which is short: not in fifty tasks.
+        # Each commit reads the table's log, which is short: one task instead of fifty.
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     if settings.master or not _is_submitted():
@@ -212,7 +212,7 @@ def session_options(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> 
     if options.get("spark.master", "").startswith("local"):
         options |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
     if not _is_submitted() and not _has_delta():
-        # PyPI's package has no jars: Spark downloads them once.
+        # The PyPI package does not include the jars: Spark downloads them once.
         options["spark.jars.packages"] = f"{_DELTA}:{version('delta-spark')}"
     is_reported = _is_submitted() or "PYSPARK_SUBMIT_ARGS" in os.environ
     of_java = [_SHORT_RUN] if entries <= LONG_RUN and not is_reported else []
@@ -224,7 +224,7 @@ def session_options(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> 
 
 
 def _has_delta() -> bool:
-    """Whether Delta Lake is among Spark's jars."""
+    """Whether Spark's jars include Delta Lake."""
     home = os.environ.get("SPARK_HOME")
     found = find_spec("pyspark")
     assert found is not None and found.origin is not None
@@ -233,7 +233,7 @@ def _has_delta() -> bool:
 
 
 def choose_cores(settings: PipelineSettings) -> int:
-    """Cores for a session on this machine: as many as its CPU limit, while the memory suffices."""
+    """Number of cores for a local session: up to the CPU limit, and as the memory permits."""
     cores = min(len(os.sched_getaffinity(0)), _limit_of_cpus(_CPU_LIMIT))
     if settings.memory_mib:
         room_mib = settings.memory_mib - _OF_DRIVER_MIB - _LEAST_HEAP_MIB
@@ -242,24 +242,24 @@ def choose_cores(settings: PipelineSettings) -> int:
 
 
 def _limit_of_cpus(file: Path) -> int:
-    """The limit of this container, rounded up.
+    """The CPU limit of this container, rounded up.
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
     """
     try:
         quota, period = file.read_text().split()
         return max(1, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):  # another kind of control groups, or no limit
+    except (OSError, ValueError):  # cgroup v1, or no limit
         return os.cpu_count() or 1
 
 
 def _s3_options(settings: PipelineSettings) -> dict[str, str]:
-    # What is on its way to a store waits in a file, and /tmp may be no place for files.
+    # Uploads to a store are buffered in files, and /tmp may not be writable.
     options = {"spark.hadoop.hadoop.tmp.dir": "${java.io.tmpdir}/hadoop-${user.name}"}
     if settings.s3_endpoint:
         options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
         options["spark.hadoop.fs.s3a.path.style.access"] = "true"
-        # What a store of one's own calls its region unless told; s3a would take another.
+        # The default region of self-hosted stores, which s3a would not use.
         options["spark.hadoop.fs.s3a.endpoint.region"] = "us-east-1"
     if settings.s3_region:
         options["spark.hadoop.fs.s3a.endpoint.region"] = settings.s3_region
@@ -267,14 +267,14 @@ def _s3_options(settings: PipelineSettings) -> dict[str, str]:
 
 
 def refuse_connect(settings: PipelineSettings) -> None:
-    """Raise WrongSettings where a session would be one of Spark Connect."""
+    """Raise WrongPipelineSettings if the session would be one of Spark Connect."""
 
     server = os.environ.get("SPARK_REMOTE")
     if settings.master and settings.master.startswith("sc://"):
         problem = f"--master {settings.master} names a server of Spark Connect"
     elif server:
         problem = f"SPARK_REMOTE names a server of Spark Connect, {server}"
-    elif "SPARK_CONNECT_MODE_ENABLED" in os.environ:  # as PySpark itself asks
+    elif "SPARK_CONNECT_MODE_ENABLED" in os.environ:  # the check of PySpark
         problem = "this program has a session of Spark Connect"
     else:
         return
@@ -290,7 +290,7 @@ def _is_submitted() -> bool:
 
 
 def _let_workers_import() -> None:
-    """Python workers find the packages where the driver found them."""
+    """Let Python workers import packages from the same place as the driver."""
     found = find_spec("pyspark_redis_streams")
     assert found is not None and found.origin is not None
     root = str(Path(found.origin).parent.parent)
@@ -305,7 +305,7 @@ PROGRESS_EVERY_S: Final = 10.0
 
 @contextmanager
 def progress_reported(session: LazySession, every_s: float = PROGRESS_EVERY_S) -> Iterator[None]:
-    """Log the tasks of the jobs that run now, as long as the block lasts."""
+    """Log the progress of running jobs while the block lasts."""
     ended = threading.Event()
     arguments = (session, ended, every_s)
     teller = threading.Thread(target=_report_progress, args=arguments, name="progress", daemon=True)
@@ -325,13 +325,13 @@ def _report_progress(session: LazySession, ended: threading.Event, every_s: floa
         try:
             reported = describe_tasks(context)
         except (Py4JError, OSError):
-            return  # Java is gone: the run itself says why
+            return  # the JVM has ended: the run reports why
         if reported is not None:
             log.info("%s", reported)
 
 
 def describe_tasks(context: SparkContext) -> str | None:
-    """How many tasks of the present step are done; None between two steps."""
+    """The number of finished tasks of the active stages; None between stages."""
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
     running = [stage for stage in stages if stage is not None]
@@ -345,17 +345,17 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
-    """What the action answers. Raises KeyboardInterrupt when it has ended early.
+    """Return the result of the action. On an interrupt, end it and raise KeyboardInterrupt.
 
-    It works in a thread of its own: an answer of Java that an interrupt cuts off would be taken for
-    that of the next question. A second interrupt does not wait for it.
+    It runs in its own thread: if an interrupt cut off a reply of Java, that would be read as the
+    reply to the next request. A second interrupt does not wait for the action.
     """
     answer: Future[int] = Future()
     worker = threading.Thread(target=_work, args=(action, answer), name="work", daemon=True)
     with _plain_interrupts():
         try:
             worker.start()
-            # The system may hand a signal to any thread, which does not wake this one.
+            # The kernel may deliver a signal to any thread, which does not wake this one.
             while not answer.done():
                 wait([answer], timeout=_LOOK_EVERY_S)
             return answer.result()
@@ -375,7 +375,7 @@ def _work(action: Callable[[], int], answer: Future[int]) -> None:
 def _end_jobs(session: LazySession, answer: Future[int]) -> None:
     session.interrupted.set()
     while not answer.done():
-        # The action may be between two jobs: then the next one is ended.
+        # The action may be between two jobs: then cancel the next one.
         with suppress(Py4JError, OSError):
             session.cancel_jobs()
         wait([answer], timeout=_LOOK_EVERY_S)
@@ -383,7 +383,7 @@ def _end_jobs(session: LazySession, answer: Future[int]) -> None:
 
 @contextmanager
 def _plain_interrupts() -> Iterator[None]:
-    """Without the handler of Spark, which asks Java amid another question."""
+    """Replace Spark's SIGINT handler, which would call Java during another call."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

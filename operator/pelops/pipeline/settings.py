@@ -1,6 +1,6 @@
-"""The settings of a run, from the environment that the operator sets or from arguments.
+"""The settings of a run, from arguments or from variables that the operator sets.
 
-They include where Redis is: for the driver, for the data source, and as it is recorded.
+They include the location of Redis, for the driver and for the data source.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 class ArchivedPayload(StrEnum):
-    """What of an entry's fields is archived."""
+    """The part of an entry's fields that is archived."""
 
     NONE = "none"
     HASH = "hash"
@@ -55,23 +55,23 @@ class AuditTarget:
 
     stream: str
     group: str
-    dead_letter: str | None = None  # where it is not the default
+    dead_letter: str | None = None  # None: the default
     field_prefix: str = "_"
     stuck_after_ms: int = STUCK_AFTER_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserTable:
-    """A table of the user's own: what was sent, or what had an effect."""
+    """A table of the user: sent entries, or effects."""
 
-    path: str  # of JDBC: its URL, #, and the table
+    path: str  # for JDBC: URL, `#` and table
     format: str = "parquet"
     key: str = "id"  # the table's column with the business key
     at_ms: str | None = None  # its column with a time in milliseconds since 1970
 
     @property
     def shown(self) -> str:
-        """The path for a message: the URL of a database may hold a password behind `?` or `;`."""
+        """The path for messages, without a password, which may follow `?` or `;` in a URL."""
         if self.format != "jdbc":
             return self.path
         url, _, name = self.path.rpartition("#")
@@ -80,10 +80,10 @@ class UserTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisPlace:
-    """One Redis, in the words of both who speak to it."""
+    """One Redis, as an endpoint and as options of the data source."""
 
     endpoint: RedisEndpoint
-    options: Mapping[str, str]  # of the data source; a password is named, never held
+    options: Mapping[str, str]  # of the data source; with the variable of a password, not its value
 
     @property
     def address(self) -> str:
@@ -91,7 +91,7 @@ class RedisPlace:
 
 
 def _whole(value: Any, info: ValidationInfo) -> int | None:
-    """A whole number; variables are texts."""
+    """Parse a whole number, which a variable has as text."""
     text = str(value)
     if value is None or (text.isascii() and text.isdigit() and len(text) <= 10):
         return None if value is None else int(text)
@@ -133,7 +133,7 @@ def _read_payload(value: Any) -> Any:
 
 
 def _read_groups(value: Any) -> Any:
-    """The groups of `PELOPS_AUDIT_GROUPS`, a JSON list."""
+    """Parse the groups of `PELOPS_AUDIT_GROUPS`, a JSON list."""
     if not isinstance(value, str):
         return value
     try:
@@ -163,7 +163,7 @@ def _read_target(found: Any) -> AuditTarget:
 
 
 _PREFIX: Final = "PELOPS_AUDIT_"
-# Variables that are not named as their field.
+# Variables whose name differs from their field.
 _VARIABLE_OF: Final = {
     "targets": "GROUPS",
     "pattern": "STREAM_PATTERN",
@@ -182,7 +182,7 @@ def _from(field: str, default: Any) -> Any:
 
 
 class PipelineSettings(BaseSettings):
-    """One run: what is given, or else the variables `PELOPS_AUDIT_*`, or else the defaults.
+    """Settings of one run: arguments, or else variables `PELOPS_AUDIT_*`, or else defaults.
 
     Raises WrongPipelineSettings, with the name of the variable.
     """
@@ -197,8 +197,8 @@ class PipelineSettings(BaseSettings):
     targets: Annotated[tuple[AuditTarget, ...], NoDecode, BeforeValidator(_read_groups)] = _from(
         "targets", ()
     )
-    pattern: str | None = _from("pattern", None)  # in place of targets
-    name: Annotated[str | None, AfterValidator(_check_name)] = None  # None: nothing is recorded
+    pattern: str | None = _from("pattern", None)  # instead of targets
+    name: Annotated[str | None, AfterValidator(_check_name)] = None  # None: no record in Redis
     window: Seconds = _from("window", None)  # None: one window up to now
     stuck_after_ms: Whole = STUCK_AFTER_MS
     payload: Annotated[ArchivedPayload, BeforeValidator(_read_payload)] = ArchivedPayload.HASH
@@ -208,7 +208,7 @@ class PipelineSettings(BaseSettings):
     findings_exit: Whole = FOUND
     # The verdict is unknown, or less certain than `require`.
     unproven_exit: Whole = _from("unproven_exit", UNPROVEN)
-    require: Certainty = Certainty.INFERRED  # the least that counts as balanced
+    require: Certainty = Certainty.INFERRED  # the least certainty that counts as balanced
     business_key: str | None = None  # a field of the entries
     sent: UserTable | None = None
     effects: UserTable | None = None
@@ -219,7 +219,7 @@ class PipelineSettings(BaseSettings):
 
 
 def read_settings(chosen: argparse.Namespace) -> PipelineSettings:
-    """The settings of a run, by its arguments and the environment. Raises WrongPipelineSettings."""
+    """Read the settings of a run from arguments and environment. Raises WrongPipelineSettings."""
     given = {
         "targets": _targets_of(chosen),
         "pattern": chosen.stream_pattern,
@@ -282,7 +282,7 @@ def _refuse_password(url: str) -> None:
     try:
         has_password = parse_redis_url(url).password is not None
     except InvalidSpec:
-        return  # which is reported with what is wrong
+        return  # reported when the settings are read
     if has_password:
         raise WrongPipelineSettings(
             "--redis-url holds a password, and everybody on this machine can read the arguments of "
@@ -292,7 +292,7 @@ def _refuse_password(url: str) -> None:
 
 
 def read_url_file(path: str) -> str:
-    """The URL in a file. Raises WrongPipelineSettings, which names the file alone."""
+    """Read a URL from a file. Raises WrongPipelineSettings, which names only the file."""
     content = _read_file("--redis-url-file", path).decode(errors="replace").strip()
     if not content:
         raise WrongPipelineSettings(f"--redis-url-file names {path}, which is empty")
@@ -332,7 +332,7 @@ _FILES: Final = {
 }
 
 
-# Set by the operator: where a job may connect to, and take its credentials.
+# Set by the operator: hosts that a job may connect to and send its credentials to.
 _DESTINATIONS: Final = {
     "allowedNetworks": "PELOPS_ALLOWED_NETWORKS",
     "allowedHosts": "PELOPS_ALLOWED_HOSTS",
@@ -341,9 +341,9 @@ _DESTINATIONS: Final = {
 
 
 def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisPlace:
-    """Where Redis is, by the variables that the operator sets, or by a URL of one's own.
+    """Read the location of Redis from the variables that the operator sets, or from a URL.
 
-    Raises WrongSettings, which names the variable and not its value.
+    Raises WrongPipelineSettings, which names the variable and not its value.
     """
     reported = {**environment, **({"PELOPS_REDIS_URL": url} if url else {})}
     fields = {key: reported.get(name, "").encode() for key, name in _PLAIN.items()}
@@ -372,9 +372,9 @@ def _with_own(listed: str, endpoint: RedisEndpoint) -> str:
 
 
 def _confine(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> RedisEndpoint:
-    """The same endpoint with the limits that the operator sets; without them it has none."""
+    """Add the limits on addresses and credentials that the operator sets, if any."""
     networks, names, listed = (reported.get(name, "") for name in _DESTINATIONS.values())
-    # The operator has checked the address itself: it may be the Secret's own, which is not listed.
+    # The operator has checked the address, which may come from the Secret and not be listed.
     hosts = _with_own(listed, endpoint)
     try:
         return replace(
@@ -391,7 +391,7 @@ def _confine(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> RedisEndpo
 
 
 def on_cluster(place: RedisPlace) -> RedisPlace:
-    """The same place, once its servers have proved to be a cluster."""
+    """The same place with the options for a cluster."""
     options = {**place.options, "topology": "cluster"}
     options.pop("db", None)
     return RedisPlace(endpoint=place.endpoint, options=options)
@@ -404,7 +404,7 @@ def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dic
     else:
         options |= {
             "topology": "sentinel",
-            # As JSON, since the brackets of an IPv6 address that comes first look like it.
+            # As JSON: otherwise a leading IPv6 address in brackets would be parsed as JSON.
             "sentinels": json.dumps([str(node) for node in endpoint.sentinel.nodes]),
             "sentinelMaster": endpoint.sentinel.master_name,
         }
@@ -417,7 +417,7 @@ def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dic
     if endpoint.username:
         options["username"] = endpoint.username
     if endpoint.password:
-        # Spark shows options in plans: the name of a variable is all it need know.
+        # Spark shows options in plans, so only the name of the variable is passed.
         by_url = {"passwordUrlEnv": _PLAIN["url"]}
         options |= {"passwordEnv": PASSWORD} if reported.get(PASSWORD) else by_url
     limits = {option: reported.get(name, "") for option, name in _DESTINATIONS.items()}

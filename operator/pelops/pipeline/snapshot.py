@@ -1,11 +1,11 @@
-"""Positions and pending entries, in the order that makes them comparable.
+"""Positions and pending entries, read in an order that makes them comparable.
 
-The position before, the pending entries, what is left after the positions, the position after: an
-entry that is gone and lies after the last of these was never delivered.
+The order is: position, pending entries, present entries, position again. An entry that is not
+present and is after the second position was never delivered.
 
-What is left is a range and a list. Trimming takes the first entries, and XDEL none after the
-stream's max-deleted-entry-id: all after it are there, and only what lies before it is listed.
-https://redis.io/docs/latest/commands/xinfo-stream/
+Present entries are a range and a list. Trimming removes the first entries, and XDEL none after the
+stream's max-deleted-entry-id. So all entries after it are present, and only those before it are
+listed. https://redis.io/docs/latest/commands/xinfo-stream/
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ PENDING: Final = pa.schema(
     ]
 )
 IDS: Final = pa.schema([("ms", pa.int64()), ("seq", pa.int64())])
-_ROWS: Final = 10_000  # that are held as Python objects
+_ROWS: Final = 10_000  # held as Python objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """Which entries of a stream were there."""
+    """Which entries of a stream were present."""
 
-    begins: EntryId  # none before it was; the highest ID when the stream was empty
-    ends: EntryId  # the last one that had ever been added
-    sure_after: EntryId  # all after it were
-    listed: pa.Table  # of those between, which were: see `IDS`
+    begins: EntryId  # the first entry; the highest ID if the stream was empty
+    ends: EntryId  # the last ID that was ever added
+    sure_after: EntryId  # all entries after it were present
+    listed: pa.Table  # present ones up to `sure_after`: see `IDS`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLook:
     """One group on one stream."""
 
-    before: GroupSnapshot | None  # None: there was no such group
+    before: GroupSnapshot | None  # None: the group did not exist
     after: GroupSnapshot | None
     pending: pa.Table  # see `PENDING`
 
@@ -71,7 +71,7 @@ class StreamLook:
 
     @property
     def retry_looks(self) -> dict[str, RetryLook]:
-        """What the next audit needs of the retry streams."""
+        """The snapshots of the retry streams that the next audit needs."""
         return {
             group: RetryLook(before=look.before, after=look.after)
             for group, (look, _) in self.retries.items()
@@ -79,7 +79,7 @@ class StreamLook:
 
 
 def look_at(watch: RedisReader, plan: Plan, known: Known) -> StreamLook:
-    """Look at all groups of a window's stream. Raises RedisStreamsError."""
+    """Take a snapshot of all groups of a window's stream. Raises RedisStreamsError."""
     name = plan.stream
     groups = [target.group for target in plan.targets]
     at_ms = watch.now_ms(name)
@@ -111,7 +111,7 @@ def look_at(watch: RedisReader, plan: Plan, known: Known) -> StreamLook:
 
 
 def _lowest_asked(plan: Plan, known: Known) -> EntryId:
-    """Nothing at or below it is looked for: every group had passed it before the archive."""
+    """The ID after which presence is checked: every group had passed it before the archive."""
     positions = [plan.positions.get(t.group, EntryId.MIN) for t in plan.targets]
     lowest = [max(min(positions, default=EntryId.MIN), plan.window.from_id), plan.window.to_id]
     for target in plan.targets:
@@ -122,14 +122,14 @@ def _lowest_asked(plan: Plan, known: Known) -> EntryId:
 
 
 def _complete(watch: RedisReader, stream: str, group: str, look: GroupSnapshot) -> GroupSnapshot:
-    """With the time of the last delivery, where the server does not know how much was read."""
+    """Add the time of the last delivery if `entries-read` is unknown."""
     if look.entries_read is not None or not look.consumers:
         return look
     return replace(look, given_ms=watch.given_ms(stream, group))
 
 
 def _read_pending(watch: RedisReader, name: str, group: str, look: StreamSnapshot) -> pa.Table:
-    """The pending entries of a group, each with whether its body is there."""
+    """The pending entries of a group, each with whether its body exists."""
     parts: list[pa.RecordBatch] = []
     rows: list[tuple[EntryId, str, int, int]] = []
     try:
@@ -140,7 +140,7 @@ def _read_pending(watch: RedisReader, name: str, group: str, look: StreamSnapsho
                 parts.append(_with_bodies(watch, name, look, rows))
                 rows = []
     except (GroupMissing, StreamMissing):
-        # The group may have gone since it was seen: then there is nothing pending.
+        # The group was deleted meanwhile: nothing is pending.
         return PENDING.empty_table()
     if rows:
         parts.append(_with_bodies(watch, name, look, rows))
@@ -153,7 +153,7 @@ def _with_bodies(
     look: StreamSnapshot,
     rows: Sequence[tuple[EntryId, str, int, int]],
 ) -> pa.RecordBatch:
-    """Below the first entry there is none; within, only XDEL can have left a hole."""
+    """Add whether the bodies exist. Redis is asked only for IDs that XDEL may have removed."""
     ids = [row[0] for row in rows]
     first = look.first
     has_body = [first is not None and one >= first for one in ids]
@@ -207,7 +207,7 @@ def _ids(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> Iterat
 def _look_at_retries(
     watch: RedisReader, plan: Plan, group: str
 ) -> tuple[GroupLook, Presence] | None:
-    """The group's own retry stream, looked at in the same order; None when there is none."""
+    """The group's retry stream, read in the same order; None if there is none."""
     if group not in plan.retries:
         return None
     name = derive_keys(plan.stream, group).retry

@@ -1,4 +1,4 @@
-"""Why a job of Spark failed, in a sentence instead of a page of Java."""
+"""Explains the failure of a Spark job in one sentence instead of a Java stack trace."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pelops.pipeline.errors import ArchiveUnusable, SparkLost, StageFailed
 from pelops.pipeline.tables import NEXT, explain_trouble
 from pyspark_redis_streams.errors import RedisStreamsError
 
-# What Java and Hadoop say of a place that takes no more, each as a part of some line.
+# Messages of Java and Hadoop for a location that cannot be written to.
 _NO_ROOM: Final = re.compile(
     r"(No space left on device|Disk quota exceeded|File too large|Read-only file system"
     r"|Permission denied|Mkdirs failed to create|Input/output error|not a directory"
     r"|AccessDenied|Access Denied)[^\n]*",
     re.IGNORECASE,
 )
-# Where Spark's own files are written, in the stack of such an error.
+# Classes that write Spark's own files, in the stack trace of such an error.
 _OF_LOCAL_FILES: Final = re.compile(
     r"at org\.apache\.spark\.(shuffle|storage\.Disk\w+|util\.collection\.unsafe\.sort)\."
 )
-# The last line of a traceback that a Python worker handed on.
+# The last line of a traceback of a Python worker.
 _OF_WORKER: Final = re.compile(r"^(?:[a-z_]+\.)+errors\.([A-Z]\w+: .+)$", re.MULTILINE)
-# What Hadoop's object stores say, and what that means; the first that fits is reported.
+# Messages of object stores, and explanations; the first match is reported.
 _OF_STORES: Final = (
     (
         r'No FileSystem for scheme "?s3n?\b',
@@ -78,7 +78,7 @@ _MORE_MEMORY: Final = (
 
 
 def lost() -> SparkLost:
-    """What to raise where the JVM has ended in mid-run."""
+    """The error to raise if the JVM ended during a run."""
     return SparkLost(
         "the JVM of Spark ended in mid-run: the kernel ends it where a machine or container is "
         f"out of memory, and it ends itself when its heap is full. {_MORE_MEMORY}"
@@ -86,19 +86,19 @@ def lost() -> SparkLost:
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Whether Spark raised it, or what stands between it and Python."""
+    """Whether Spark or Py4J raised this error."""
     return isinstance(error, _of_spark("Py4JError", "PySparkException"))
 
 
 def _of_spark(*names: str) -> tuple[type[Exception], ...]:
-    """Classes of errors by their names, of modules that are imported: others raise nothing."""
+    """Error classes with these names, from imported modules: others cannot raise errors."""
     modules = [sys.modules.get(name) for name in ("py4j.protocol", "pyspark.errors")]
     found = (getattr(module, name, None) for module in modules for name in names)
     return tuple(one for one in found if one is not None)
 
 
 def explain_failure(error: Exception, path: str) -> PelopsError:
-    """What to raise in place of a failed write of `path`."""
+    """The error to raise for a failed write of `path`."""
     if isinstance(error, RedisStreamsError):
         return StageFailed(f"{path} could not be written: {type(error).__name__}: {error}")
     text = _text(error)
@@ -123,14 +123,14 @@ def explain_failure(error: Exception, path: str) -> PelopsError:
 
 
 def first_line(error: Exception) -> str:
-    """Of an error of Java, without the call that led to it; of any, without the stack."""
+    """The first line of an error, without the stack trace; of a Java error, its own message."""
     java: Any = getattr(error, "java_exception", None)
     text = str(java.toString() if java is not None else error)
     return next(iter(text.strip().splitlines()), type(error).__name__)
 
 
 def _meaning(text: str) -> str | None:
-    """What a store's answer means, with the line that shows it; None when no store has spoken."""
+    """The explanation of a store's message, with its line; None if there is no match."""
     for pattern, sentence in _OF_STORES:
         found = re.search(f"[^\n]*(?:{pattern})[^\n]*", text)
         if found is not None:

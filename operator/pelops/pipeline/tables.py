@@ -1,17 +1,17 @@
-"""The archive: four Delta tables, and which run has written what.
+"""The archive: four Delta tables, and the number of the run that wrote each row.
 
-entries     each archived entry, and each copy in a retry stream
-events      what the ledgers and the append-only files tell of entries
-statuses    what became of each entry, for each group
-windows     the plan of each window, and what its audit found
+`entries`     Each archived entry, and each copy in a retry stream.
+`events`      Events of the ledgers and the append-only files about entries.
+`statuses`    The status of each entry, for each group.
+`windows`     The plan of each window, and the findings of its audit.
 
-A run has a number, and every row names the run that wrote it. A run first claims its number, by the
-plans that it appends to `windows`; it then appends to the other tables; and in the end it appends
-its findings to `windows`, which makes them count. What a run has left that died before is removed
-by the next one. Two runs at once: the later claim wins, and the other one cannot end.
+A run first claims its number, with the commit that appends its plans to `windows`. It then appends
+to the other tables. Finally, it appends its findings to `windows`; only then are its rows valid.
+Rows of a run that died before are removed by the next run. If two runs overlap, the later claim
+wins, and the other one cannot finish.
 
-Tables are partitioned by the date of the window, and clustered by stream and ID as they are
-written. https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+Tables are partitioned by the date of the window, and written in order of stream and ID.
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger(__name__)
 ENTRIES, EVENTS, STATUSES, WINDOWS = "entries", "events", "statuses", "windows"
-# Columns by which rows are looked for: only of these do files keep the least and the most value.
+# Columns used in conditions: only for these do files have minimum and maximum statistics.
 _SELECTED: Final = {"run", "stream", "window", "ms", "seq"}
-MOST_HERE: Final = 200_000  # rows that pass through the driver; Spark's tasks move more of them
+MOST_HERE: Final = 200_000  # rows that pass through the driver; Spark tasks write larger frames
 LAYOUT: Final = "3"
 _LAYOUT_KEY: Final = "pelops.layout"
-_CLAIM: Final = "pelops-run"  # the application of Delta transactions
-_MARK: Final = "pelopsCommit"  # in what a commit says of itself
-_NEWEST: Final = 20  # commits, among which one is looked for
-_COMBINED_ROWS: Final = 100_000  # of the driver: from there on the chunks stay as they are
-_MOST_FILES: Final = 32  # of one day, before they are joined
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, in texts of deltalake
-# How long deltalake repeats a request that a store does not answer, or answers with 503: about a
-# minute, whether each try waits for its own timeout or is refused at once.
+_CLAIM: Final = "pelops-run"  # appId of Delta transactions
+_MARK: Final = "pelopsCommit"  # key in the commit's properties
+_NEWEST: Final = 20  # commits that are searched
+_COMBINED_ROWS: Final = 100_000  # of the driver; with more, chunks are not combined
+_MOST_FILES: Final = 32  # of one day, before they are compacted
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")  # terminal colors in messages of deltalake
+# deltalake retries a request that times out or is answered with 503 for about a minute. This holds
+# whether each attempt takes its full timeout or is refused at once.
 _PATIENCE: Final = {
     "timeout": "20s",
     "retry_timeout": "30s",
     "max_retries": "100",
     "backoff_config.max_backoff": "5s",
 }
-_KEPT: Final = timedelta(days=2)  # files that are no longer part of a table, for those who read it
+_KEPT: Final = timedelta(days=2)  # files that a table no longer uses, for concurrent readers
 
 
 NEXT: Final = "and run the same command again: it continues where this run ended"
@@ -170,7 +170,7 @@ SCHEMAS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlace:
-    """Where an archive lies, as Spark and as deltalake name it."""
+    """The location of an archive, as Spark and deltalake address it."""
 
     root: str
     storage: dict[str, str]  # options of deltalake
@@ -181,29 +181,29 @@ class ArchivePlace:
 
     @property
     def directory(self) -> Path:
-        """Of a local archive."""
+        """The directory of a local archive."""
         parts = urlsplit(self.root)
         return Path(unquote(parts.path) if parts.scheme else self.root)
 
     def path(self, name: str) -> str:
-        """A table, or another part of the archive, for people."""
+        """The path of a table, or of another part of the archive, to display."""
         if self.is_local:
             return str(self.directory / name)
         return f"{self.root.replace('s3a://', 's3://').rstrip('/')}/{name}"
 
     def uri(self, name: str) -> str:
-        """The same as deltalake takes it, which decodes percent signs of any path."""
+        """The same as a URI for deltalake, which percent-decodes every path."""
         return (self.directory.absolute() / name).as_uri() if self.is_local else self.path(name)
 
     def spark_path(self, name: str) -> str:
-        """The same as Spark takes it."""
+        """The same as a URI for Spark."""
         if self.is_local:
             return (self.directory.absolute() / name).as_uri()
         return f"{self.root.replace('s3://', 's3a://').rstrip('/')}/{name}"
 
 
 def find_archive(root: str, *, s3_endpoint: str | None, s3_region: str | None) -> ArchivePlace:
-    """The place of an archive, by a path or an address."""
+    """The location of an archive from a path or a URL."""
     storage = {} if urlsplit(root).scheme in {"", "file"} else dict(_PATIENCE)
     if s3_endpoint:
         storage |= {"AWS_ENDPOINT_URL": s3_endpoint, "AWS_REGION": s3_region or "us-east-1"}
@@ -215,9 +215,9 @@ def find_archive(root: str, *, s3_endpoint: str | None, s3_region: str | None) -
 
 
 def open_archive(root: str) -> Archive:
-    """An archive to read from; of an object store by the variables that its audits have.
+    """Open an archive to read. An object store is configured by the variables of the audits.
 
-    Raises ArchiveUnusable where it cannot be read, or has another layout.
+    Raises ArchiveUnusable if it cannot be read, or has another layout.
     """
     place = find_archive(
         root,
@@ -234,12 +234,12 @@ class Archive:
 
     def __init__(self, place: ArchivePlace) -> None:
         self.place = place
-        self.run = 0  # that was claimed; 0: none
+        self.run = 0  # the claimed run; 0: none
         self._opened: dict[str, DeltaTable] = {}
 
     @classmethod
     def of(cls, settings: PipelineSettings) -> Archive:
-        """The archive of a run. Raises ArchiveUnusable for one of another layout."""
+        """The archive of a run. Raises ArchiveUnusable if it has another layout."""
         place = find_archive(
             settings.archive, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region
         )
@@ -248,7 +248,7 @@ class Archive:
         return archive
 
     def check(self) -> None:
-        """Raise ArchiveUnusable where the path is no directory, or has another layout."""
+        """Raise ArchiveUnusable if the path is not a directory, or has another layout."""
         if not self.place.root.strip():
             raise ArchiveUnusable("no archive: give --archive PATH")
         if self.place.is_local:
@@ -283,13 +283,13 @@ class Archive:
     # Reads.
 
     def exists(self, table: str) -> bool:
-        """Whether anything was ever written to a table."""
+        """Whether a table was created."""
         return self._open(table) is not None
 
     def read(
         self, table: str, *conditions: ds.Expression, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows that fulfil all conditions. Raises ArchiveUnusable."""
+        """The rows that match all conditions. Raises ArchiveUnusable."""
         wanted = list(columns or SCHEMAS[table].names)
         opened = self._open(table)
         if opened is None:
@@ -300,7 +300,7 @@ class Archive:
         return found.cast(pa.schema([SCHEMAS[table].field(name) for name in wanted]))
 
     def count_rows(self, table: str, runs: Collection[int]) -> int:
-        """Rows of these runs at most, by the statistics of files."""
+        """Upper bound of the number of rows of these runs, from file statistics."""
         return sum(one["num_records"] or 0 for one in self._files(table, runs))
 
     def frame(
@@ -310,7 +310,7 @@ class Archive:
         runs: Collection[int],
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        """The rows of these runs as a frame; small ones pass through the driver."""
+        """The rows of these runs as a frame. Few rows pass through the driver."""
         wanted = list(columns or SCHEMAS[table].names)
         if self.count_rows(table, runs) <= MOST_HERE:
             is_wanted = ds.field("run").isin(pa.array(sorted(runs), pa.int64()))
@@ -319,7 +319,7 @@ class Archive:
         return self.whole_frame(spark, table).where(f"run IN ({chosen})").select(*wanted)
 
     def whole_frame(self, spark: SparkSession, table: str) -> DataFrame:
-        """A table as a frame of Spark."""
+        """A table as a Spark frame."""
         return spark.read.format("delta").load(self.place.spark_path(table))
 
     def _files(self, table: str, runs: Collection[int]) -> list[dict[str, Any]]:
@@ -334,16 +334,16 @@ class Archive:
     # Writes.
 
     def claim(self, plans: pa.Table, *, since: int) -> int:
-        """Claim the next run by appending the plans that it works on; its number.
+        """Claim the next run by appending its plans; return its number.
 
-        `since`: the newest run that was known when these plans were made. Raises RunOvertaken.
+        `since`: the newest run when these plans were made. Raises RunOvertaken if there is a newer.
         """
         self._append(WINDOWS, _with_run(WINDOWS, plans, since + 1), claim=(since, since + 1))
         self.run = since + 1
         return self.run
 
     def newest_run(self) -> int:
-        """The number of the newest run that was claimed; 0 before the first."""
+        """The number of the newest claimed run; 0 before the first."""
         table = self._open(WINDOWS)
         return 0 if table is None else table.transaction_version(_CLAIM) or 0
 
@@ -353,7 +353,7 @@ class Archive:
             self._append(table, _with_run(table, rows, self.run))
 
     def append_batches(self, table: str, batches: Iterable[pa.RecordBatch]) -> int:
-        """Append batches of this run as they come, in one commit; how many rows they had."""
+        """Append batches of this run, streamed in one commit; return the number of rows."""
         rows = 0
 
         def counted() -> Iterator[pa.RecordBatch]:
@@ -367,13 +367,13 @@ class Archive:
         return rows
 
     def end(self, windows: pa.Table) -> None:
-        """Append the findings of this run. Raises RunOvertaken where another has claimed since."""
+        """Append the findings of this run. Raises RunOvertaken if another run was claimed."""
         self._append(WINDOWS, _with_run(WINDOWS, windows, self.run), claim=(self.run, self.run))
 
     def append_frame(self, table: str, frame: DataFrame, rows: int) -> None:
-        """Append a frame, of about so many rows, with the columns of a table but `run`.
+        """Append a frame of about `rows` rows, with the columns of a table except `run`.
 
-        Few rows are collected first. Raises what Spark raises, and ArchiveUnusable.
+        Few rows are collected first. Raises errors of Spark, and ArchiveUnusable.
         """
         if rows <= MOST_HERE:
             self.append(table, frame.toArrow())
@@ -389,7 +389,7 @@ class Archive:
         writer.save(self.place.spark_path(table))
 
     def remove(self, table: str, predicate: str) -> int:
-        """Remove the rows that a condition of SQL chooses; how many they were."""
+        """Remove the rows that match an SQL condition; return their number."""
         opened = self._open(table)
         if opened is None:
             return 0
@@ -397,7 +397,7 @@ class Archive:
             return int(opened.delete(predicate)["num_deleted_rows"] or 0)
 
     def maintain(self, today: date) -> None:
-        """Join the small files of days, and remove files that are no longer part of a table."""
+        """Compact the small files of days, and remove files that a table no longer uses."""
         for name in SCHEMAS:
             opened = self._open(name)
             if opened is None:
@@ -414,13 +414,13 @@ class Archive:
                 opened.vacuum(hours, dry_run=False, enforce_retention_duration=False)
 
     def _append(self, table: str, rows: Any, *, claim: tuple[int, int] | None = None) -> None:
-        """Append rows; `claim`: the newest run as it must be, and as it is from now on."""
+        """Append rows; `claim`: the newest run that is expected, and the new one."""
         self._make_tables()
         opened = self._open(table)
         assert opened is not None
         claims = []
         if claim is not None:
-            # Of the very version that is written from: the commit refuses what has come since.
+            # Checked on the version that the commit is based on: it fails if another claim follows.
             if (opened.transaction_version(_CLAIM) or 0) != claim[0]:
                 raise RunOvertaken(_overtaken(self.place.root))
             claims = [Transaction(_CLAIM, claim[1])]
@@ -434,7 +434,7 @@ class Archive:
                     commit_properties=CommitProperties({_MARK: mark}, app_transactions=claims),
                 )
             except CommitFailedError as error:
-                # Of a commit whose answer was lost, the repetition meets the commit itself.
+                # If the answer was lost, deltalake repeats the commit and conflicts with itself.
                 if self._has_commit(table, mark):
                     return
                 if claim is None:
@@ -442,7 +442,7 @@ class Archive:
                 raise RunOvertaken(_overtaken(self.place.root)) from error
 
     def _has_commit(self, table: str, mark: str) -> bool:
-        """Whether the commit with this mark is among the newest ones of a table."""
+        """Whether the commit with this mark is among the newest commits of a table."""
         newest = DeltaTable(self.place.uri(table), storage_options=self.place.storage)
         return any(one.get(_MARK) == mark for one in newest.history(_NEWEST))
 
@@ -468,7 +468,7 @@ class Archive:
                     )
 
     def _open(self, table: str) -> DeltaTable | None:
-        """The table as it is now; None before anything was written."""
+        """The current version of the table; None if it does not exist."""
         with self._explained("read", table):
             opened = self._opened.get(table)
             if opened is not None:
@@ -483,7 +483,7 @@ class Archive:
 
     @contextmanager
     def _explained(self, verb: str, table: str) -> Iterator[None]:
-        """Raise ArchiveUnusable, with what to do, for what deltalake and file systems raise."""
+        """Raise errors of deltalake and file systems as ArchiveUnusable, with a remedy."""
         try:
             yield
         except (DeltaError, OSError, pa.ArrowException) as error:
@@ -494,8 +494,8 @@ def _scan(dataset: Any, columns: Sequence[str], condition: ds.Expression | None)
     try:
         return dataset.to_table(columns=columns, filter=condition)
     except pa.ArrowNotImplementedError:
-        # Where deltalake rewrites a part of a file its texts are views, which no condition can be
-        # compared with before they are read.
+        # If deltalake has rewritten a part of a file, its texts are string views, which Arrow
+        # cannot compare while it scans.
         parts = [
             part.to_table(schema=dataset.schema).filter(condition).select(columns)
             for part in dataset.get_fragments(filter=condition)
@@ -504,7 +504,7 @@ def _scan(dataset: Any, columns: Sequence[str], condition: ds.Expression | None)
 
 
 def _find_obstacle(path: Path) -> str | None:
-    """What stands where a directory is to be; None when it is one, or can be made."""
+    """What prevents a directory at this path; None if it exists or can be created."""
     for one in (path, *path.parents):
         if one.is_symlink() and not one.exists():
             return f"{one} is a link to {one.readlink()}, which does not exist"
@@ -514,7 +514,7 @@ def _find_obstacle(path: Path) -> str | None:
 
 
 def explain_store(verb: str, path: str, error: Exception) -> ArchiveUnusable:
-    """What to raise where a store refuses, or holds something else than a table."""
+    """The error to raise if a store refuses, or holds something other than a table."""
     text = " ".join(_COLOUR.sub("", str(error)).split())
     if isinstance(error, FileNotFoundError) or "NotFound" in text or "No such file" in text:
         return ArchiveUnusable(
@@ -533,7 +533,7 @@ def explain_store(verb: str, path: str, error: Exception) -> ArchiveUnusable:
 
 
 def explain_trouble(text: str) -> str | None:
-    """What is wrong, and what to do, when a store or a disk has said this; None: anything else."""
+    """The cause and remedy for a known message of a store or disk; None for any other."""
     return next((said for pattern, said in _TROUBLES if re.search(pattern, text)), None)
 
 
@@ -543,13 +543,13 @@ def _overlaps(file: dict[str, Any], low: int, high: int) -> bool:
 
 
 def _is_worth(files: Sequence[dict[str, Any]], day: date) -> bool:
-    """Whether joining the files of a day makes fewer: large ones are left as they are."""
+    """Whether the files of a day can be compacted: at least two are small."""
     small = [one for one in files if one["partition.date"] == day and one["size_bytes"] < 2**25]
     return len(small) > 1
 
 
 def _with_run(table: str, rows: pa.Table, run: int) -> pa.Table:
-    """Rows with the number of the run, and the columns of their table in its order."""
+    """Add the number of the run, and put the columns in the order of the table."""
     schema = SCHEMAS[table]
     numbers = pa.repeat(pa.scalar(run, pa.int64()), rows.num_rows)
     columns = {name: rows[name] for name in rows.column_names} | {"run": numbers}
@@ -557,9 +557,9 @@ def _with_run(table: str, rows: pa.Table, run: int) -> pa.Table:
 
 
 def local_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows of the driver as a frame of Spark."""
-    # Each chunk becomes a partition, and of a table whose first chunk is empty Spark takes no row.
-    # To combine the chunks takes the memory of all rows once more.
+    """Rows of the driver as a Spark frame."""
+    # Each chunk becomes a partition, and if the first chunk is empty, Spark reads no rows. To
+    # combine chunks takes the memory of all rows again.
     if rows.num_rows < _COMBINED_ROWS:
         return spark.createDataFrame(rows.combine_chunks())
     filled = [batch for batch in rows.to_batches() if batch.num_rows]
@@ -567,7 +567,7 @@ def local_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def make_rows(table: str, rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows of a table; columns that are not given are null."""
+    """Build rows of a table; missing columns are null."""
     return pa.Table.from_pylist(list(rows), SCHEMAS[table])
 
 

@@ -1,7 +1,7 @@
-"""Whether an audit of a stream would tell anything new: counters are compared, and nothing else.
+"""Decides by counters alone whether an audit of a stream would report anything new.
 
-A few commands for each group, and what the archive knows of the newest window: neither a job nor a
-session is needed.
+It takes a few commands for each group and the archive's record of the newest window, but no Spark
+session.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnaps
 from pelops.pipeline.settings import AuditTarget, PipelineSettings
 from pelops.pipeline.windows import LedgerEnd, Plan, StreamRecord, read_checkpoint
 
-_MOST_CHECKPOINTS: Final = 100  # after the last event that was archived
+_MOST_CHECKPOINTS: Final = 100  # after the last archived event
 
 
 def is_unchanged(
     watch: RedisReader, settings: PipelineSettings, known: Known, targets: Sequence[AuditTarget]
 ) -> bool:
-    """Whether an audit now would report each group what the newest window told of it.
+    """Whether an audit would report the same for each group as that of the newest window.
 
-    It would not where entries are pending: they may have become stuck, with no counter changed.
+    False if entries are pending: they may have become stuck, although no counter has changed.
     """
     record = known.record
     if record is None or known.unfinished or not _asks_the_same(settings, record.plan, targets):
@@ -45,14 +45,14 @@ def is_unchanged(
 def _asks_the_same(settings: PipelineSettings, plan: Plan, targets: Sequence[AuditTarget]) -> bool:
     tables = settings.sent is not None or settings.effects is not None
     wished = (tuple(targets), settings.payload, settings.business_key)
-    # Tables of the user's own change without a word to Redis.
+    # The user's tables may change without a change in Redis.
     return not tables and wished == (plan.targets, plan.payload, plan.business_key)
 
 
 def _is_stream_unchanged(watch: RedisReader, record: StreamRecord) -> bool:
     plan = record.plan
     if plan.run_id not in {"", watch.server(plan.stream).run_id}:
-        return False  # what was restarted may have come back with less, and been filled again
+        return False  # after a restart, the stream may have lost entries and received others
     look = watch.stream(plan.stream)
     ends_there = (look.last_generated, look.added) == (plan.window.to_id, plan.window.to_added)
     return look.exists and ends_there and look == record.stream
@@ -64,11 +64,11 @@ def _is_at_rest(
     now: Mapping[str, GroupSnapshot],
     group: str,
 ) -> bool:
-    """Whether a group is as it was both when the look began and when it ended; nothing pending."""
+    """Whether a group equals both snapshots of the audit, and nothing is pending."""
     there = now.get(group)
     if there is None or there.pending:
         return False
-    # When a consumer was last given an entry is asked for in an audit only.
+    # The time of the last delivery is only read in an audit.
     return all(one is not None and replace(one, given_ms=None) == there for one in (before, after))
 
 
@@ -88,7 +88,7 @@ def _are_retries_unchanged(watch: RedisReader, record: StreamRecord, group: str)
 
 
 def _is_ledger_unchanged(watch: RedisReader, record: StreamRecord, group: str) -> bool:
-    """Whether nothing was recorded since but counters as they were."""
+    """Whether both ledgers have no new events, except checkpoints with the same counters."""
     keys, end = derive_keys(record.plan.stream, group), record.ledgers.get(group)
     if end is None or watch.stream(keys.worker_ledger).last_generated != end.of_workers:
         return False

@@ -1,7 +1,7 @@
-"""Windows of a stream, the plan of each, and what an audit keeps of the stream for the next one.
+"""Windows of a stream, their plans, and the record that an audit keeps for the next one.
 
-Checkpoints of the ledger, or the present end of the stream, decide where a run closes windows. The
-plan of a window is made once, before anything is read, and kept for every repetition. Pure.
+A run closes windows at checkpoints of the ledger, or at the end of the stream. The plan of a window
+is made once, before entries are read, and every repetition uses it. Pure.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """`added` entries had been added, the last of them `at_id`."""
+    """A point of a stream: `added` entries were ever added, the last with the ID `at_id`."""
 
     at_id: EntryId
     added: int
-    at: datetime  # on the server's clock
+    at: datetime  # by the server's clock
 
 
 def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
-    """The checkpoint of a stream that an event of the ledger is; None for any other event."""
+    """Read a checkpoint of this stream from a ledger event; None for any other event."""
     details = event.details
     if event.kind != LedgerKind.CHECKPOINT or details.get("stream") != stream:
         return None
@@ -47,12 +47,12 @@ def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
     return Checkpoint(at_id=at_id, added=int(added), at=from_ms(event.entry_id.ms))
 
 
-# A schedule is late by a little now and then, and early the next time.
+# A scheduled run may be a little late, and the next one then too early.
 _TOLERANCE = 0.1
 
 
 def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
-    """Why the stream is another one, or shorter, than the known one; None when it continues."""
+    """Why the stream does not continue the known one; None if it does."""
     if look.added < known.added or look.last_generated < known.at_id:
         return (
             f"the stream went back from {known.added} entries added (last ID {known.at_id}) to "
@@ -72,20 +72,21 @@ def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """What shows whether a stream whose counters went on is the one that was archived."""
+    """Evidence whether a stream with higher counters is the archived one."""
 
     was_there: bool  # the last entry of the newest window was in the stream when it was planned
-    is_same: bool | None  # that entry now: as it was, or another; None: it is gone
-    max_deleted: EntryId  # of the stream, when the newest window was planned
-    restarted: bool  # another server process answers than then
-    began_empty: bool  # and it certainly loaded no data when it started
-    ledger_is_left: bool | None  # whether an event that was archived is; None: there was none
+    is_same: bool | None  # whether that entry is unchanged; None: it was removed
+    max_deleted: EntryId  # of the stream when the newest window was planned
+    restarted: bool  # another server process answers now
+    began_empty: bool  # that process certainly loaded no data at its start
+    ledger_is_left: bool | None  # an archived event is still there; None: none was
 
 
 def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) -> Replacement:
-    """Whether another stream took the place of the archived one, and was filled beyond it.
+    """Whether another stream replaced the archived one and grew beyond it.
 
-    Trimming also removes all that was archived: then only the server's past tells them apart.
+    Trimming can also remove all archived entries. Then only a restart of the server shows the
+    difference.
     """
     at = known.at_id
     if traces.is_same is False:
@@ -115,7 +116,7 @@ def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) ->
             "which entries were added in between is unknown"
         )
     if look.length == look.added - known.added and (known.added or traces.ledger_is_left is None):
-        return Replacement()  # exactly what was archived is gone: no other stream counts like that
+        return Replacement()  # exactly the archived entries were removed: it is the same
     server = ", and another server process answers" if traces.restarted else ""
     return Replacement(
         doubt=f"the stream holds no archived entry{server}: it was trimmed beyond them, or it was "
@@ -125,14 +126,14 @@ def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """Why a stream is certainly another one, or may be."""
+    """Why a stream certainly is another one (`broken`), or may be (`doubt`)."""
 
     broken: str | None = None
     doubt: str | None = None
 
 
 def beginning(look: StreamSnapshot, now: Checkpoint) -> Checkpoint:
-    """Where the archive of a stream begins that it knows nothing of: before what is left of it."""
+    """The beginning of a new archive of a stream: before the first remaining entry."""
     before = EntryId.MIN if look.removed == 0 else (look.first or look.last_generated).before()
     if look.first is None:
         before = look.last_generated
@@ -142,11 +143,11 @@ def beginning(look: StreamSnapshot, now: Checkpoint) -> Checkpoint:
 def close_windows(
     begin: Checkpoint, checkpoints: Iterable[Checkpoint], *, span: timedelta | None, number: int
 ) -> list[Window]:
-    """Windows from `begin` on, each as long as `span` or longer; None: one up to the last
+    """Windows from `begin` on, each at least about `span` long; None: one up to the last
     checkpoint.
 
-    A window begins where the one before ended. Without a checkpoint as late as that, nothing is
-    closed. Checkpoints may come in any order; those that contradict the others are left out.
+    A window begins where the previous one ended. Without a checkpoint that is late enough, no
+    window is closed. Checkpoints may be in any order; contradictory ones are left out.
     """
     ends = _choose_ends(begin, _consistent(begin, checkpoints), span)
     return [
@@ -176,7 +177,7 @@ def _choose_ends(
 
 
 def _consistent(begin: Checkpoint, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """In order of time, and neither ID nor count ever going back."""
+    """Checkpoints in order of time, without those whose ID or count is lower than before."""
     kept: list[Checkpoint] = []
     last = begin
     for checkpoint in sorted(checkpoints, key=lambda one: (one.at, one.added, one.at_id)):
@@ -188,25 +189,25 @@ def _consistent(begin: Checkpoint, checkpoints: Iterable[Checkpoint]) -> list[Ch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that decides what a window's archive holds."""
+    """Everything that determines the content of a window's archive."""
 
     stream: str
     window: Window
     targets: tuple[AuditTarget, ...]
     payload: ArchivedPayload
     business_key: str | None = None
-    positions: dict[str, EntryId] = field(default_factory=dict)  # before it is archived
-    # Copies in the group's own retry stream: after the first ID, up to the second.
+    positions: dict[str, EntryId] = field(default_factory=dict)  # by group, before the archive
+    # Copies in the group's retry stream: after the first ID, up to the second.
     retries: dict[str, tuple[EntryId, EntryId]] = field(default_factory=dict)
-    ledger_from: dict[str, EntryId] = field(default_factory=dict)  # read from after this
-    removed: int = 0  # entries of the stream that were gone, when the run began
+    ledger_from: dict[str, EntryId] = field(default_factory=dict)  # by group: read after this
+    removed: int = 0  # entries removed from the stream when the run began
     retention_margin: float | None = None
-    breaks: tuple[str, ...] = ()  # why this window does not go on where the last one ended
-    doubts: tuple[str, ...] = ()  # why the stream may be another one than the last window's
-    # What shows at the next run whether the stream is still the same one.
-    end_digest: str | None = None  # of the last entry of the window; None: it was not there
+    breaks: tuple[str, ...] = ()  # why this window does not continue the last one
+    doubts: tuple[str, ...] = ()  # why the stream may not be the last window's
+    # Lets the next run check whether the stream is the same.
+    end_digest: str | None = None  # of the window's last entry; None: it was removed
     max_deleted: EntryId = EntryId.MIN
-    run_id: str = ""  # of the server; empty: not known
+    run_id: str = ""  # of the server; empty: unknown
 
     @property
     def number(self) -> int:
@@ -225,12 +226,12 @@ class Plan:
 
     @property
     def is_first(self) -> bool:
-        """Whether the archive begins with it: what was removed before is in no window."""
+        """Whether the archive begins with it; entries removed before are in no window."""
         return self.window.number == 0
 
     @property
     def begins_anew(self) -> bool:
-        """Whether it begins with the first entry that was left."""
+        """Whether it begins at the first remaining entry instead of a previous window."""
         return self.is_first or bool(self.breaks)
 
     @property
@@ -241,7 +242,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLook:
-    """A group's own retry stream, looked at in the same order as the stream."""
+    """A group on its retry stream, read in the same order as on the stream."""
 
     before: GroupSnapshot | None
     after: GroupSnapshot | None
@@ -249,14 +250,14 @@ class RetryLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRecord:
-    """What an audit has seen of a stream and its groups, beside entries and events."""
+    """The snapshots of a stream and its groups that an audit keeps for the next one."""
 
     plan: Plan
-    at_ms: int  # of the look
+    at_ms: int  # of the first snapshot
     stream: StreamSnapshot  # at the end
-    before: dict[str, GroupSnapshot]  # groups that were there
+    before: dict[str, GroupSnapshot]  # existing groups
     after: dict[str, GroupSnapshot]
-    all_groups: tuple[str, ...]  # also those that were not audited
+    all_groups: tuple[str, ...]  # including those that were not audited
     retries: dict[str, RetryLook]
     ledgers: dict[str, LedgerEnd]
     counts_trimmed: bool  # see `ServerSnapshot`
@@ -267,9 +268,9 @@ class LedgerEnd:
     """How far a group's ledgers were read."""
 
     exists: bool
-    last: EntryId  # the last event of the operator's
+    last: EntryId  # the last event of the operator's ledger
     of_workers: EntryId
-    has_events: bool = False  # an event of the operator's was read
+    has_events: bool = False  # an event of the operator's ledger was read
 
 
 _PLANS: Final = TypeAdapter(Plan)
@@ -282,7 +283,7 @@ def render_plan(plan: Plan) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """What `render_plan` made. Raises ValueError."""
+    """Parse the output of `render_plan`. Raises ValueError."""
     return _PLANS.validate_json(text)
 
 
@@ -292,5 +293,5 @@ def render_record(record: StreamRecord) -> str:
 
 
 def parse_record(text: str) -> StreamRecord:
-    """What `render_record` made. Raises ValueError."""
+    """Parse the output of `render_record`. Raises ValueError."""
     return _RECORDS.validate_json(text)

@@ -1,7 +1,7 @@
-"""One group in one window: all that its audit rests on, beside the entries themselves.
+"""One group in one window: everything that its audit needs, except the entries.
 
-`build_sides` makes of it what the rules compare entries with: a row of constants for the stream,
-and a row for the group's own retry stream.
+`build_sides` turns it into the constants that the rules compare entries with: one row for the
+stream, and one for the group's retry stream.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ SIDES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCreation:
-    """What append-only files saw of a group's first creation."""
+    """A group's first creation, according to append-only files."""
 
-    position: EntryId | None = None  # None: they did not see it
-    gone_before: int = 0  # entries below the window that were gone by then: never the group's
+    position: EntryId | None = None  # None: they do not record it
+    gone_before: int = 0  # entries below the window, removed by then: not the group's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCounts:
-    """What was archived of a stream in a window."""
+    """Counts of the archived entries of a stream in a window."""
 
     entries: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
-    # Entries whose IDs the archive cannot hold: by their milliseconds, or their sequence numbers.
+    # Entries whose IDs the archive cannot hold, due to their milliseconds or sequence numbers.
     beyond: int = 0
     beyond_seq: int = 0
 
@@ -103,12 +103,12 @@ class Case:
     share: GroupShare  # the group's part of the window
     known: Known
     has_files: bool
-    audited_after: EntryId  # the first window that was audited for the group begins here
-    previous: PreviousGroupState  # the group when the window before was looked at
+    audited_after: EntryId  # start of the first window that was audited for the group
+    previous: PreviousGroupState  # at the audit of the previous window
 
     @property
     def record(self) -> GroupRecord | None:
-        """What the window before left for this one; None when it was not audited in it."""
+        """The group's record of the previous window; None if it was not audited then."""
         return previous_record(self.plan, self.known, self.target.group)
 
     @property
@@ -118,18 +118,21 @@ class Case:
 
     @property
     def reached_before(self) -> EntryId:
-        """What the group had passed before the archive was made."""
+        """The group's position before the window was archived."""
         return self.plan.positions.get(self.target.group, EntryId.MIN)
 
     @property
     def is_reached_still(self) -> bool:
-        """Whether the position is no lower than it was then; what lay below was not looked for."""
+        """Whether the position is still at or after `reached_before`.
+
+        The snapshot does not check the presence of entries below that.
+        """
         before = self.look.before
         return before is not None and before.position >= self.reached_before
 
     @property
     def position_holds(self) -> bool:
-        """Whether the position went forward only, and only by deliveries."""
+        """Whether the position moved only forward, and only by deliveries."""
         before, after = self.look.before, self.look.after
         if before is None or after is None or after.is_another(before):
             return False
@@ -138,20 +141,20 @@ class Case:
         if before.position < self.previous.position:
             return False
         if self.position_doubt is not None and self.previous.group is None:
-            return False  # nobody knows where it was before it was set: it may have been ahead
+            return False  # its position before it was set is unknown, and may have been higher
         created = self.history.of(LedgerKind.GROUP_CREATED)
         new = [one for one in created if one.get("why") != CreationReason.FIRST]
         return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
 
     @property
     def last_known_position(self) -> EntryId:
-        """Of a group that is missing now; the highest ID when nothing is known of it."""
+        """The last position of a group that is missing now; the highest ID if unknown."""
         known = max(self.reached_before, self.previous.position)
         return EntryId.MAX if known == EntryId.MIN else known
 
     @property
     def position_doubt(self) -> str | None:
-        """Why entries up to the position may never have been delivered; None when they were."""
+        """Why entries up to the position may not have been delivered; None without a doubt."""
         before = self.look.before
         if before is None:
             return None
@@ -164,17 +167,17 @@ class Case:
 
     @property
     def position_was_read(self) -> bool:
-        """Whether what is not pending below the position was delivered."""
+        """Whether every entry below the position was delivered."""
         return self.position_holds and self.position_doubt is None
 
     @property
     def looks_gone(self) -> bool:
-        """Whether entries of the group may have been gone before the archive."""
+        """Whether entries of the group may have been removed before they were archived."""
         return self.share.archived < self.share.produced or bool(self.share.removed)
 
 
 def previous_record(plan: Plan, known: Known, group: str) -> GroupRecord | None:
-    """What the window before the plan's kept of a group."""
+    """The record of a group from the window before this plan's; None if there is none."""
     record = known.record
     if record is None or record.plan.number != plan.number - 1:
         return None
@@ -182,7 +185,7 @@ def previous_record(plan: Plan, known: Known, group: str) -> GroupRecord | None:
 
 
 def previous_state(plan: Plan, record: StreamRecord | None, group: str) -> PreviousGroupState:
-    """The group when the window before was looked at."""
+    """The state of the group at the audit of the previous window."""
     if record is None or plan.breaks or record.plan.number != plan.number - 1:
         return PreviousGroupState()
     return PreviousGroupState(
@@ -192,7 +195,7 @@ def previous_state(plan: Plan, record: StreamRecord | None, group: str) -> Previ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseParts:
-    """What a case is made of, before it is known where the group began."""
+    """The parts of a case, before the start of the group is determined."""
 
     g: int
     plan: Plan
@@ -206,7 +209,7 @@ class CaseParts:
 
 
 def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
-    """One group in one window; `count_until` tells how many archived entries lie up to an ID."""
+    """Build a case. `count_until` returns the number of archived entries up to an ID."""
     plan, known, group = parts.plan, parts.known, parts.target.group
     look, previous = parts.look.groups[group], previous_state(plan, known.record, group)
     position = None if look.before is None else look.before.position
@@ -230,7 +233,7 @@ def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
         plan.window, there, begin=begin.at, removed=removed if plan.begins_anew else None
     )
     record = previous_record(plan, known, group)
-    after = share.after  # in a stream that was created again, this window is the first
+    after = share.after  # if the stream was created again, this window is the first
     if record is not None and not plan.breaks:
         after = find_audited_after(
             record.audited_after,
@@ -255,7 +258,7 @@ def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
 
 
 def build_sides(cases: Iterable[Case]) -> pa.Table:
-    """The constants of all groups: rows of `SIDES`."""
+    """The constants of all groups, as rows of `SIDES`."""
     return pa.Table.from_pylist([row for case in cases for row in _sides(case)], SIDES)
 
 

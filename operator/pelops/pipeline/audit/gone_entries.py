@@ -1,7 +1,7 @@
-"""Entries that are gone: losses that the operator recorded, and what nobody has archived.
+"""Entries that were removed: losses that the operator recorded, and unarchived entries.
 
-The operator records a loss as a gap between a position and the first entry that was left. Entries
-that were gone before the archive have no row of their own: they are counted.
+The operator records a loss as a gap between a position and the first remaining entry. Entries that
+were removed before they could be archived have no row; they are only counted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from pelops.pipeline.redis_reader import GroupSnapshot
 
 
 def certain_losses(history: GroupHistory) -> list[Mapping[str, str]]:
-    """Losses but for possible ones, which lie outside of what was watched."""
+    """Losses, except possible ones, which are outside the watched ranges."""
     losses = history.of(LedgerKind.DATA_LOSS)
     return [one for one in losses if one.get("at_least") != "0" or one.get("cause") != "trimmed"]
 
 
 def gap_of(details: Mapping[str, str]) -> tuple[EntryId, EntryId]:
-    """After and up to which entries were lost, as the ledger tells; else all there is."""
+    """The range of a loss in the ledger: after the first ID, up to the second.
+
+    The range of all IDs if the event does not name them.
+    """
     try:
         after = parse_entry_id(details.get("after", ""))
         text = details.get("before", "")
@@ -35,12 +38,12 @@ def gap_of(details: Mapping[str, str]) -> tuple[EntryId, EntryId]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """How many entries of a window nobody has seen, and what the counters say of them."""
+    """Counts of entries of a window that were not archived."""
 
-    missing: int  # produced, not archived, and neither pending nor acted on
-    removed: int  # entries of the whole stream that were gone when the window was archived
-    seen: int = 0  # archived entries that lay in a gap which the operator told: these are no others
-    undelivered: int = 0  # of the missing, by the counters: see `count_undelivered`
+    missing: int  # produced, not archived, not pending, and without an act
+    removed: int  # entries of the whole stream that were removed when the window was archived
+    seen: int = 0  # archived entries within a recorded gap, to subtract from its count
+    undelivered: int = 0  # of `missing`: see `count_undelivered`
 
 
 def account_for_gone(
@@ -48,9 +51,9 @@ def account_for_gone(
 ) -> dict[EntryStatus, int]:
     """The statuses of the missing entries of a stream; they add up to `missing`.
 
-    The operator trims nothing that a group still owes, and counts what others trimmed too early.
+    The operator never trims unprocessed entries, and counts those that others trimmed too early.
     """
-    # Both may report the same entries.
+    # The ledger and the counters may report the same entries.
     lost = min(gone.missing, max(0, _lost(window, history) - gone.seen, gone.undelivered))
     trimmed = min(gone.missing - lost, _trimmed(gone, window, history, stream))
     rest = gone.missing - lost - trimmed
@@ -65,11 +68,11 @@ def account_for_gone(
 def count_undelivered(
     look: GroupSnapshot | None, window: Window, *, counts_trimmed: bool, known: int, missing: int
 ) -> int:
-    """Of the missing entries of a window, those that lie after the group's position.
+    """Number of missing entries of a window that are after the group's position.
 
-    `entries-read` is how many were ever added up to the position. So many more were added after it;
-    what is in neither the archive nor the ledger of these (`known`) was gone undelivered. Numbers
-    that contradict each other show nothing.
+    `entries-read` is the number of entries ever added up to the position; the rest were added after
+    it. Of these, the ones in neither the archive nor the ledger (`known`) were removed undelivered.
+    0 if the numbers contradict each other.
     """
     if look is None or look.entries_read is None or not counts_trimmed:
         return 0
@@ -83,7 +86,7 @@ def count_undelivered(
 
 
 def _lost(window: Window, history: GroupHistory) -> int:
-    """What the operator saw lost for certain; a gap that has grown is reported again, as a
+    """Certain losses that the operator recorded. A gap that grew is recorded again, as a
     whole."""
     gaps: dict[EntryId, int] = {}
     for details in history.of(LedgerKind.DATA_LOSS):
@@ -94,11 +97,14 @@ def _lost(window: Window, history: GroupHistory) -> int:
 
 
 def _trimmed(gone: Gone, window: Window, history: GroupHistory, stream: str) -> int:
-    """What the operator trimmed of the window, for certain; it trims the retry stream as well."""
+    """Entries of the window that the operator certainly trimmed.
+
+    It also trims the retry stream.
+    """
     trims = [one for one in history.of(LedgerKind.TRIMMED) if one.get("stream") == stream]
     since = gone.removed - window.from_added
     if since > 0 and sum(_number(one, "count") for one in trims) >= gone.removed:
-        return gone.missing  # all that was ever removed
+        return gone.missing  # the operator trimmed all that was removed
     begins, inside = None, 0
     for details in trims:
         ends = _first_after(details)

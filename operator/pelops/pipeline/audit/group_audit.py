@@ -1,4 +1,4 @@
-"""What the audit of one group says: its summary and its report, made of what was counted. Pure."""
+"""The summary and the report of the audit of one group, built from counts. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from pelops.pipeline.report.model import (
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.policy.audit.classification import Why
 
-_COPIED: Final = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)  # it goes on as a copy
+_COPIED: Final = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)  # a copy continues it
 _UNSURE: Final = (EntryStatus.INDETERMINATE, EntryStatus.ACKNOWLEDGED_INFERRED)
 _MOST_DELIVERIES: Final = 20
 _SHARES: Final = (0.5, 0.9, 0.99, 1.0)
@@ -66,16 +66,16 @@ _INDETERMINATE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAudit:
-    """One group in one window, and what was counted of it."""
+    """One group in one window, with its counts."""
 
     case: Case
     measures: Measures
     stream: StreamMeasures
     compared: Compared
-    statuses_path: str  # the table of statuses, for people
+    statuses_path: str  # of the table of statuses, to display
 
     def build(self) -> AuditedGroup:
-        """The findings. Raises InvalidSpec when they do not balance."""
+        """Build the summary, record and report. Raises InvalidSpec if the summary is invalid."""
         counts, balance = self._balance()
         identities = [*self._identities(counts), *self._root_identities(counts)]
         times = _measure_times(self.case)
@@ -90,12 +90,12 @@ class GroupAudit:
 
     @property
     def _settled(self) -> dict[EntryStatus, int]:
-        """Entries of earlier windows that came to an end."""
+        """Entries of earlier windows that reached a final status."""
         return _by_status(one for one in self.measures.of(Origin.EARLIER) if not one.is_open)
 
     @property
     def _open(self) -> list[Count]:
-        """Entries of this and earlier windows that have not."""
+        """Entries of this and earlier windows whose status can still change."""
         return [one for one in self.measures.of(*_OF_WINDOW, Origin.EARLIER) if one.is_open]
 
     @property
@@ -139,13 +139,13 @@ class GroupAudit:
 
     @property
     def _beyond(self) -> int:
-        """Entries of the group's part whose IDs the archive cannot hold."""
+        """Entries of the group's share whose IDs the archive cannot hold."""
         counts, share = self.case.counts, self.case.share
         beyond = counts.beyond + counts.beyond_seq
         return min(beyond, max(0, share.produced - share.archived))
 
     def _undelivered(self, missing: int) -> int:
-        """Of what is missing, entries that the group's counters show were never delivered."""
+        """Missing entries that were never delivered, according to the group's counters."""
         case = self.case
         look, window = case.look.before, case.share.whole
         if not missing or look is None or look.position >= window.to_id or not case.position_holds:
@@ -160,7 +160,7 @@ class GroupAudit:
         return max(window.to_added - window.from_added, self.case.share.archived)
 
     def _identities(self, counts: Mapping[EntryStatus, int]) -> Iterator[Identity]:
-        """What was counted in Redis or by an earlier window, and what the audit found of it."""
+        """Counts of Redis or of an earlier window, and the audit's counts of the same entries."""
         case, measures = self.case, self.measures
         yield Identity(
             name="produced",
@@ -193,7 +193,7 @@ class GroupAudit:
 
     @property
     def _root_counts(self) -> dict[EntryStatus, int]:
-        """What became of the entries that users added, by their last copies."""
+        """Outcomes of the entries that users added, by their last copies."""
         counts, copies = self._balance()[0], self._copies
         own = {status: counts.get(status, 0) - copies.get(status, 0) for status in EntryStatus}
         copied = sum(own[status] for status in _COPIED)
@@ -225,9 +225,9 @@ class GroupAudit:
         )
 
     def _dropped(self, counts: Mapping[EntryStatus, int]) -> int:
-        """How many entries at most went with consumers that were deleted; files tell which.
+        """Maximum number of entries removed with deleted consumers; 0 if files show which.
 
-        The event of the ledger belongs to the window whose audit reads it first.
+        An event of the ledger belongs to the window whose audit reads it first.
         """
         case = self.case
         if case.has_files:
@@ -292,7 +292,7 @@ class GroupAudit:
 
     @property
     def _evidence(self) -> EvidenceKind:
-        """What the audit can rest on beside the stream."""
+        """The best evidence that exists beside the stream."""
         if self.case.has_files:
             return EvidenceKind.AOF
         history = self.case.history
@@ -356,7 +356,7 @@ class GroupAudit:
             if count:
                 yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
-    # What is kept, and what is shown.
+    # Record and report.
 
     def _record(self) -> GroupRecord:
         case, record, counts = self.case, self.case.record, self.measures.counts
@@ -413,7 +413,7 @@ class GroupAudit:
             yield Unproven(why="limit", entries=None, sentence=sentence)
 
     def _indeterminate(self) -> Iterator[Unproven]:
-        """Why nothing shows what became of some entries."""
+        """Reasons why entries are indeterminate."""
         counts: dict[str, int] = {}
         for one in self._kept():
             if one.status is EntryStatus.INDETERMINATE:
@@ -425,7 +425,7 @@ class GroupAudit:
             )
 
     def _kept(self) -> list[Count]:
-        """Rows that are shown one by one, if they need a look."""
+        """Counts of the entries that the report lists, if they need attention."""
         origins = (*_OF_WINDOW, Origin.COPY, Origin.EARLIER)
         return self.measures.of(*origins, copy=None)
 
@@ -445,7 +445,7 @@ class GroupAudit:
         )
 
     def _stuck_ages(self) -> tuple[AgeBand, ...]:
-        """What is stuck by the time since its last delivery, without empty bands at the ends."""
+        """Stuck entries by time since their last delivery, without empty bands at both ends."""
         edges = [0, *AGES_MS]
         rows = [0] * len(edges)
         for one in self._open:
@@ -463,7 +463,7 @@ class GroupAudit:
         return tuple(bands[held[0] : held[-1] + 1]) if held else ()
 
     def _timeline(self) -> Timeline | None:
-        """Arrivals, recoveries and dead letters of the window; None when nothing has a time."""
+        """Arrivals, recoveries and dead letters of the window; None without any."""
         step = self.stream.step_ms
         recoveries = _steps(self.case, (LedgerKind.REQUEUED, LedgerKind.RELEASED), step)
         letters = _steps(self.case, (LedgerKind.DEAD_LETTERED,), step)
@@ -535,7 +535,7 @@ def _read_entry(row: Mapping[str, Any]) -> ExceptionalEntry:
 
 
 def _duplicates(ways: Mapping[str, Ways]) -> Duplicates:
-    """What came more than once, by each way of looking."""
+    """Entries that were added more than once, by each way of comparison."""
     first = [
         Duplicate(
             by=way,
@@ -556,7 +556,7 @@ def _duplicates(ways: Mapping[str, Ways]) -> Duplicates:
 
 
 def find_times(case: Case) -> list[int]:
-    """The first and the last time of acts on the group's entries."""
+    """First and last time of acts on the group's entries; empty without acts."""
     kinds = (LedgerKind.REQUEUED, LedgerKind.RELEASED, LedgerKind.DEAD_LETTERED)
     times = are_times(_of_kinds(case, kinds)["event_ms"].to_pylist())
     return [min(times), max(times)] if times else []
@@ -576,7 +576,7 @@ def _steps(case: Case, kinds: Sequence[LedgerKind], step_ms: int) -> dict[int, i
 
 
 def _measure_times(case: Case) -> dict[str, Any]:
-    """Distributions; a key is absent without anything to measure."""
+    """Distributions by name; one without values is left out."""
     moved = _of_kinds(case, _MOVED)
     moved = moved.filter(pc.greater_equal(moved["idle_ms"], 0))
     values = {
@@ -595,7 +595,7 @@ def _measure_times(case: Case) -> dict[str, Any]:
 
 
 def _shares(values: pa.ChunkedArray) -> dict[str, int]:
-    # Exact and of values that occur, so that a repetition tells the same.
+    # Exact quantiles, so that a repeated run returns the same.
     found = pc.quantile(values, q=list(_SHARES)).to_pylist()
     named = {f"p{share * 100:g}": round(value) for share, value in zip(_SHARES, found, strict=True)}
     return {"n": len(values), **named}

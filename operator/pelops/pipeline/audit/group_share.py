@@ -1,15 +1,15 @@
-"""The part of a window that a group must process: all after its first position.
+"""The part of a window that a group must process: all entries after its first position.
 
-A group that starts at the end of its stream was never given what was there before. Such entries are
-no part of what was produced for it, so its window begins where the group does.
+A group that starts at the end of its stream never receives the entries before. They do not count as
+produced for it, so its window begins at its first position.
 
-An entry below the position that is not pending counts as acknowledged only where the position was
-moved by deliveries. XGROUP CREATE at an ID, XGROUP SETID, and a group that was deleted and created
-again move it past entries that were never delivered.
+An entry below the position that is not pending counts as acknowledged only if deliveries moved the
+position. XGROUP CREATE at an ID, XGROUP SETID, and deleting and creating a group again move it past
+entries that were never delivered.
 
-`entries-read` is the sign: the server does not know it for a group that was created or set to an ID
-in the middle, until a read reaches the end of the stream. A group that read from the beginning on
-loses it only where entries were deleted by XDEL.
+An unknown `entries-read` shows this. It is unknown for a group that was created at or set to an ID
+in the middle, until a read reaches the end of the stream. For a group that read from the beginning,
+it becomes unknown only after XDEL.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from pelops.pipeline.redis_reader import GroupSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousGroupState:
-    """A group at the end of the audit before; of a first one nothing is known."""
+    """A group at the end of the previous audit; empty for the first audit."""
 
     group: GroupSnapshot | None = None
-    was_missing: bool = False  # the stream was looked at, and had no such group
+    was_missing: bool = False  # the stream was audited, and had no such group
 
     @property
     def position(self) -> EntryId:
-        """The position; the lowest ID where it is not known."""
+        """The position; the lowest ID if unknown."""
         return self.group.position if self.group else EntryId.MIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupShare:
-    """What of a window belongs to one group."""
+    """The part of a window that belongs to one group."""
 
     window: Window
     archived: int
     left_out: int = 0  # archived entries from before the group
-    removed: int = 0  # entries that were gone before the first archive, and may be the group's
-    gone_before: int = 0  # others that were gone by then: they went before the group began
-    begin: EntryId | None = None  # where the group was created; None: that is not known
+    removed: int = 0  # entries removed before the first archive that may be the group's
+    gone_before: int = 0  # other entries removed by then: before the group began
+    begin: EntryId | None = None  # where the group was created; None: unknown
 
     @property
     def produced(self) -> int:
@@ -55,10 +55,10 @@ class GroupShare:
 
     @property
     def after(self) -> EntryId:
-        """Entries after it are the group's, also those that were gone before the first archive.
+        """Entries after it are the group's, including those removed before the first archive.
 
-        After a break of the stream only the counters report such entries: what other evidence says
-        of lower IDs may be of the stream before.
+        After a break of the stream, only the counters report such entries: other evidence of lower
+        IDs may belong to the previous stream.
         """
         if not self.removed or self.window.number:
             return self.window.from_id
@@ -66,7 +66,7 @@ class GroupShare:
 
     @property
     def whole(self) -> Window:
-        """The window with what was gone before the first archive."""
+        """The window extended by the entries that were removed before the first archive."""
         if not self.removed:
             return self.window
         added = max(0, self.window.from_added - self.removed)
@@ -75,17 +75,17 @@ class GroupShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What the statuses of a group's entries add up to."""
+    """The window that the statuses of a group's entries add up to."""
 
     window: Window
-    unknown_before: int  # gone before the first archive, and nothing tells what became of them
+    unknown_before: int  # removed before the first archive, outcome unknown
 
 
 def close_balance(share: GroupShare, total: int, unaccounted: int) -> Balance:
-    """Tell entries that were gone before the first archive, and of which nothing tells, apart.
+    """Separate entries that were removed before the first archive and have no known outcome.
 
-    `unaccounted` are those of the `total` that nobody has seen and nothing reports. All others are
-    part of the window, which then begins before the first entry that was left.
+    `unaccounted` is the part of `total` that was not archived and has no record. All others belong
+    to the window, which then begins before the first remaining entry.
     """
     unknown = min(share.removed, unaccounted)
     produced = total - unknown
@@ -98,21 +98,21 @@ def close_balance(share: GroupShare, total: int, unaccounted: int) -> Balance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """What was there of a window when it was archived."""
+    """The entries of a window that existed when it was archived."""
 
     entries: int
-    count_until: Callable[[EntryId], int]  # how many of these lie up to an ID
-    # Entries that the archive cannot hold: by the milliseconds of their IDs, which are the last of
-    # the window, or only by their sequence numbers, which lie anywhere.
+    count_until: Callable[[EntryId], int]  # number of these up to an ID
+    # Entries that the archive cannot hold, due to the milliseconds of their IDs (the last entries
+    # of the window), or only due to their sequence numbers (anywhere in the window).
     beyond: int = 0
     beyond_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStart:
-    """Where a group began, and how much of the stream was gone by then: never the group's."""
+    """Where a group began, and how many entries had been removed by then: not the group's."""
 
-    at: EntryId | None = None  # None: nothing tells
+    at: EntryId | None = None  # None: unknown
     gone: int = 0  # entries
 
 
@@ -123,11 +123,11 @@ def find_beginning(
     *,
     position: EntryId | None,
 ) -> GroupStart:
-    """By the ledger, by append-only files, and by the group's `position` now, None without a group.
+    """Find the start of a group by the ledger, append-only files, and its present `position`.
 
-    A group whose position was set back to before its beginning owes what lies between. What was
-    gone by then it never owes: files tell how much that was, and so does the ledger, of a group
-    that was not set back, by what had been added less what is archived of it.
+    `position` is None without a group. A group that was set back to before its start must also
+    process the entries between, except those removed by then. Their number is in the files. For a
+    group that was not set back, it also follows from the ledger: entries added minus archived.
     """
     reported = [one for one in (*ledger.positions, files.at) if one is not None]
     if not reported:
@@ -135,7 +135,7 @@ def find_beginning(
     at = min(reported if position is None else [*reported, position])
     gone = files.gone
     if ledger.added is not None and at == ledger.positions[0]:
-        left = archived.count_until(at) + archived.beyond_seq  # at most
+        left = archived.count_until(at) + archived.beyond_seq  # upper bound
         gone = max(gone, ledger.added - left)
     return GroupStart(at=at, gone=gone)
 
@@ -143,10 +143,11 @@ def find_beginning(
 def find_audited_after(
     reported: EntryId, moves: Iterable[EntryId], *, position: EntryId | None, last: EntryId
 ) -> EntryId:
-    """After which entry all are audited: as the window before `told`, or before that.
+    """The ID after which all entries are audited: `reported` by the previous window, or lower.
 
-    A group that was set back to before its first window owes what lies between: `moves` are where
-    the ledger says that it was put, and `position` counts when it is lower than at the `last` look.
+    A group that was set back to before its first window must also process the entries between.
+    `moves` are positions that the ledger records. `position` counts if it is lower than `last`,
+    that of the previous audit.
     """
     went_back = [position] if position is not None and position < last else []
     return min([reported, *moves, *went_back])
@@ -154,13 +155,13 @@ def find_audited_after(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Entries of a stream that were added and removed before it was archived for the first time."""
+    """Entries that were added to a stream and removed before its first archive."""
 
     entries: int
-    max_deleted: EntryId  # the highest ID that XDEL removed; trimming takes the lowest
+    max_deleted: EntryId  # the highest ID that XDEL removed; trimming removes the lowest
 
     def after(self, begin: EntryId | None, first: EntryId) -> int:
-        """How many may lie after `begin`; `first` is before the first entry that is left."""
+        """Most that may be after `begin`; `first` is the ID before the first remaining entry."""
         if begin is None or begin < max(first, self.max_deleted):
             return self.entries
         return 0
@@ -175,9 +176,10 @@ def find_share(
 ) -> GroupShare:
     """The group's part of a window.
 
-    Only the ledger and append-only files tell where a group began. Of entries that were gone before
-    the archive nobody knows on which side they lay: they stay, unless one from before the group is
-    archived. So do those that the archive cannot hold. `removed` is of the first window.
+    Only the ledger and append-only files show where a group began. For entries that were removed
+    before the archive, the side is unknown: they count as the group's, unless an entry from before
+    the group is archived. The same holds for entries that the archive cannot hold. `removed` is
+    given for the first window only.
     """
     gone = 0 if removed is None else removed.after(begin, window.from_id)
     if begin is None or begin <= window.from_id:
@@ -188,7 +190,7 @@ def find_share(
     left_out = archived.count_until(begin)
     if not left_out:
         return GroupShare(window=window, archived=archived.entries, removed=gone, begin=begin)
-    # Trimming takes the oldest: with one from before the group left, all that are gone are older.
+    # Trimming removes the oldest: if an entry from before the group remains, all removed are older.
     there = archived.entries + archived.beyond + archived.beyond_seq
     missing = max(0, window.to_added - window.from_added - there)
     added = min(window.from_added + left_out + missing, window.to_added)
@@ -199,14 +201,14 @@ def find_share(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstCreation:
-    """What the ledger reports a group's first creation; without it the group began elsewhere."""
+    """A group's first creation, according to the ledger; empty if it does not record it."""
 
-    positions: tuple[EntryId, ...] = ()  # where it was created, and where it was put later
-    added: int | None = None  # entries that had been added to the stream until it was created
+    positions: tuple[EntryId, ...] = ()  # where it was created, then where it was moved
+    added: int | None = None  # entries added to the stream before it was created
 
 
 def read_first_creation(stream: str, history: GroupHistory) -> FirstCreation:
-    """Of a group, from its ledger; nothing when the ledger does not tell where it was created."""
+    """Read a group's first creation from its ledger."""
     first = next(filter(_is_first, _creations(stream, history)), {})
     begin = _position(first, "position")
     if begin is None:
@@ -220,7 +222,7 @@ def read_first_creation(stream: str, history: GroupHistory) -> FirstCreation:
 
 
 def read_moves(stream: str, history: GroupHistory) -> list[EntryId]:
-    """Where a group was put after its first creation, otherwise than by reads."""
+    """Positions to which a group was moved after its first creation, except by reads."""
     again = [one for one in _creations(stream, history) if not _is_first(one)]
     reported = [_position(one, "position") for one in again]
     reported += [_position(one, "to") for one in history.of(LedgerKind.POSITION_CHANGED)]
@@ -250,10 +252,10 @@ def find_position_doubt(
     max_deleted: EntryId,
     created_at: EntryId | None,
 ) -> str | None:
-    """Why entries up to the position may never have been delivered; None when nothing shows it.
+    """Why entries up to the position may not have been delivered; None without a doubt.
 
-    `max_deleted` is the highest ID that XDEL ever removed from the stream; `created_at` is where
-    the group was created in this window, as the ledger or append-only files tell.
+    `max_deleted` is the highest ID that XDEL ever removed from the stream. `created_at` is where
+    the group was created in this window, according to the ledger or append-only files.
     """
     if look.position in {EntryId.MIN, created_at}:
         return None
@@ -264,7 +266,7 @@ def find_position_doubt(
     if look.entries_read is not None:
         return None
     at = f"the group's position {look.position} was set by XGROUP CREATE or SETID"
-    # It stays unknown, once it is, while reads do not reach the end.
+    # Once unknown, it stays unknown until a read reaches the end.
     was_unknown = created_at not in {None, EntryId.MIN} or (
         last.group is not None and last.group.entries_read is None
     )

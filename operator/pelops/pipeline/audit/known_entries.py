@@ -1,7 +1,7 @@
-"""What is known of single entries beside that they were archived: made by the driver, as one frame.
+"""What the driver knows of single entries, beside their archived rows, as one frame.
 
-A row for each entry of a group that is pending, was acted on, or is a copy that a ledger names. Few
-entries are: the ledgers and the pending entries of a window fit into memory.
+It has a row for each entry of a group that is pending, has an act in a ledger, or is a copy that a
+ledger names. These are few: the ledgers and pending entries of a window fit into memory.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ KNOWN: Final = pa.schema(
         ("act", pa.string()),
         ("new_ms", pa.int64()),
         ("new_seq", pa.int64()),
-        ("in_retry", pa.bool_()),  # the new ID is of the group's retry stream
+        ("in_retry", pa.bool_()),  # the new ID is in the group's retry stream
         ("reason", pa.string()),
         ("act_at_ms", pa.int64()),
         ("act_idle_ms", pa.int64()),
-        ("is_named", pa.bool_()),  # a ledger says that it is a copy
+        ("is_named", pa.bool_()),  # a ledger names it as a copy
         ("named_root_ms", pa.int64()),
         ("named_root_seq", pa.int64()),
         ("named_retry_count", pa.int32()),
@@ -61,19 +61,19 @@ ENDS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideKnown:
-    """What is known of the entries of one stream, for one group."""
+    """What is known of the entries of one stream for one group."""
 
     g: int  # number of the group
     copy: bool  # the stream is the group's retry stream
     stream: str
-    acts: pa.Table  # of the group: see `ledger.ACTS`
+    acts: pa.Table  # the group's: see `ledger.ACTS`
     moves: Mapping[Letter, Move]
     pending: pa.Table
     named: pa.Table  # copies: see `name_copies`
 
 
 def know_entries(sides: Iterable[SideKnown], retries: Mapping[int, str]) -> pa.Table:
-    """The rows of `KNOWN`; `retries`: each group's retry stream."""
+    """The rows of `KNOWN`; `retries` has each group's retry stream."""
     parts = [_know(side, retries[side.g]) for side in sides]
     return pa.concat_tables([KNOWN.empty_table(), *parts])
 
@@ -105,7 +105,7 @@ def _know(side: SideKnown, retry: str) -> pa.Table:
 def _join(one: pa.Table, other: pa.Table) -> pa.Table:
     if other.num_rows:
         return one.join(other, keys=_KEYS, join_type="full outer")
-    # A join takes several times the memory of its rows, and most have nothing to add.
+    # A join takes several times the memory of its rows, and most tables to join are empty.
     for field in other.schema:
         if field.name not in _KEYS:
             one = one.append_column(field, pa.nulls(one.num_rows, field.type))
@@ -113,7 +113,7 @@ def _join(one: pa.Table, other: pa.Table) -> pa.Table:
 
 
 def find_ends(g: int, acts: pa.Table, moves: Mapping[Letter, Move], retry: str) -> pa.Table:
-    """The last act on any entry of each chain of copies, by its root: rows of `ENDS`."""
+    """The last act on each chain of copies, by its root: rows of `ENDS`."""
     acts = _last_of_each(acts.filter(_is_ending(acts)), ["root_ms", "root_seq"])
     acts = follow_letters(_with_place(acts, retry), moves)
     columns = {
@@ -134,7 +134,7 @@ def name_copies(
     """Copies in a stream that ledgers name, in a range of IDs: `ms seq root_ms root_seq
     retry_count`, a row for each.
 
-    The event that made a copy names it; so does an act on a copy, which names the root as well.
+    The event that made a copy names it. An act on a copy names the copy and its root.
     """
     parts = []
     kinds = pa.array([str(kind) for kind in COPYING_ACTS])
@@ -147,7 +147,7 @@ def name_copies(
             on_copy = on_copy.filter(_is_before("root_ms", "root_seq", "ms", "seq"))
         parts += [made, on_copy.select([*_KEYS, *_ROOT])]
     found = pa.concat_tables(parts).filter(_is_within(after, upto))
-    # An act on a copy may count one failure more than the copy has.
+    # An act on a copy may record one failed attempt more than the copy has.
     least = found.group_by(_KEYS).aggregate([(name, "min") for name in _ROOT])
     return least.select([*_KEYS, *(f"{name}_min" for name in _ROOT)]).rename_columns(
         [*_KEYS, *_ROOT]
@@ -159,7 +159,7 @@ def _is_ending(acts: pa.Table) -> Any:
 
 
 def _last_of_each(acts: pa.Table, keys: list[str]) -> pa.Table:
-    """The row of the last event, for each key."""
+    """The row of the last event for each key."""
     acts = acts.sort_by([("event_ms", "ascending"), ("event_seq", "ascending")])
     numbered = acts.append_column("at", pa.array(range(acts.num_rows), pa.int64()))
     last = numbered.group_by(keys).aggregate([("at", "max")])
@@ -167,7 +167,7 @@ def _last_of_each(acts: pa.Table, keys: list[str]) -> pa.Table:
 
 
 def _with_place(acts: pa.Table, retry: str) -> pa.Table:
-    """Acts with `in_retry` and `act_at_ms`, as `follow_letters` takes them."""
+    """Add `in_retry` and `act_at_ms`, which `follow_letters` requires."""
     in_retry = pc.fill_null(pc.equal(acts["target"], retry), False)
     return acts.append_column("in_retry", in_retry).append_column("act_at_ms", acts["event_ms"])
 
@@ -182,7 +182,7 @@ def _is_within(after: EntryId, upto: EntryId) -> Any:
 
 
 def is_at_or_before(entry_id: EntryId) -> Any:
-    """An expression of Arrow: whether the entry of a row is not after this one."""
+    """An Arrow expression: whether the row's entry is at or before this one."""
     ms, seq = bounded(entry_id)
     at = pc.field("ms")
     return (at < ms) | ((at == ms) & (pc.field("seq") <= seq))

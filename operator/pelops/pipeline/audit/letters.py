@@ -1,12 +1,12 @@
-"""Where dead letters are that somebody moved: redriven, discarded or restored.
+"""Where dead letters are that were moved: redriven, discarded or restored.
 
-The ledger names a letter by its ID in the stream that it was moved from, and by its new ID. A
-letter can be moved several times in one window: discarded, restored and discarded again. Its place
-is then that after the last move. IDs of the dead-letter stream and of the stream of discarded
-letters may be equal, so a letter is known by its ID and by which of the two streams holds it.
+The ledger names a dead letter by its ID in the stream that it was moved from, and by its new ID. It
+can be moved several times in one window: discarded, restored and discarded again. Its place is then
+that after the last move. The dead-letter stream and the stream of discarded dead letters may
+contain equal IDs. The key of a dead letter is therefore its ID and its stream.
 
-An entry of an earlier window whose letter was moved gets a new status: the table of statuses tells
-which entry a letter was.
+An entry of an earlier window whose dead letter was moved gets a new status. The table of statuses
+shows which entry a dead letter was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pelops.pipeline.ledger import LETTER_MOVES
 from pelops.pipeline.tables import STATUSES, Archive
 from pelops.policy.audit.classification import LETTER_ACTS
 
-_AT_ONCE: Final = 10_000  # letters that are looked for by one read of the table
+_AT_ONCE: Final = 10_000  # dead letters per read of the table
 _STATUSES: Final = {LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED, **LETTER_ACTS}
 _WITH_LETTER: Final = {
     EntryStatus.DEAD_LETTERED.value: False,
@@ -37,7 +37,7 @@ _WITH_LETTER: Final = {
 
 
 class Letter(NamedTuple):
-    """A dead letter, in the dead-letter stream or in the stream of discarded letters."""
+    """A dead letter, in the dead-letter stream or in the stream of discarded ones."""
 
     is_discarded: bool
     ms: int
@@ -45,17 +45,17 @@ class Letter(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The last move of a letter; `new` is its ID, or that of the copy of a redriven one."""
+    """The last move of a dead letter; `new` is its new ID, or that of the redriven copy."""
 
     kind: str
     new_ms: int
     new_seq: int
     in_retry: bool  # the copy is in the group's retry stream
-    at: tuple[int, int]  # the event
+    at: tuple[int, int]  # ID of the event
 
     @property
     def act(self) -> LedgerKind:
-        """What became of the entry: a letter that was restored is dead-lettered again."""
+        """The act on the entry. After a restore, it is dead-lettered again."""
         kind = LedgerKind(self.kind)
         return LedgerKind.DEAD_LETTERED if kind is LedgerKind.RESTORED else kind
 
@@ -66,7 +66,10 @@ class Move(NamedTuple):
 
 
 def find_moves(acts: pa.Table, retry: str) -> dict[Letter, Move]:
-    """Where each letter is that was moved, by where it was; `retry` is the group's retry stream."""
+    """The last move of each moved dead letter, by its former place.
+
+    `retry` is the group's retry stream.
+    """
     kinds = pa.array([str(kind) for kind in LETTER_MOVES])
     rows = acts.filter(pc.is_in(acts["kind"], kinds)).filter(pc.field("new_ms").is_valid())
     last: dict[Letter, Move] = {}
@@ -81,7 +84,7 @@ def find_moves(acts: pa.Table, retry: str) -> dict[Letter, Move]:
 
 
 def _follow(move: Move, last: Mapping[Letter, Move]) -> Move:
-    """The end of a chain. A move counts only after the one before it, so that none is a circle."""
+    """The last move of a chain. Each must be later than the one before, to exclude cycles."""
     while move.kind != LedgerKind.REDRIVEN:
         then = last.get(Letter(move.kind == LedgerKind.DISCARDED, move.new_ms, move.new_seq))
         if then is None or then.at <= move.at:
@@ -91,10 +94,10 @@ def _follow(move: Move, last: Mapping[Letter, Move]) -> Move:
 
 
 def follow_letters(acts: pa.Table, moves: Mapping[Letter, Move]) -> pa.Table:
-    """Acts whose dead letters were moved, as what the last move made of them.
+    """Replace each act that made a dead letter by the last move of that dead letter.
 
-    Replaces `kind`, `new_ms`, `new_seq`, `act_at_ms` and `in_retry`. An entry whose body was gone
-    stays so, whatever happens to its letter.
+    Replaces `kind`, `new_ms`, `new_seq`, `act_at_ms` and `in_retry`. The act on an entry whose body
+    was deleted does not change.
     """
     if not moves:
         return acts
@@ -118,7 +121,7 @@ class EarlierEntry:
     """The newest row of an entry or a copy in the table of statuses."""
 
     row: Mapping[str, Any]
-    move: Move | None  # of its letter; None: it is the root of a copy whose letter was moved
+    move: Move | None  # of its dead letter; None: of a copy of it
 
     @property
     def entry_id(self) -> EntryId:
@@ -134,7 +137,7 @@ class EarlierEntry:
 def find_earlier(
     archive: Archive, streams: Collection[str], group: str, moves: Mapping[Letter, Move]
 ) -> list[EarlierEntry]:
-    """Entries of earlier windows whose letters were moved, and the roots of such copies.
+    """Entries of earlier windows whose dead letters were moved, and the roots of such copies.
 
     `streams`: the stream and the group's retry stream. Raises ArchiveUnusable.
     """
@@ -160,10 +163,10 @@ def find_earlier(
 def _rows_of_letters(
     archive: Archive, is_ours: ds.Expression, letters: list[Letter]
 ) -> Iterator[Mapping[str, Any]]:
-    """The newest rows of entries that had one of these letters at any time."""
+    """The newest rows of entries that had one of these dead letters at any time."""
     for start in range(0, len(letters), _AT_ONCE):
         some = letters[start : start + _AT_ONCE]
-        # A letter is not older than the row of its entry, but for a clock that went back.
+        # The row that names a dead letter is not older than it, unless the clock was set back.
         since = from_ms(min(one.ms for one in some)) - timedelta(days=1)
         condition = (ds.field("date") >= since.date()) & ds.field("new_id").isin(
             [f"{one.ms}-{one.seq}" for one in some]

@@ -1,6 +1,6 @@
-"""What is counted of the rows of a round, for all groups at once: four queries.
+"""Counts of the rows of a round, for all groups at once, by four queries.
 
-The page and the summary of each group are made of the numbers, by the driver.
+The driver builds the page and the summary of each group from them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pelops.policy.audit.classification import Why
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOST_ENTRIES: Final = 50  # that are shown one by one
+MOST_ENTRIES: Final = 50  # listed in the report
 MOST_DUPLICATES: Final = 20
-# What is worst comes first.
+# The worst first.
 _WORST: Final = (
     EntryStatus.LOST,
     EntryStatus.PAYLOAD_GONE,
@@ -35,7 +35,7 @@ _WORST: Final = (
     EntryStatus.DEAD_LETTERED,
 )
 AGES_MS: Final = tuple(1000 * seconds for seconds in (60, 300, 900, 3600, 21_600, 86_400, 604_800))
-STEPS: Final = 120  # of the timeline, about
+STEPS: Final = 120  # of the timeline, approximately
 _STEPS_MS: Final = (
     1, 10, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000,
     86_400_000,
@@ -44,37 +44,37 @@ _STEPS_MS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Rows of one group that are alike."""
+    """The number of rows of one group with the same attributes."""
 
     origin: str
-    copy: bool  # of the group's retry stream
+    copy: bool  # in the group's retry stream
     status: EntryStatus
     why: str
     outcome: EntryStatus | None  # of the last copy
     is_copy: bool  # it has a root
     is_pending: bool
     is_open: bool
-    is_followed: bool  # its copy is not done
+    is_followed: bool  # its copy is still open
     is_earlier: bool  # not of this window
-    is_known: bool  # the window before left it open
-    is_audited: bool  # it lies in the windows that were audited for the group
-    is_in_gap: bool  # the operator saw a loss there
-    age: int  # of a stuck entry: how many of `AGES_MS` it has passed
+    is_known: bool  # the previous window left it open
+    is_audited: bool  # it is in a window that was audited for the group
+    is_in_gap: bool  # the operator recorded a loss there
+    age: int  # of a stuck entry: number of `AGES_MS` that it exceeds
     rows: int
-    ahead: int  # of them: after the group's position
-    lowest: EntryId  # none of them has a lower ID; the lowest one is of this millisecond
+    ahead: int  # of `rows`: after the group's position
+    lowest: EntryId  # lower bound of the IDs, exact to the millisecond
     oldest_ms: int | None  # the longest idle time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """What was counted of one group."""
+    """The counts of one group."""
 
     counts: tuple[Count, ...] = ()
-    worst: tuple[Mapping[str, Any], ...] = ()  # entries to look at, the worst first
+    worst: tuple[Mapping[str, Any], ...] = ()  # entries that need attention, the worst first
 
     def by_status(self, *origins: str, copy: bool | None = False) -> dict[EntryStatus, int]:
-        """Rows by status; `copy` None: of both streams."""
+        """Numbers of rows by status; `copy` None: in both streams."""
         found: dict[EntryStatus, int] = {}
         for one in self.of(*origins, copy=copy):
             found[one.status] = found.get(one.status, 0) + one.rows
@@ -86,7 +86,7 @@ class Measures:
 
 
 def count_rows(spark: SparkSession, scope: Scope) -> dict[int, Measures]:
-    """What is counted of `pelops_rows`, by group."""
+    """Count the rows of `pelops_rows`, by group."""
     ages = " + ".join(f"IF(idle_ms >= {edge}, 1, 0)" for edge in AGES_MS)
     gone = words((Why.LOSS_SEEN, Why.TRIMMED_MEANWHILE))
     dims = (
@@ -155,7 +155,7 @@ def _read_count(row: dict[str, Any]) -> Count:
 def count_archived(
     spark: SparkSession, begins: Mapping[tuple[str, EntryId], None]
 ) -> tuple[dict[str, StreamCounts], dict[tuple[str, EntryId], int]]:
-    """How many entries of each stream are archived; and how many lie up to each of some IDs."""
+    """Number of archived entries of each stream, and of those up to each given ID."""
     upto = ", ".join(
         f"count_if(ms < {one.ms} OR (ms = {one.ms} AND seq <= {one.seq})) AS c{at}"
         for at, (_, one) in enumerate(begins)
@@ -180,21 +180,21 @@ def count_archived(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
-    """Entries of a stream that came more than once, by one way of looking."""
+    """Entries that were added more than once to a stream, by one way of comparison."""
 
     keys: int = 0
-    entries: int = 0  # beyond the first of each
-    first: tuple[Mapping[str, Any], ...] = ()  # those with most copies
+    entries: int = 0  # without the first of each
+    first: tuple[Mapping[str, Any], ...] = ()  # those with the most copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamMeasures:
-    """What was counted of the entries of one stream."""
+    """The counts of the entries of one stream."""
 
     step_ms: int = 1
     first_step: int = 0
     arrivals: Mapping[int, int] = field(default_factory=dict)  # by step
-    duplicates: Mapping[str, Ways] = field(default_factory=dict)  # by way; those that were looked
+    duplicates: Mapping[str, Ways] = field(default_factory=dict)  # by way of comparison
 
 
 def measure_streams(
@@ -202,8 +202,8 @@ def measure_streams(
 ) -> dict[str, StreamMeasures]:
     """Duplicates of each stream, and its arrivals over time; `steps`: milliseconds of a step.
 
-    A copy that a recovery or a redrive made is no duplicate: two copies of one root with the same
-    count of failures and of redrives are.
+    A copy that a recovery or a redrive made is not a duplicate. Two copies of one root with the
+    same numbers of failed attempts and redrives are duplicates.
     """
     ways = {plan.stream: _ways(plan) for plan in plans}
     arrivals: dict[str, dict[int, int]] = {}
@@ -262,7 +262,7 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
     ]
     first: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     if most:
-        # The IDs of a few, and not of all: to compare IDs Spark would sort every entry.
+        # IDs are read only for these few: to compare IDs, Spark would sort every entry.
         local_frame(spark, pa.Table.from_pylist(most)).createOrReplaceTempView("pelops_most")
         for row in spark.sql(f"""
         SELECT stream, way, value, copies, min(struct(ms, seq)) AS first,
@@ -279,17 +279,17 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
 
 
 def choose_step(first_ms: int, last_ms: int) -> int:
-    """The shortest step that gives no more than about STEPS of them, in milliseconds."""
+    """The shortest step that results in at most about STEPS steps, in milliseconds."""
     span_ms = last_ms - first_ms + 1
     days = -(-span_ms // (STEPS * _STEPS_MS[-1])) * _STEPS_MS[-1]
     return next((step for step in _STEPS_MS if span_ms <= STEPS * step), days)
 
 
 def are_times(values: Iterable[int]) -> list[int]:
-    """Those that are times."""
+    """The values that are valid times."""
     return [one for one in values if is_time(one)]
 
 
 def _literal(text: str) -> str:
-    """A text as SQL has it, whatever it holds."""
+    """A text as an SQL expression, safe for any content."""
     return "decode(unhex('" + text.encode("utf-8", "surrogatepass").hex() + "'), 'UTF-8')"

@@ -1,8 +1,8 @@
-"""What became of every entry of a round, for all groups at once: the frames of one plan of Spark.
+"""The status of every entry of a round, for all groups at once, as the frames of one Spark plan.
 
 A round is one window of each stream. `pelops_sides` has the constants of each group (`cases`),
-`pelops_known` what the driver knows of single entries, `pelops_entries` the archived entries. A
-row is told by `g` (the group), `copy` (of the group's retry stream), `ms` and `seq`.
+`pelops_known` the driver's facts about single entries, `pelops_entries` the archived entries. The
+key of a row is `g` (the group), `copy` (whether it is in the retry stream), `ms` and `seq`.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class Origin:
     """Where a row comes from."""
 
     WINDOW: Final = "window"  # archived, of this window
-    GONE: Final = "gone"  # of this window, and gone before the archive
+    GONE: Final = "gone"  # of this window, removed before the archive
     COPY: Final = "copy"  # in the group's retry stream
-    EARLIER: Final = "earlier"  # open since an earlier window; or pending, and no window knew it
+    EARLIER: Final = "earlier"  # open since an earlier window; or pending, but in no window
     MOVED: Final = "moved"  # of an earlier window: its dead letter was moved
-    FOLLOWED: Final = "followed"  # of an earlier window: its copy is not done
+    FOLLOWED: Final = "followed"  # of an earlier window: its copy is still open
 
 
 def words(values: object) -> str:
-    """Texts as a list of literals of SQL."""
+    """Texts as a list of SQL literals."""
     return ", ".join(f"'{one}'" for one in values)  # type: ignore[attr-defined]
 
 
-COPIED: Final = words((EntryStatus.REQUEUED, EntryStatus.REDRIVEN))  # it goes on as a copy
+COPIED: Final = words((EntryStatus.REQUEUED, EntryStatus.REDRIVEN))  # a copy continues it
 DONE: Final = words((EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.ACKNOWLEDGED_PROVEN))
 IS_OPEN: Final = (
     f"(status IN ({words(sorted(OPEN_STATUSES))}) OR coalesce(why = '{Why.BODY_GONE}', false))"
@@ -73,14 +73,14 @@ IS_OPEN: Final = (
 
 
 def at_or_before(name: str) -> str:
-    """Whether the entry of a row is not after an ID of its side."""
+    """An SQL condition: the row's entry is at or before an ID of its side."""
     return f"(ms < s.{name}_ms OR (ms = s.{name}_ms AND seq <= s.{name}_seq))"
 
 
 def outcome_column() -> Column:
     """A struct of `status` and `why` for a row with the columns of `FACTS`.
 
-    `act` and `proof` are null when there is none; no other column ever is.
+    Only `act` and `proof` may be null.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -97,7 +97,7 @@ def outcome_column() -> Column:
     raise AssertionError("the last rule always holds")
 
 
-# Archived entries of each group, and rows that earlier windows have left open.
+# Archived entries of each group, and rows that earlier windows left open.
 _LISTED: Final = f"""
 SELECT s.g, s.copy, e.ms, e.seq, s.window, IF(s.copy, '{Origin.COPY}', '{Origin.WINDOW}') AS origin,
     e.root_ms, e.root_seq, e.retry_count, CAST(NULL AS STRING) AS status_before
@@ -112,7 +112,7 @@ FROM pelops_before WHERE {IS_OPEN}
 _OF_FILES: Final = """
     UNION ALL
     SELECT g, FALSE, ms, seq, FALSE, FALSE, TRUE FROM pelops_proofs WHERE is_told"""
-# Entries that only the driver's frame names, or only files.
+# Entries that only the driver's frame or only append-only files name.
 _UNLISTED: Final = f"""
 WITH named AS (
     SELECT g, copy, ms, seq, is_pending, is_named, FALSE AS is_covered FROM pelops_known{_OF_FILES}
@@ -138,19 +138,19 @@ FROM placed WHERE origin IS NOT NULL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What there is to look at: parts of the plan that have no rows are left out of it."""
+    """What a round contains: parts of the plan without rows are left out."""
 
-    rows: int  # of the round, at most
-    has_known: bool  # the driver knows something of single entries
-    has_holes: bool  # entries were listed
+    rows: int  # of the round, upper bound
+    has_known: bool  # `pelops_known` has rows
+    has_holes: bool  # the snapshots list present entries
     has_files: bool
-    has_before: bool  # earlier windows have left something open
-    has_roots: bool  # entries go on as copies
+    has_before: bool  # earlier windows left rows open
+    has_roots: bool  # copies continue entries
 
-    ranges: frozenset[str]  # columns of sides that hold ranges, and of any side at least one
+    ranges: frozenset[str]  # columns of sides with at least one range
 
     def within(self, ranges: str) -> str:
-        """Whether the entry of a row lies in one of the ranges of its side."""
+        """An SQL condition: the row's entry is in one of the ranges of its side."""
         if ranges not in self.ranges:
             return "FALSE"
         return (
@@ -160,12 +160,12 @@ class Scope:
 
     @property
     def is_few(self) -> bool:
-        """Whether the rows pass through the driver."""
+        """Whether the rows are few enough to pass through the driver."""
         return self.rows <= MOST_HERE
 
 
 def _facts(listed: str, scope: Scope) -> str:
-    """All that is known of each row of a view, as the rules take it."""
+    """SQL for the facts of each row of a view, with the columns that the rules require."""
     known = "k.is_pending, k.pending_body, k.consumer, k.idle_ms AS pending_idle_ms,"
     known += " k.delivery_count, k.act AS known_act, k.new_ms, k.new_seq, k.in_retry, k.reason,"
     known += " k.act_at_ms, k.act_idle_ms, k.named_root_ms, k.named_root_seq, k.named_retry_count"
@@ -239,20 +239,20 @@ KNOWN_TYPES: Final = {
 
 
 def _nulls(columns: str, types: Mapping[str, str]) -> str:
-    """The same columns, all of them null."""
+    """The same columns, all null."""
     names = [part.split(" AS ")[-1].strip().removeprefix("k.") for part in columns.split(",")]
     return ", ".join(f"CAST(NULL AS {types.get(name, 'BIGINT')}) AS {name}" for name in names)
 
 
 def judge(spark: SparkSession, scope: Scope) -> list[DataFrame]:
-    """Give every entry of the round its status: the view `pelops_judged`.
+    """Create the view `pelops_judged`: the status of every entry of the round.
 
-    Unpersist the frames of the answer after use.
+    The caller must unpersist the returned frames after use.
     """
     listed = _LISTED + (_LEFT_OPEN if scope.has_before else "")
     spark.sql(listed).createOrReplaceTempView("pelops_listed")
     kept = [_keep(_judged(spark, "pelops_listed", scope), scope)]
-    kept[0].createOrReplaceTempView("pelops_listed")  # its rows are looked at again
+    kept[0].createOrReplaceTempView("pelops_listed")  # the following steps read its rows
     parts = [spark.table("pelops_earlier").select(*JUDGED)]
     if scope.has_known or scope.has_files:
         unlisted = _UNLISTED if scope.has_files else _UNLISTED.replace(_OF_FILES, "")
@@ -271,20 +271,20 @@ def _judged(spark: SparkSession, view: str, scope: Scope) -> DataFrame:
 
 
 def _keep(frame: DataFrame, scope: Scope) -> DataFrame:
-    """The rows of a frame, worked out once: what is asked of them has a plan of its own."""
+    """Compute the rows of a frame once, so that later queries do not include its plan."""
     if scope.is_few:
         return local_frame(frame.sparkSession, frame.toArrow())
     from pyspark import StorageLevel
 
     is_local = (frame.sparkSession.sparkContext.master or "").startswith("local[")
-    # In memory they would leave no room for the steps that read them: each reading brings a whole
-    # partition back. On a cluster two executors keep each row, so that the end of one is not the
-    # end of the run.
+    # On disk: in memory they would leave no room for the steps that read them, each of which loads
+    # whole partitions. On a cluster, two executors keep each row, so that the run survives the loss
+    # of one.
     level = StorageLevel.DISK_ONLY if is_local else StorageLevel.DISK_ONLY_2
     return frame.localCheckpoint(storageLevel=level)
 
 
-# Rows that earlier windows have closed, and whose copies are not done; they stay as they were.
+# Rows that earlier windows closed and whose copies are still open. Their status does not change.
 _FOLLOWED: Final = f"""
 SELECT b.g, b.copy, b.ms, b.seq, b.window, '{Origin.FOLLOWED}' AS origin, b.status, b.why,
     b.status AS status_before, b.root_ms, b.root_seq, b.retry_count,
@@ -302,11 +302,11 @@ _ENDS: Final = {
 
 
 def follow_roots(spark: SparkSession, scope: Scope) -> None:
-    """What became of entries that go on as copies, by their last copy: the view `pelops_outcomes`.
+    """Create the view `pelops_outcomes`: outcomes of copied entries, by their last copy.
 
-    The ledger names the last copy, also when the entry and the copies between were trimmed before
-    an archive saw them. Files report a requeue that the ledger has no record of: the copy's own
-    marks are left. The view `pelops_rows` has the rows of `pelops_judged` with it.
+    The ledger names the last copy, even if the entry and the copies between were trimmed before
+    they were archived. If only files show a requeue, the fields that Pelops added to the copy name
+    its root. The view `pelops_rows` joins the outcomes to `pelops_judged`.
     """
     if not scope.has_roots:
         spark.sql("""
@@ -331,7 +331,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         f"(copy_ms > s.{name}_ms OR (copy_ms = s.{name}_ms AND copy_seq > s.{name}_seq))"
         for name in ("archived_upto", "position")
     )
-    # Never delivered, and not there although it had been added: positions are read after both.
+    # Added, never delivered and no longer present: the position is read after both.
     lost = f"""({later} AND s.position_holds
         AND (copy_ms > s.position_after_ms
             OR (copy_ms = s.position_after_ms AND copy_seq > s.position_after_seq))

@@ -1,8 +1,8 @@
 """The rows of the table `statuses`: every entry, for every group, with the evidence for its status.
 
-The audit of a window (`as_of`) writes a row for each entry of that window; and for each entry of an
-earlier window that could still change, whose dead letter was moved, or whose copy was not done. Of
-the rows of one entry and group the one with the highest `as_of` counts.
+The audit of a window (`as_of`) writes a row for each entry of that window. It also writes one for
+each entry of an earlier window that was open, whose dead letter was moved, or whose copy was open.
+Of the rows of one entry and group, the one with the highest `as_of` counts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Basis(StrEnum):
-    """What a status rests on."""
+    """The evidence for a status."""
 
     FILE = "append-only-file"
     LEDGER = "ledger"
-    SNAPSHOT = "snapshot"  # what Redis held when the audit looked
+    SNAPSHOT = "snapshot"  # the state of Redis at the audit
     INFERRED = "inferred"
     NONE = "none"
 
@@ -71,7 +71,7 @@ def _basis() -> str:
 
 _COLUMNS: Final[Mapping[str, str]] = {
     "date": "CAST(timestamp_millis(s.closed_ms) AS DATE)",
-    "run": "0L",  # the archive knows it
+    "run": "0L",  # set by the archive
     "stream": "s.stream",
     "window": "r.window",
     "group": "s.grp",
@@ -102,7 +102,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
 
 
 def status_rows(spark: SparkSession) -> DataFrame:
-    """The rows of `pelops_rows` as the table has them; a stream's are in the order of their IDs."""
+    """The rows of `pelops_rows` with the columns of the table."""
     chosen = ", ".join(f"{_COLUMNS[name]} AS `{name}`" for name in SCHEMAS[STATUSES].names)
     return spark.sql(f"""
     SELECT {chosen} FROM pelops_rows r
@@ -112,9 +112,9 @@ def status_rows(spark: SparkSession) -> DataFrame:
 
 
 def before_rows(spark: SparkSession) -> DataFrame:
-    """What the windows before have left open: rows of `pelops_statuses` for each side.
+    """Rows that the previous windows left open, for each side, from `pelops_statuses`.
 
-    The view has the rows of the runs that audited these windows.
+    That view has the rows of the runs that audited these windows.
     """
     return spark.sql("""
     SELECT s.g, s.copy, b.ms, b.seq, b.window, b.status, b.why, b.retry_count, b.reason,

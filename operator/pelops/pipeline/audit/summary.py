@@ -1,6 +1,6 @@
 """The summary of one group in one window: its findings, and what the audit cannot prove. Pure.
 
-Counts that do not fit together are findings, too.
+Counts that contradict each other are findings, too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ONE: Final = {
     "lie": "lies", "bodies": "body",
 }  # fmt: skip
 _MANY: Final = {word: word for word in _ONE}
-_RANGES: Final = 3  # of what the operator observed, as many are listed
+_RANGES: Final = 3  # observed ranges that are listed
 
 
 def agree(template: str, n: int, **more: str) -> str:
-    """A sentence about so many entries.
+    """A sentence about `n` entries.
 
     `{n}` is the number, `{entries}` the number with its noun; `{are}`, `{were}`, `{have}`,
     `{they}`, `{them}`, `{their}`, `{lie}` and `{bodies}` agree with it.
@@ -73,7 +73,7 @@ _FINDINGS: Final = {
 }
 
 
-# How entries are lost; of those without a record the operator counted them in a gap.
+# How entries are lost. Those without such a record are from gaps that the operator counted.
 _HOW: Final = {
     Why.DROPPED: "{n} {were} delivered, and removed without an acknowledgement: {their} consumer "
     "or group was deleted, or a claim found no body",
@@ -89,7 +89,7 @@ _MOVED: Final = {
     EntryStatus.DISCARDED: "discarded by now",
     EntryStatus.DEAD_LETTERED: "restored to the dead-letter stream",
 }
-_SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
+_SETTLED_BADLY: Final = (  # final statuses of earlier entries to report
     EntryStatus.LOST,
     EntryStatus.DEAD_LETTERED,
     EntryStatus.PAYLOAD_GONE,
@@ -99,7 +99,7 @@ _SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """All that the summary of one group is made of."""
+    """The input of the summary of one group."""
 
     stream: str
     group: str
@@ -112,21 +112,21 @@ class GroupFacts:
     stuck_earlier: int
     open: int
     oldest_stuck_ms: int | None
-    bodiless_earlier: int = 0  # of earlier windows: pending, and their bodies are gone
-    lost: Mapping[str, int] = field(default_factory=dict)  # by what decided it, where that is known
+    bodiless_earlier: int = 0  # of earlier windows: pending, with deleted bodies
+    lost: Mapping[str, int] = field(default_factory=dict)  # by `Why`, if known
     retried: Mapping[EntryStatus, int] = field(default_factory=dict)  # copies in the retry stream
-    dropped: int = 0  # at most so many went with deleted consumers
-    recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
+    dropped: int = 0  # upper bound: removed with deleted consumers
+    recovery_ms: tuple[int, int] | None  # p50 and p99
     retention_margin: float | None
     evidence: EvidenceKind
-    removed_before: int = 0  # gone before the first archive, and nothing tells what became of them
-    position_doubt: str | None = None  # why what lies below the position may not be acknowledged
-    findings: tuple[AuditFinding, ...] = ()  # beside those that the counts tell
+    removed_before: int = 0  # removed before the first archive, outcome unknown
+    position_doubt: str | None = None  # why entries below the position may be unacknowledged
+    findings: tuple[AuditFinding, ...] = ()  # in addition to those from the counts
     failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
 
 
 def build_group_summary(facts: GroupFacts) -> AuditSummary:
-    """The summary that is recorded. Raises InvalidSpec when it does not balance."""
+    """Build the summary that is recorded. Raises InvalidSpec if it is invalid."""
     findings = (
         *facts.failures,
         *_of_counts(facts),
@@ -162,20 +162,20 @@ def build_group_summary(facts: GroupFacts) -> AuditSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grounds:
-    """What an audit of one group had to rest on."""
+    """The evidence that an audit of one group had."""
 
     evidence: EvidenceKind
-    has_position: bool  # the position went forward only
+    has_position: bool  # the position moved only forward
     position_doubt: str | None  # why it may have passed entries that were never delivered
     removed_before: int  # see `GroupFacts`
     has_hashes: bool
-    lacks_key: bool  # tables were to be compared, and no business key was archived
+    lacks_key: bool  # tables are configured, but no business key was archived
     audited_from: int  # the first window that was audited for the group
     watched: tuple[WatchedRange, ...] = ()  # where the operator observed without a gap
 
 
 def list_limits(grounds: Grounds) -> list[str]:
-    """Sentences about what the audit cannot prove with what it had."""
+    """Sentences about what the audit cannot prove with this evidence."""
     watch = _limits_of_watch(grounds) if grounds.evidence is EvidenceKind.LEDGER else ()
     return [*_limits_of_evidence(grounds.evidence), *watch, *_limits_of_archive(grounds)]
 
@@ -249,7 +249,7 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
 
 
 def _certainty(facts: GroupFacts) -> Certainty:
-    """Of the window's entries, and of earlier ones that came to an end."""
+    """The certainty of the window's entries, and of earlier ones with a final status."""
     if facts.removed_before:
         return Certainty.UNKNOWN
     entries = Counter(facts.counts)
@@ -287,13 +287,13 @@ def _of_dropped(facts: GroupFacts) -> Iterator[AuditFinding]:
 
 
 def _counted(kind: str, count: int, sentence: str) -> Iterator[AuditFinding]:
-    """A finding about so many entries; none about no entry."""
+    """A finding about `count` entries; none if 0."""
     if count:
         yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
 
 def _of_retried(facts: GroupFacts) -> Iterator[AuditFinding]:
-    """Copies in the group's own retry stream: they are no entries of the window."""
+    """Findings about copies in the group's retry stream, which are not part of the window."""
     for status in EntryStatus:
         count = facts.retried.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
@@ -320,7 +320,7 @@ def _removed_before(count: int) -> str:
 
 
 def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
-    """Entries of earlier windows that were open then, and are stuck or came to a bad end."""
+    """Findings about entries of earlier windows that were open, or whose dead letters moved."""
     yield from _counted(
         "stuck-earlier",
         facts.stuck_earlier,
@@ -362,9 +362,9 @@ def _sentence(facts: GroupFacts, produced: int) -> str:
 
 
 def _finished(counts: Mapping[EntryStatus, int], produced: int) -> str:
-    """How many entries are finished, and what shows it.
+    """Number of finished entries, and the evidence for it.
 
-    A group whose position is set to the end has passed entries and acknowledged none: without
+    A group whose position was set to the end has passed entries without an acknowledgement. Without
     evidence, both look the same.
     """
     proven = counts.get(EntryStatus.ACKNOWLEDGED_PROVEN, 0)
@@ -410,7 +410,7 @@ def find_violations(
     look: GroupSnapshot | None,
     stream: StreamSnapshot,
 ) -> Iterator[AuditFinding]:
-    """A finding for each count of Redis that contradicts the others."""
+    """A finding for each count that contradicts the others."""
     produced = window.to_added - window.from_added
     if archived > produced:
         yield AuditFinding(
@@ -439,12 +439,12 @@ def find_violations(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Two ways of counting the same."""
+    """Two counts that must be equal."""
 
     name: str
     expected: int
     found: int
-    sentence: str  # of one that does not hold: "{expected}" goes before it
+    sentence: str  # of the finding if they differ; `expected` precedes it
 
     @property
     def holds(self) -> bool:

@@ -1,4 +1,4 @@
-"""The archive against the user's own tables: what was sent, and what had an effect."""
+"""Comparison of the archive with the user's tables of sent entries and of effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Entries that one of both lacks."""
+    """Entries that are missing on one side of a comparison."""
 
     count: int = 0
     examples: tuple[str, ...] = ()  # business keys
@@ -29,11 +29,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What comparisons found; None where nothing was compared."""
+    """Results of the comparisons; None: not compared."""
 
     sent: Missing | None = None
     effects: Missing | None = None
-    lacks_key: bool = False  # tables were to be compared, and no business key was archived
+    lacks_key: bool = False  # tables are configured, but no business key was archived
 
 
 def compare_tables(
@@ -43,7 +43,7 @@ def compare_tables(
     plans: Sequence[Plan],
     groups: Mapping[int, Plan],
 ) -> dict[int, Compared]:
-    """What the user's tables say of the round's entries, by group. `groups`: each with its plan.
+    """Compare the round's entries with the user's tables, by group. `groups`: each with its plan.
 
     Raises WrongPipelineSettings for a table that cannot be read.
     """
@@ -66,9 +66,9 @@ def compare_tables(
 def _compare_sent(
     spark: SparkSession, archive: Archive, table: UserTable | None, plans: Sequence[Plan]
 ) -> dict[str, Missing]:
-    """What was sent by the user's table, and is in no window of the archive.
+    """Entries that are in the user's table of sent entries, and in no window of the archive.
 
-    Without times all belongs to every window: what is missing is reported until it arrives.
+    Without times, all rows belong to every window: a missing entry is reported until it arrives.
     """
     if table is None:
         return {}
@@ -87,7 +87,7 @@ def _compare_sent(
 
 
 def _compare_effects(spark: SparkSession, table: UserTable | None) -> dict[int, Missing]:
-    """Entries that count as acknowledged, and have no effect in the user's table."""
+    """Entries that count as acknowledged and have no effect in the user's table."""
     if table is None:
         return {}
     done = spark.sql(f"""
@@ -108,9 +108,9 @@ def _count(missing: DataFrame) -> dict[int, Missing]:
 
 
 def read_table(spark: SparkSession, table: UserTable) -> DataFrame:
-    """The user's table with its columns `key`, as text, and `at_ms`.
+    """The user's table with the columns `key`, as text, and `at_ms`.
 
-    Raises WrongPipelineSettings.
+    Raises WrongPipelineSettings if it cannot be read.
     """
     try:
         return _with_key(_open(spark, table), table)

@@ -1,16 +1,17 @@
 """The files of a server's append-only directory that hold its history, and the commands in them.
 
-    appendonly.aof.manifest     what belongs together; replaced by rename when the server rewrites
+    appendonly.aof.manifest     the list of files; replaced by rename when the server rewrites
     appendonly.aof.2.base.rdb   the data when the last rewrite began; `.aof` without RDB preamble
     appendonly.aof.2.incr.aof   every write since then, growing
 
-A rewrite discards what was before it, unless the server runs with `aof-disable-auto-gc yes`: then
-the older files stay, as history, and the evidence goes back to the oldest that is there. A new
-server writes an empty base file: the commands after it are then all that ever happened.
+A rewrite deletes the older files, unless the server runs with `aof-disable-auto-gc yes`. Then they
+stay as history, and the evidence goes back to the oldest file. A new server writes an empty base
+file: the commands after it are then its whole history.
 
-Commands are read in their order, and as they took effect, a block of the file at a time. The
-unfinished end of a file that is still being written, and a transaction without an end, did not
-happen yet. A time stamp (`aof-timestamp-enabled`) is given as the command `#TS:` with its second.
+Files are read in blocks, and commands are returned in the order in which they took effect. An
+incomplete command or transaction at the end of the last file is ignored, because the server may
+still be writing it. A time stamp (`aof-timestamp-enabled`) is returned as the command `#TS:` with
+its second.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from pelops.errors import PelopsError
 
 
 class EvidenceUnusable(PelopsError):
-    """The append-only files cannot be read, or hold what they should not; the message says what."""
+    """The append-only files cannot be read or have invalid content; the message has details."""
 
 
 _HEADER: Final = 9  # REDIS0011 or VALKEY080
 _AUXILIARY, _END = 0xFA, 0xFF
-_LARGEST_START: Final = 65536  # bytes; auxiliary fields take some hundred
-_INTEGERS: Final = {0: 1, 1: 2, 2: 4}  # bytes of a number that stands for its text
+_LARGEST_START: Final = 65536  # bytes; auxiliary fields take a few hundred
+_INTEGERS: Final = {0: 1, 1: 2, 2: 4}  # bytes of a text that is encoded as an integer
 
 
 def is_empty_snapshot(file: BinaryIO) -> bool:
-    """Whether nothing but auxiliary fields stands before its end; False also when in doubt."""
+    """Whether an RDB file has only auxiliary fields; False also if that is uncertain."""
     file.seek(0)
     start = file.read(_LARGEST_START)
     at = _HEADER
@@ -51,7 +52,7 @@ def is_empty_snapshot(file: BinaryIO) -> bool:
 
 
 def _skip_text(data: bytes, at: int) -> int:
-    """Where the next item begins. Raises IndexError at the end, ValueError for another kind."""
+    """The offset after a string. Raises IndexError at the end, ValueError for another encoding."""
     kind, low = data[at] >> 6, data[at] & 0x3F
     if kind == 0:
         return at + 1 + low
@@ -62,7 +63,7 @@ def _skip_text(data: bytes, at: int) -> int:
     raise ValueError("a text of a kind that no auxiliary field has")
 
 
-_ATTEMPTS: Final = 5  # the server may replace its files between two looks
+_ATTEMPTS: Final = 5  # the server may replace its files meanwhile
 _BASE, _HISTORY = "b", "h"
 
 
@@ -72,7 +73,7 @@ class ListedFile:
 
     name: str
     number: int
-    kind: str  # b: base, i: incremental, h: of either kind, and superseded
+    kind: str  # b: base, i: incremental, h: superseded, of either kind
 
     @property
     def is_incremental(self) -> bool:
@@ -81,18 +82,18 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFiles:
-    """The files of a history, open: a server that removes them meanwhile does no harm."""
+    """The open files of a history: they stay readable if the server removes them."""
 
-    files: tuple[BinaryIO, ...]  # of commands, the oldest first
-    begins_empty: bool  # nothing was there before them: they tell everything
+    files: tuple[BinaryIO, ...]  # with commands, the oldest first
+    begins_empty: bool  # no data existed before them: they are the whole history
 
 
 def open_files(directory: Path, stack: ExitStack, *, with_history: bool = False) -> OpenFiles:
-    """Open what the directory's manifest names; `stack` closes it.
+    """Open the files that the directory's manifest names; `stack` closes them.
 
-    `with_history`: also the files that a rewrite has superseded. What is written while a server's
-    `appendonly` is switched off is in none of them, so this is for servers that never did that.
-    Raises EvidenceUnusable when there is no manifest, or when files that it names are missing.
+    `with_history`: also the files that a rewrite superseded. Use it only if `appendonly` was never
+    switched off, because writes during that time are in none of the files. Raises EvidenceUnusable
+    if there is no manifest, or if files that it names are missing.
     """
     missing: OSError | None = None
     for _ in range(_ATTEMPTS):
@@ -109,7 +110,7 @@ def open_files(directory: Path, stack: ExitStack, *, with_history: bool = False)
 
 
 def read_manifest(directory: Path) -> tuple[ListedFile, ...]:
-    """What the manifest lists. Raises FileNotFoundError without one, and EvidenceUnusable."""
+    """The files that the manifest lists. Raises FileNotFoundError or EvidenceUnusable."""
     found = sorted(directory.glob("*.manifest"))
     if len(found) != 1:
         what = "no manifest" if not found else "several manifests"
@@ -121,7 +122,7 @@ def read_manifest(directory: Path) -> tuple[ListedFile, ...]:
 
 
 def choose_chain(listed: Sequence[ListedFile], *, with_history: bool) -> tuple[ListedFile, ...]:
-    """The base, when one fits what follows, and the longest unbroken row of incremental files."""
+    """The base if one fits, and the longest sequence of incremental files without a gap."""
     row = sorted(
         (one for one in listed if one.is_incremental and (with_history or one.kind != _HISTORY)),
         key=lambda one: one.number,
@@ -135,7 +136,7 @@ def choose_chain(listed: Sequence[ListedFile], *, with_history: bool) -> tuple[L
 
 
 def _base_of(listed: Sequence[ListedFile], row: Sequence[ListedFile]) -> Iterator[ListedFile]:
-    """The base that the row continues: of superseded ones only the first is known to fit."""
+    """The base that the incremental files continue. Of superseded ones, only the first fits."""
     is_superseded = bool(row) and row[0].kind == _HISTORY
     for one in listed:
         if not one.is_incremental and (
@@ -179,10 +180,10 @@ _NOTHING: Final = object()
 
 
 def read_acts(file: BinaryIO, *, may_be_cut: bool) -> Iterator[list[Command]]:
-    """What took effect together: one command, or those between MULTI and EXEC.
+    """Commands that took effect together: one, or those between MULTI and EXEC.
 
-    `may_be_cut`: the file is the last one, to whose end the server may be writing. Raises
-    EvidenceUnusable for anything that is no command, and for a cut of another file.
+    `may_be_cut`: the file is the last one, to which the server may still be writing. Raises
+    EvidenceUnusable for invalid commands, and if another file ends within a command.
     """
     held: list[Command] | None = None
     for command in read_commands(file, may_be_cut=may_be_cut):
@@ -200,13 +201,13 @@ def read_acts(file: BinaryIO, *, may_be_cut: bool) -> Iterator[list[Command]]:
 
 
 def read_commands(file: BinaryIO, *, may_be_cut: bool) -> Iterator[Command]:
-    """Every command of a file and every time stamp. Raises as `read_acts`."""
+    """All commands and time stamps of a file. Raises as `read_acts`."""
     reader = hiredis.Reader(protocolError=EvidenceUnusable, notEnoughData=_NOTHING)
     at, rest = 0, b""
     file.seek(0)
     while block := file.read(_BLOCK):
         data = rest + block
-        # What may be the beginning of a stamp waits for its end.
+        # A possible beginning of a stamp is kept for the next block.
         rest = _unfinished_stamp(data)
         try:
             yield from _parse(reader, data[: len(data) - len(rest)] if rest else data)
@@ -220,10 +221,10 @@ def read_commands(file: BinaryIO, *, may_be_cut: bool) -> Iterator[Command]:
 
 
 def _parse(reader: hiredis.Reader, data: bytes) -> Iterator[Command]:
-    """The commands of whole lines of a file.
+    """Parse commands and stamps of data without an unfinished stamp at its end.
 
-    hiredis takes a `#` for a boolean. A stamp stands where a command could begin: right after a
-    line's end, with nothing of a command left to read before it.
+    hiredis parses a `#` as a boolean. A stamp is therefore searched where a command could begin:
+    after a line end, when the previous command is complete.
     """
     at, search = 0, 0
     while at < len(data):
@@ -249,7 +250,7 @@ def _drain(reader: hiredis.Reader) -> Iterator[Command]:
 
 
 def _unfinished_stamp(data: bytes) -> bytes:
-    """The end of a block that might be the beginning of a stamp, or of the line's end before it."""
+    """The end of a block that may be the beginning of a stamp, or of the line end before it."""
     found = data.rfind(_LINE_END, max(0, len(data) - _LONGEST_STAMP))
     tail = data[found + len(_LINE_END) :] if found >= 0 else data
     if tail.startswith(b"#") and len(tail) < _LONGEST_STAMP:
@@ -258,7 +259,7 @@ def _unfinished_stamp(data: bytes) -> bytes:
 
 
 def _is_at_end(reader: hiredis.Reader, rest: bytes) -> bool:
-    """Whether a command could begin here: one that is given is read as itself."""
+    """Whether the last command is complete. Tested by a PING, which the reader must return."""
     if rest or reader.has_data():
         return False
     try:
@@ -269,6 +270,6 @@ def _is_at_end(reader: hiredis.Reader, rest: bytes) -> bool:
 
 
 def _shown(reply: Any) -> str:
-    """What stands in place of a command, without its bytes: they may be a payload's."""
+    """A description of an invalid command without its bytes, which may be of a payload."""
     size = f" of {len(reply)}" if isinstance(reply, bytes | str | list) else ""
     return f"a reply of type {type(reply).__name__}{size}"

@@ -1,7 +1,8 @@
-"""What the files say of each entry of a stream, and of what each group did with it.
+"""The state of each entry of a stream and of each group, according to the files.
 
-An entry takes 17 bytes, and about 25 more for each group. It is referred to by a number: from 0 on
-when the files saw it added, in the stream's order; below 0 when it was there before them (`stray`).
+An entry takes 17 bytes, and about 25 more for each group. It is identified by a number: 0 or more,
+in the stream's order, if the files contain its XADD; below 0 if it is older than the files (a
+*stray*).
 """
 
 from __future__ import annotations
@@ -18,52 +19,52 @@ from pelops.policy.audit.classification import Proof
 
 
 class Fate(IntEnum):
-    """The last thing that the files say of an entry; the value is how it is kept."""
+    """The final state of an entry in the files; the value is the stored code."""
 
     UNDELIVERED = 0
     PENDING = 1
     ACKNOWLEDGED = 2
-    CONSUMER_REMOVED = 3  # with its pending record: nobody acknowledged it
+    CONSUMER_REMOVED = 3  # with its pending entry, which was not acknowledged
     GROUP_DESTROYED = 4
-    BODY_MISSED = 5  # a claim found no body, and dropped the record
-    REFERENCE_DELETED = 6  # deleted or trimmed together with the record (DELREF)
+    BODY_MISSED = 5  # a claim found no body, and dropped the pending entry
+    REFERENCE_DELETED = 6  # deleted or trimmed together with the pending entry (DELREF)
     STREAM_DELETED = 7
-    READ_WITHOUT_RECORD = 8  # NOACK: the position passed it, and no record was made
+    READ_WITHOUT_RECORD = 8  # NOACK: the position passed it, without a pending entry
     SKIPPED = 9  # the position was set past it
-    BEFORE_GROUP = 10  # the group began after it, or was created when it was gone already
-    # A claim dropped its record, or renewed it: its body may have been there. Or the stream's name
-    # was given to something else.
+    BEFORE_GROUP = 10  # the group began after it, or was created after its removal
+    # A claim dropped or renewed its pending entry: whether its body existed is unknown. Or the
+    # stream's key was replaced.
     UNKNOWN = 11
 
 
 class AcknowledgementKind(IntEnum):
-    """Whose acknowledgement it was."""
+    """Who acknowledged an entry, and for what."""
 
     WORKER = 0
     REQUEUED = 1
     DEAD_LETTERED = 2
     PAYLOAD_GONE = 3
-    OTHER = 4  # with a record in the ledger that names another kind
+    OTHER = 4  # the ledger records another kind
 
 
 class Removal(IntEnum):
-    """Whether the stream still held the entry at the end of the files."""
+    """Whether the stream holds the entry at the end of the files."""
 
     PRESENT = 0
     DELETED = 1
     TRIMMED = 2
     STREAM_DELETED = 3
-    UNKNOWN = 4  # trimmed by length, after a command of which the files do not tell the effect
+    UNKNOWN = 4  # trimmed by length, after a command whose effect is not in the files
 
 
-# The acts of the operator that end an entry. Tables name them as the ledger does.
+# The operator's acts that end an entry, with their names in the ledger and in tables.
 ENDING_ACTS: Final = {
     AcknowledgementKind.REQUEUED: LedgerKind.REQUEUED,
     AcknowledgementKind.DEAD_LETTERED: LedgerKind.DEAD_LETTERED,
     AcknowledgementKind.PAYLOAD_GONE: LedgerKind.PAYLOAD_GONE,
 }
 ACTS: Final = {kind.value: act for act, kind in ENDING_ACTS.items()}
-# What is proven; an entry that waits, or whose end is an act of the operator, needs no proof.
+# Entries that are open, or ended by the operator, need no proof.
 PROOFS: Final = {
     Fate.ACKNOWLEDGED: Proof.ACKNOWLEDGED,
     Fate.CONSUMER_REMOVED: Proof.DROPPED,
@@ -77,16 +78,16 @@ PROOFS: Final = {
 
 
 def name_of(member: IntEnum) -> str:
-    """What tables call it."""
+    """The name of a member in tables."""
     return member.name.lower().replace("_", "-")
 
 
 def prove(
     fate: Fate, act: AcknowledgementKind, removal: Removal, *, is_covered: bool
 ) -> Proof | None:
-    """What the files prove of an entry at or below the position; None proves nothing.
+    """What the files prove about an entry at or below the position; None: nothing.
 
-    Never delivered is only proven of an entry that was added before the eyes of the files.
+    That an entry was never delivered is proven only if the files contain its XADD.
     """
     if fate is Fate.ACKNOWLEDGED and act is not AcknowledgementKind.WORKER:
         return None
@@ -99,12 +100,12 @@ def prove(
 Id: TypeAlias = tuple[int, int]
 MIN: Final[Id] = (0, 0)
 _PRESENT: Final = int(Removal.PRESENT)  # a plain number is stored faster
-_REMEMBERED: Final = 8192  # an ID comes back soon: added, delivered, acknowledged
+_REMEMBERED: Final = 8192  # an ID soon repeats: added, delivered, acknowledged
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def parse_id(word: bytes) -> Id:
-    """The ID that a command names; one without a sequence number is the first of its time.
+    """Parse the ID of a command; a missing sequence number is 0.
 
     Raises ValueError for anything else.
     """
@@ -113,29 +114,29 @@ def parse_id(word: bytes) -> Id:
 
 
 class EntryTable:
-    """Which entries were added, which of them are gone, and why."""
+    """The entries that were added, and which of them were removed and why."""
 
     def __init__(self, after: Id = MIN) -> None:
-        self.after = after  # entries up to it are not looked at
+        self.after = after  # entries up to it are ignored
         self.ms = array("Q")
         self.seq = array("Q")
         self.removals = bytearray()
         self.strays: dict[Id, int] = {}
         self.last: Id = MIN
-        self.uncovered = 0  # so many of the first were there before the files
-        self.is_exact = True  # its length is known; False: only what an ID bounds is
-        self._newest: Id = MIN  # of those that are kept
+        self.uncovered = 0  # number of the first entries that are older than the files
+        self.is_exact = True  # its length is known; False: only trims by ID are exact
+        self._newest: Id = MIN  # highest ID in `ms` and `seq`
         self._present = 0
-        self._head = 0  # nothing before it is present
-        self._hint = 0  # entries are looked for in their order, mostly
+        self._head = 0  # no entry before it is present
+        self._hint = 0  # most searches are in the order of entries
 
     def __len__(self) -> int:
         return len(self.ms)
 
     def add(self, entry_id: Id, *, is_covered: bool = True) -> int | None:
-        """An entry was added; from which number on others are forgotten, when its ID is not new.
+        """Add an entry. If its ID is not new, return the number from which entries were dropped.
 
-        Only a stream that was deleted gives IDs again.
+        IDs repeat only in a stream that was deleted and created again.
         """
         forgotten = None
         if entry_id <= self._newest:
@@ -153,7 +154,7 @@ class EntryTable:
         return forgotten
 
     def find(self, entry_id: Id) -> int | None:
-        """Its number; None when the files did not see it added."""
+        """The number of an entry; None if it is not in the table."""
         at = self._hint
         if at < len(self.ms) and self.ms[at] == entry_id[0] and self.seq[at] == entry_id[1]:
             self._hint = at + 1
@@ -165,40 +166,40 @@ class EntryTable:
         return self.strays.get(entry_id)
 
     def find_or_note(self, entry_id: Id) -> int | None:
-        """Its number, a new one for an entry from before the files; None when not looked at."""
+        """The number of an entry, a new one for a stray; None if it is ignored."""
         found = self.find(entry_id)
         if found is None and entry_id > self.after:
             found = self.strays[entry_id] = -1 - len(self.strays)
         return found
 
     def lower_bound(self, entry_id: Id) -> int:
-        """The number of the first entry that is not smaller."""
+        """The number of the first entry whose ID is not smaller."""
         ms, seq = entry_id
         start = bisect_left(self.ms, ms)
         end = bisect_right(self.ms, ms, lo=start)
         return bisect_left(self.seq, seq, lo=start, hi=end)
 
     def upper_bound(self, entry_id: Id) -> int:
-        """The number of the first entry that is greater."""
+        """The number of the first entry whose ID is greater."""
         return self.lower_bound((entry_id[0], entry_id[1] + 1))
 
     def removal_of(self, number: int) -> int:
-        """A `Removal`."""
+        """The `Removal` of an entry."""
         return self.removals[number] if number >= 0 else Removal.UNKNOWN
 
     def delete(self, entry_id: Id, why: Removal = Removal.DELETED) -> int | None:
-        """It was deleted, or perhaps; its number."""
+        """Mark an entry as removed for this reason; return its number."""
         number = self.find(entry_id)
         if number is not None and number >= 0:
             self._remove(number, why)
         return number
 
     def trim_below(self, entry_id: Id) -> range:
-        """Everything smaller was trimmed; the numbers that this concerns."""
+        """Trim all entries with smaller IDs; return their numbers."""
         return self._trim_to(min(self.lower_bound(entry_id), len(self.ms)), Removal.TRIMMED)
 
     def trim_to_length(self, length: int) -> range:
-        """All but so many were trimmed; the numbers that this concerns."""
+        """Trim all but the last `length` entries; return the numbers of the trimmed ones."""
         end, surplus = self._head, self._present - length
         while surplus > 0 and end < len(self.removals):
             surplus -= self.removals[end] == Removal.PRESENT
@@ -206,13 +207,13 @@ class EntryTable:
         return self._trim_to(end, Removal.TRIMMED if self.is_exact else Removal.UNKNOWN)
 
     def delete_stream(self) -> None:
-        """The key went, or holds something else now."""
+        """Remove all entries: the key was deleted or replaced."""
         self._trim_to(len(self.ms), Removal.STREAM_DELETED)
         self.last = MIN
         self.is_exact = True
 
     def doubt(self) -> None:
-        """What went with the stream may be there again."""
+        """Entries that were deleted with the stream may exist again: their removal is unknown."""
         for number, removal in enumerate(self.removals):
             if removal == Removal.STREAM_DELETED:
                 self.removals[number] = Removal.UNKNOWN
@@ -239,12 +240,12 @@ class EntryTable:
 _PASSED = frozenset({Fate.READ_WITHOUT_RECORD, Fate.SKIPPED, Fate.BEFORE_GROUP})
 _ROOM = 4096  # entries
 _MOST_COUNTED = 2**32 - 1  # deliveries
-# As plain numbers: an enumeration's member takes longer to be stored.
+# Plain numbers: storing an enumeration member takes longer.
 _PENDING, _ACKNOWLEDGED = int(Fate.PENDING), int(Fate.ACKNOWLEDGED)
 
 
 class Delivery(NamedTuple):
-    """A pending record as it was written."""
+    """A pending entry as it was written."""
 
     consumer: bytes
     at_ms: int
@@ -252,18 +253,18 @@ class Delivery(NamedTuple):
 
 
 class Columns:
-    """What is kept of each entry, by its number."""
+    """The state of each entry in one group, by its number."""
 
     def __init__(self) -> None:
         self.fate = bytearray()
         self.act = bytearray()
-        self.consumer = array("I")  # its number, from 1 on; 0: none yet
+        self.consumer = array("I")  # number of the consumer, from 1; 0: none yet
         self.deliveries = array("I")
         self.first_ms = array("Q")  # of the first delivery; 0: none
-        self.at_ms = array("Q")  # of the last thing that happened; 0: unknown
+        self.at_ms = array("Q")  # of the last event; 0: unknown
 
     def make_room(self, size: int) -> None:
-        """Hold so many entries at least."""
+        """Extend the columns to at least `size` entries."""
         missing = size - len(self.fate)
         if missing > 0:
             missing = max(missing, _ROOM)
@@ -273,7 +274,7 @@ class Columns:
                 numbers.frombytes(bytes(missing * numbers.itemsize))
 
     def cut(self, size: int) -> None:
-        """Forget all from this number on."""
+        """Drop the entries from this number on."""
         for column in (self.fate, self.act):
             del column[size:]
         for numbers in (self.consumer, self.deliveries, self.first_ms, self.at_ms):
@@ -281,12 +282,12 @@ class Columns:
 
 
 class GroupLives:
-    """The entries' lives in one group. Entries are numbered as the stream's table does."""
+    """The states of entries in one group. Entries have their numbers in the stream's table."""
 
     def __init__(self, table: EntryTable) -> None:
         self.position: Id | None = None  # last-delivered-id; None: unknown, or no group
-        self._reached = 0  # how many of the added entries it has passed
-        self._latest: Id | None = None  # the last entry that was delivered, and its number
+        self._reached = 0  # number of added entries that it has passed
+        self._latest: Id | None = None  # the last delivered entry; its number is below
         self._latest_number = 0
         self.consumers: list[str] = [""]  # by number
         self.added = Columns()
@@ -294,12 +295,12 @@ class GroupLives:
         self._table = table
         self._pending: set[int] = set()
         self._numbers: dict[bytes, int] = {}
-        self._has_been = False  # the group was there before
-        self.created_at: Id | None = None  # where it first was, or the lowest that it was set to
-        self._is_new = True  # it was in no stream of this name
+        self._has_been = False  # the group has existed
+        self.created_at: Id | None = None  # its first position, or the lowest it was set to
+        self._is_new = True  # it has existed in no stream with this name
 
     def create(self, position: Id, *, is_known: bool = False) -> None:
-        """The group was created, or `is_known`: it was there before, and stood there."""
+        """Create the group; `is_known`: it existed before the files, at this position."""
         how = Fate.SKIPPED if self._has_been else Fate.BEFORE_GROUP
         how = Fate.UNDELIVERED if is_known else how
         if how is Fate.BEFORE_GROUP:
@@ -311,19 +312,19 @@ class GroupLives:
         self.set_position(position, how)
 
     def destroy(self, fate: Fate) -> None:
-        """The group went, and its records with it."""
+        """Destroy the group with its pending entries."""
         self._drop(list(self._pending), fate, 0)
         self._forget_position()
-        # What a new stream holds before a group begins was never its own.
+        # Entries of a new stream from before the group's creation are not the group's.
         self._has_been = fate is not Fate.STREAM_DELETED
 
     def set_position(self, position: Id, how: Fate) -> None:
-        """The position moved; what it passed undelivered and present is passed so."""
+        """Move the position; present entries that it passes undelivered get the fate `how`."""
         self._has_been = True
         if position == self.position:
             return
         if self.created_at is not None and position < self.created_at:
-            self.created_at = position  # what lies between is the group's from now on
+            self.created_at = position  # the entries between are now the group's
         self.position, before = position, self._reached
         if position == self._latest:
             self._reached = self._latest_number + 1
@@ -336,15 +337,15 @@ class GroupLives:
             self._unpass(range(self._reached, before))
 
     def forget_from(self, number: int) -> None:
-        """Other entries have the numbers from this one on."""
+        """Drop the entries from this number on: other entries get these numbers."""
         self._pending = {one for one in self._pending if one < number}
         self._reached, self._latest = min(self._reached, number), None
         self.added.cut(number)
 
     def deliver(self, entry_id: Id, number: int, delivery: Delivery) -> None:
-        """A consumer was given the entry, first or again; or a claim found its body gone.
+        """Record a delivery to a consumer; or a claim that found no body.
 
-        Servers write the second as the record that was there, unchanged.
+        For the latter, servers write the former pending entry unchanged.
         """
         columns, at = self.added, number
         if not 0 <= at < len(columns.fate):
@@ -364,11 +365,11 @@ class GroupLives:
             columns.first_ms[at] = at_ms
 
     def acknowledge(self, number: int, act: AcknowledgementKind, at_ms: int) -> bool:
-        """It was acknowledged; False when it was not pending, and nothing happened."""
+        """Acknowledge an entry; False: it was not pending, and nothing changed."""
         if number not in self._pending:
             return False
         self._pending.remove(number)
-        # What is pending has its place already.
+        # A pending entry already has its place in the columns.
         columns, at = (self.added, number) if number >= 0 else (self.strays, -1 - number)
         columns.fate[at] = _ACKNOWLEDGED
         columns.act[at] = act
@@ -376,14 +377,14 @@ class GroupLives:
         return True
 
     def remove_consumer(self, name: bytes, at_ms: int) -> None:
-        """The consumer went, and its records with it."""
+        """Remove a consumer with its pending entries."""
         consumer = self._numbers.get(name)
         if consumer is not None:
             held = [one for one in self._pending if self._consumer_of(one) == consumer]
             self._drop(held, Fate.CONSUMER_REMOVED, at_ms)
 
     def doubt(self) -> None:
-        """The stream was replaced: how it goes on with what was not at its end is not known."""
+        """The stream was replaced: the fate of entries without a final state is unknown."""
         open_fates = {Fate.UNDELIVERED, Fate.STREAM_DELETED}
         self.added.make_room(len(self._table))
         for columns in (self.added, self.strays):
@@ -392,12 +393,12 @@ class GroupLives:
                     columns.fate[number] = Fate.UNKNOWN
 
     def drop_references(self, numbers: Iterable[int], at_ms: int) -> None:
-        """Entries were deleted together with their records."""
+        """Drop the pending entries of entries that were deleted with DELREF."""
         held = [one for one in numbers if one in self._pending]
         self._drop(held, Fate.REFERENCE_DELETED, at_ms)
 
     def _missed_body(self, number: int, consumer: int, delivery: Delivery) -> bool:
-        """Drop the record that is written again as it was, of an entry that may be gone."""
+        """Drop a pending entry that was written again unchanged, if its body may be deleted."""
         columns, at = self._place(number)
         known = columns.consumer[at], columns.at_ms[at], columns.deliveries[at]
         removal = self._table.removal_of(number)
@@ -425,7 +426,7 @@ class GroupLives:
                 fates[number] = how
 
     def _leave_out_removed(self) -> None:
-        """What was gone before the group was first created was never its own."""
+        """Entries that were removed before the group's first creation are not the group's."""
         self.added.make_room(len(self._table))
         fates = self.added.fate
         for number, removal in enumerate(self._table.removals):
@@ -433,7 +434,7 @@ class GroupLives:
                 fates[number] = Fate.BEFORE_GROUP
 
     def _unpass(self, numbers: range) -> None:
-        """The position went back: what is still there will be delivered."""
+        """The position moved back: present entries will be delivered."""
         fates, removals = self.added.fate, self._table.removals
         for number in numbers:
             if fates[number] in _PASSED and removals[number] == Removal.PRESENT:

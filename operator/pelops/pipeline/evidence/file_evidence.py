@@ -1,7 +1,7 @@
 """The evidence of consumer groups, from a server's append-only directory to Arrow tables.
 
-One pass over the files, streaming: about 45 bytes of memory for each entry and group. A table has
-one row for each entry, those that were there before the files first.
+The files are streamed once, with about 45 bytes of memory for each entry and group. A table has one
+row for each entry; entries that are older than the files come first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pelops.policy.audit.classification import Proof
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceLocation:
-    """Where the evidence lies, and how much of it is wanted."""
+    """The place of the files, and which part of the evidence to read."""
 
     directory: Path  # with the manifest: the server's appenddirname
     database: int = 0
@@ -50,11 +50,11 @@ class EvidenceLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEvidence:
-    """What the files say of the streams that were asked for."""
+    """The evidence of the files about the requested streams."""
 
     begins_empty: bool  # the server held nothing before them
     acts: int  # commands and transactions read
-    clock_ms: int  # the server's time at their end, or a little before; 0: no file told it
+    clock_ms: int  # the server's time at their end, or a little before; 0: unknown
     _histories: dict[str, StreamHistory]
 
     def batches(self, stream: str, group: str) -> Iterator[pa.RecordBatch]:
@@ -63,12 +63,12 @@ class FileEvidence:
         yield from build_batches(history.table, history.groups[group.encode()])
 
     def created_at(self, stream: str, group: str) -> EntryId | None:
-        """Where the files saw a group created for the first time."""
+        """The position of a group's first creation; None if the files do not contain it."""
         position = self._histories[stream].groups[group.encode()].created_at
         return None if position is None else EntryId(*position)
 
     def write(self, path: Path, stream: str, group: str) -> int:
-        """The same as a Parquet file; how many rows it has."""
+        """Write the rows of `batches` to a Parquet file; return their number."""
         rows = 0
         with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
             for batch in self.batches(stream, group):
@@ -78,9 +78,9 @@ class FileEvidence:
 
 
 def read_evidence(source: EvidenceLocation, groups: Sequence[GroupKeys]) -> FileEvidence:
-    """Read what the files say of groups, on their streams and on their retry streams.
+    """Read the evidence about groups, on their streams and on their retry streams.
 
-    The server may go on writing. Raises EvidenceUnusable when the files are missing or damaged.
+    The server may continue to write. Raises EvidenceUnusable if files are missing or damaged.
     """
     histories = _prepare(groups, source.after)
     replay = Replay({key.encode(): one for key, one in histories.items()}, source.database)
@@ -92,7 +92,7 @@ def read_evidence(source: EvidenceLocation, groups: Sequence[GroupKeys]) -> File
                 try:
                     replay.apply(act)
                 except (ValueError, IndexError) as error:
-                    # Neither arguments nor the error's own words: they may hold a payload.
+                    # No arguments and no text of the error: they may contain a payload.
                     raise EvidenceUnusable(
                         f"{file.name} holds a command that no server writes: {_name_of(act[0])} "
                         f"({type(error).__name__})"
@@ -106,7 +106,7 @@ def read_evidence(source: EvidenceLocation, groups: Sequence[GroupKeys]) -> File
 
 
 def _name_of(command: Sequence[bytes]) -> str:
-    """A command by its name and the number of its arguments, which may hold a payload."""
+    """A command's name and number of arguments, without their values (payloads)."""
     name = command[0][:20].decode("ascii", "replace") if command else ""
     shown = name.upper() if name.isalpha() else "a command without a name"
     return f"{shown} with {len(command) - 1} arguments"
@@ -127,7 +127,7 @@ def _prepare(groups: Sequence[GroupKeys], after: EntryId) -> dict[str, StreamHis
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Nothing here makes cycles, and looking for them doubles the cost of parsing."""
+    """Disable garbage collection, which doubles the cost of parsing: no cycles are created."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -143,28 +143,28 @@ SCHEMA: Final = pa.schema(
         pa.field("ms", pa.int64(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
         pa.field("fate", _WORDS, nullable=False),  # a Fate
-        pa.field("act", _WORDS),  # an Act, of what was acknowledged
-        pa.field("removal", _WORDS),  # a Removal; null: from before the files
-        pa.field("covered", pa.bool_(), nullable=False),  # the files saw it added
-        pa.field("proof", _WORDS),  # a Proof, as `policy.classification` takes it
-        pa.field("consumer", pa.string()),  # that was given it last
+        pa.field("act", _WORDS),  # an AcknowledgementKind, if acknowledged
+        pa.field("removal", _WORDS),  # a Removal; null: older than the files
+        pa.field("covered", pa.bool_(), nullable=False),  # the files contain its XADD
+        pa.field("proof", _WORDS),  # a Proof, for `policy.audit.classification`
+        pa.field("consumer", pa.string()),  # of the last delivery
         pa.field("deliveries", pa.int64(), nullable=False),
         pa.field("first_delivered_ms", pa.int64()),
-        pa.field("at_ms", pa.int64()),  # of the last thing that happened, as `fate` tells it
+        pa.field("at_ms", pa.int64()),  # of the last event, which `fate` shows
     ]
 )
-_ROWS: Final = 65_536  # of one batch
+_ROWS: Final = 65_536  # per batch
 _PROOFS: Final = pa.array([one.value for one in Proof], pa.string())
 _ACTS, _REMOVALS, _COVERED = len(AcknowledgementKind), len(Removal), 2
 
 
 def build_batches(table: EntryTable, group: GroupLives) -> Iterator[pa.RecordBatch]:
-    """Every entry that the files name, and what they say of it for one group.
+    """Every entry that the files name, with its state in one group.
 
     Entries with a number of 2^63 or more in their ID are left out: Spark has no type for them, and
-    the archive does not hold them either.
+    they are not in the archive.
     """
-    named = list(table.strays)  # by number: in the order in which they were first named
+    named = list(table.strays)  # by number, in the order of their first mention
     group.added.make_room(len(table))
     group.strays.make_room(len(named))
     names = pa.array(group.consumers, pa.string())
@@ -193,7 +193,7 @@ class _Part:
 
 
 def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.RecordBatch:
-    """A batch; `removals` is None for entries from before the files, of which none is covered."""
+    """Build a batch; `removals` is None for entries older than the files: none is covered."""
     columns, rows = part.columns, part.rows
     size = len(part.ids[0])
     fates, acts = _codes(columns.fate[rows]), _codes(columns.act[rows])
@@ -219,13 +219,13 @@ def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.Record
         ],
         schema=SCHEMA,
     )
-    # Without a sign, a number beyond 63 bits; with one, it is negative.
+    # The columns are unsigned: read as signed, a number of 2^63 or more is negative.
     fits = pc.and_(pc.greater_equal(batch["ms"], 0), pc.greater_equal(batch["seq"], 0))
     return batch if pc.all(fits).as_py() else batch.filter(fits)
 
 
 def _prove(fates: pa.Array, acts: pa.Array, removed: pa.Array, covered: pa.Array) -> pa.Array:
-    """The place of each combination in the table of all of them, and what stands there."""
+    """The proof of each row, looked up in the table of all combinations."""
     place = fates.cast(pa.int32())
     for codes, number in ((acts, _ACTS), (removed, _REMOVALS), (covered, _COVERED)):
         place = pc.add(pc.multiply(place, number), codes.cast(pa.int32()))
@@ -257,5 +257,5 @@ def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
 
 
 def _nullable(values: pa.Array) -> pa.Array:
-    """Null where there is 0, which stands for nothing."""
+    """Replace 0, which means no value, by null."""
     return pc.if_else(pc.equal(values, 0), None, values)

@@ -1,9 +1,9 @@
-"""Playing back what took effect on the streams that are looked at.
+"""Replays the commands of the files on the audited streams.
 
-What each command leaves in the files of each server is in `docs/audits/evidence.md`.
+`docs/audits/evidence.md` lists what each server writes to the files for each command.
 
-Options may be in lower case. An ID that the server chose is written out, and so is what an
-approximate trim has left; only an XADD that was a repetition (IDMP, 8.6) keeps its `*`.
+Options may be in lower case. The files contain the IDs that the server chose, and the exact result
+of an approximate trim. Only an XADD that was a repetition (IDMP, 8.6) keeps its `*`.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from pelops.pipeline.evidence.entry_histories import (
 )
 
 _POLICIES: Final = frozenset({b"KEEPREF", b"DELREF", b"ACKED"})
-_OPERANDS: Final = {b"NOMKSTREAM": 0, b"LIMIT": 1, b"IDMPAUTO": 1, b"IDMP": 2}  # to pass over
+_OPERANDS: Final = {b"NOMKSTREAM": 0, b"LIMIT": 1, b"IDMPAUTO": 1, b"IDMP": 2}  # number to skip
 _TRIMS: Final = frozenset({b"MAXLEN", b"MINID"})
 _KEEP: Final = b"KEEPREF"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """What was taken from the beginning of a stream: all below an ID, or all but a number."""
+    """A trim of the beginning of a stream: below an ID, or to a length."""
 
     below: Id | None = None
     length: int = 0
-    policy: bytes = _KEEP  # what becomes of the pending records of trimmed entries
+    policy: bytes = _KEEP  # for the pending entries of trimmed entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
     """An XADD."""
 
-    entry_id: Id | None  # None: it was a repetition, and added nothing
+    entry_id: Id | None  # None: a repetition, which added nothing
     trim: Trim | None
     pairs: Sequence[bytes]
 
 
 def read_added(command: Sequence[bytes]) -> Added:
-    """What an XADD did. Raises ValueError or IndexError for one that no server writes."""
-    # Most have no option: the ID follows the key.
+    """Parse an XADD. Raises ValueError or IndexError for one that no server writes."""
+    # Most have no options: the ID follows the key.
     at = 2 if command[2][:1].isdigit() else _pass_options(command, 2)
     trim = None if at == 2 else read_trim(command[2:at])
     chosen = command[at]
@@ -64,7 +64,7 @@ def read_added(command: Sequence[bytes]) -> Added:
 
 
 def read_trim(words: Sequence[bytes]) -> Trim:
-    """What options of XTRIM or XADD say; a length of -1 when they trim nothing."""
+    """Parse the trim options of XTRIM or XADD; a length of -1 if they trim nothing."""
     policy, below, length, at = _KEEP, None, -1, 0
     while at < len(words):
         word = words[at].upper()
@@ -83,7 +83,7 @@ def read_trim(words: Sequence[bytes]) -> Trim:
 
 
 def read_ids(words: Sequence[bytes]) -> tuple[bytes, list[Id]]:
-    """The IDs of an XACK, XDEL, XACKDEL or XDELEX, and what becomes of pending records."""
+    """The policy for pending entries and the IDs of an XACK, XDEL, XACKDEL or XDELEX."""
     if words[0][:1].isdigit():
         return _KEEP, [parse_id(word) for word in words]
     policy = words[0].upper() if words[0].upper() in _POLICIES else _KEEP
@@ -92,7 +92,7 @@ def read_ids(words: Sequence[bytes]) -> tuple[bytes, list[Id]]:
 
 
 def _pass_options(command: Sequence[bytes], at: int) -> int:
-    """Where the ID of an XADD stands."""
+    """The index of the ID of an XADD."""
     while True:
         word = command[at].upper()
         if word in _TRIMS:
@@ -105,7 +105,7 @@ def _pass_options(command: Sequence[bytes], at: int) -> int:
 
 
 _KIND: Final = KIND_FIELD.encode()
-# They leave the entries as they are; any other command puts something else under a stream's key.
+# These do not change entries. Any other command that is not for streams replaces the key's value.
 _HARMLESS: Final = frozenset({b"PEXPIREAT", b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PERSIST"})
 _DELETING: Final = frozenset({b"DEL", b"UNLINK"})
 _NAMING: Final = frozenset({b"RENAME", b"RENAMENX", b"COPY"})
@@ -114,11 +114,11 @@ _OF_DATABASES: Final = frozenset({b"FLUSHALL", b"FLUSHDB", b"SWAPDB"})
 
 @dataclass(slots=True)
 class StreamHistory:
-    """One stream, and the groups that are looked at."""
+    """One stream with its audited groups."""
 
     table: EntryTable
     groups: dict[bytes, GroupLives]
-    ledgers: dict[bytes, tuple[bytes, bytes]]  # of each group: the ledger, and that of workers
+    ledgers: dict[bytes, tuple[bytes, bytes]]  # by group: keys of its ledger and worker ledger
 
     def every_group(self) -> Iterator[GroupLives]:
         yield from self.groups.values()
@@ -126,13 +126,13 @@ class StreamHistory:
 
 @dataclass(slots=True)
 class Replay:
-    """The state that the commands so far have led to."""
+    """The state after the commands so far."""
 
     streams: Mapping[bytes, StreamHistory]
     database: int = 0
-    in_base: bool = False  # what is reported now is how things stood, not what happened
-    clock_ms: int = 0  # the server's, as far as the files tell: it may be a little behind
-    acts: int = 0  # commands and transactions that were looked at
+    in_base: bool = False  # base file: its commands describe a state, not events
+    clock_ms: int = 0  # the server's time by the files; it may be a little behind
+    acts: int = 0  # commands and transactions applied
     _selected: bool = True
     _ledgers: frozenset[bytes] = field(init=False)
     _of_workers: frozenset[bytes] = field(init=False)
@@ -151,7 +151,7 @@ class Replay:
         self._selected = self.database == 0
 
     def apply(self, act: Sequence[Command]) -> None:
-        """What took effect together. Raises ValueError for a command that no server writes."""
+        """Apply commands that took effect together. Raises ValueError or IndexError for others."""
         self.acts += 1
         if len(act) > 1:
             self._note_records(act)
@@ -171,7 +171,7 @@ class Replay:
             self._recorded.clear()
 
     def _apply_other(self, name: bytes, command: Command) -> None:
-        """A command on a stream's key that is not one of streams."""
+        """Apply a command on a stream's key that is not a stream command."""
         if name in _DELETING or name in _NAMING:
             self._apply_elsewhere(name, command)
         elif name not in _HARMLESS:
@@ -185,13 +185,13 @@ class Replay:
         elif name in _DELETING and self._selected:
             self._delete(command[1:])
         elif name in _NAMING and self._selected:
-            # What a stream's name is given to is not known, nor where a stream comes back from.
+            # The content of the renamed or copied key is not known here.
             self._replace(command[1 + (name == b"COPY") : 3])
         elif name in _OF_DATABASES:
             self._flush(name, command)
 
     def _stamp(self, ms: int) -> None:
-        # A time that a command gives may lie ahead of the clock.
+        # The time in a command may be ahead of the server's clock.
         self.clock_ms = max(ms, self.clock_ms) if self.clock_ms < ms + 1000 else ms
 
     def _flush(self, name: bytes, command: Command) -> None:
@@ -209,7 +209,7 @@ class Replay:
                     group.destroy(Fate.STREAM_DELETED)
 
     def _replace(self, keys: Sequence[bytes]) -> None:
-        """Another stream may be there now, or one that was deleted: what was left is in doubt."""
+        """Another stream may now have this key, or the same one again: its state is unknown."""
         self._delete(keys)
         for history in map(self.streams.get, keys):
             if history is not None:
@@ -218,14 +218,14 @@ class Replay:
                     group.doubt()
 
     def _note_records(self, act: Sequence[Command]) -> None:
-        """Remember what a ledger says of entries, for the acknowledgements beside it."""
+        """Note the acts that ledgers record, for acknowledgements in the same transaction."""
         for command in act:
             if len(command) > 4 and command[1] in self._ledgers and command[0].upper() == b"XADD":
                 added = read_added(command)
                 fields = dict(zip(added.pairs[::2], added.pairs[1::2], strict=False))
                 named = fields.get(_KIND, b"").decode(errors="replace")
                 if command[1] in self._of_workers and named not in WORKER_KINDS:
-                    continue  # no worker of ours says that
+                    continue  # workers do not record this kind
                 kind = ACTS.get(named, AcknowledgementKind.OTHER)
                 for name in fields:
                     if name[:1].isdigit() and b"-" in name:
@@ -233,7 +233,7 @@ class Replay:
 
     def _add(self, history: StreamHistory, command: Command) -> None:
         word = command[2]
-        if word[:1].isdigit():  # most have no option
+        if word[:1].isdigit():  # most have no options
             self._add_one(history, parse_id(word))
             return
         added = read_added(command)
@@ -253,7 +253,7 @@ class Replay:
 
     def _trim(self, history: StreamHistory, trim: Trim) -> None:
         if trim.policy == b"ACKED":
-            # What it took depends on all groups; what these still owe is not among it.
+            # Its effect depends on all groups. It does not remove unacknowledged entries.
             history.table.is_exact = False
             return
         if trim.below is not None:
@@ -265,7 +265,7 @@ class Replay:
                 group.drop_references(gone, self.clock_ms)
 
     def _remove(self, history: StreamHistory, command: Command) -> None:
-        """XDEL, and XDELEX of 8.2 and later."""
+        """Apply XDEL, or XDELEX (Redis 8.2 and later)."""
         policy, ids = read_ids(command[2:])
         if policy == b"ACKED":
             history.table.is_exact = False
@@ -285,7 +285,7 @@ class Replay:
             self._acknowledge_in(history, group, command[2], ids)
 
     def _acknowledge_and_delete(self, history: StreamHistory, command: Command) -> None:
-        """XACKDEL of 8.2 and later: it deletes no entry that is not pending in its group."""
+        """Apply XACKDEL (Redis 8.2 and later), which deletes only pending entries of its group."""
         policy, ids = read_ids(command[3:])
         group = history.groups.get(command[2])
         if policy == b"ACKED" or group is None:
@@ -301,7 +301,7 @@ class Replay:
     def _acknowledge_in(
         self, history: StreamHistory, group: GroupLives, name: bytes, ids: Sequence[Id]
     ) -> list[Id]:
-        """Those of them that were pending."""
+        """Acknowledge these; return those that were pending."""
         ledgers, usual, done = history.ledgers.get(name, ()), AcknowledgementKind.WORKER, []
         for entry_id in ids:
             number = history.table.find(entry_id)
@@ -312,7 +312,7 @@ class Replay:
         return done
 
     def _act_on(self, entry_id: Id, ledgers: Iterable[bytes]) -> AcknowledgementKind:
-        """What the operator says that it did to an entry, or else what a worker says."""
+        """The act on an entry by the operator's ledger, or else by the worker ledger."""
         acts = (self._recorded.get((ledger, entry_id)) for ledger in ledgers)
         return next((act for act in acts if act is not None), AcknowledgementKind.WORKER)
 
@@ -344,8 +344,8 @@ class Replay:
         elif what == b"CREATE":
             group.create(_position(history, command[4]), is_known=self.in_base)
         elif what == b"SETID":
-            # A read without records is written as this, with the count of entries read; so are
-            # positions that a program moves on after it has read by other means.
+            # Servers write a NOACK read as SETID with ENTRIESREAD. A program that reads by other
+            # means and sets the position may use the same form.
             is_read = any(word.upper() == b"ENTRIESREAD" for word in command[5:])
             how = Fate.READ_WITHOUT_RECORD if is_read else Fate.SKIPPED
             group.set_position(_position(history, command[4]), how)

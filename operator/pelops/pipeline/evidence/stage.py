@@ -1,9 +1,8 @@
-"""What append-only files say of a round's entries: rows of the table `events`.
+"""Evidence of append-only files about a round's entries, as rows of the table `events`.
 
-`proof` and `act` are as `policy.audit.classification` takes them: the ledger's own word comes
-first, and `act` is that of a ledger whose record is gone by now. The driver reads the files, so
-they lie where it runs. To be read after the snapshot: what happens meanwhile only makes later facts
-known.
+`proof` and `act` are input of `policy.audit.classification`, where the ledger has priority: `act`
+serves for ledger events that were trimmed. The driver reads the files, so they must be on its
+machine. They must be read after the snapshot, so that they contain everything up to it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ENDINGS: Final = pa.array([kind.value for kind in ENDING_ACTS.values()])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFindings:
-    """What the files say of the groups of a round."""
+    """The evidence of the files about the groups of a round."""
 
     rows: int
     created: Mapping[tuple[str, str], FileCreation]  # by stream and group
@@ -44,9 +43,9 @@ class FileFindings:
 def archive_evidence(
     archive: Archive, settings: PipelineSettings, plans: Sequence[Plan], known: Mapping[str, Known]
 ) -> FileFindings:
-    """Append what the files say of the windows' entries, and of earlier ones that are still open.
+    """Append the evidence about the windows' entries, and about earlier ones that are open.
 
-    Raises EvidenceUnusable, and ArchiveUnusable.
+    Raises EvidenceUnusable and ArchiveUnusable.
     """
     groups = [derive_keys(plan.stream, target.group) for plan in plans for target in plan.targets]
     after = min((_begin(plan, known[plan.stream]) for plan in plans), default=EntryId.MIN)
@@ -62,7 +61,7 @@ def archive_evidence(
 
 def _begin(plan: Plan, known: Known) -> EntryId:
     if plan.is_first:
-        return EntryId.MIN  # also what was gone before it
+        return EntryId.MIN  # also entries that were removed before it
     records = [previous_record(plan, known, target.group) for target in plan.targets]
     lowest = [one.lowest_open.before() for one in records if one is not None and one.lowest_open]
     return min([plan.window.from_id, *lowest])
@@ -90,7 +89,7 @@ class _Reading:
 
 
 def _count_gone(table: pa.Table, before: EntryId) -> int:
-    """Entries from before the group that were gone before the window began."""
+    """Number of entries from before the group that were removed before the window began."""
     chosen = table.filter(is_at_or_before(before) & pc.field("covered"))
     is_ours = pc.equal(chosen["fate"].cast(pa.string()), BEFORE_GROUP)
     was_removed = pc.not_equal(chosen["removal"].cast(pa.string()), STREAM_DELETED)

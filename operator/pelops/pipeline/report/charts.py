@@ -20,7 +20,7 @@ from pelops.pipeline.report.sentences import (
 
 PANEL: Final = 72  # pixels
 HATCHED: Final = frozenset({EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE})
-_LEAST: Final = 1.0  # percent: the least width that can be seen
+_LEAST: Final = 1.0  # percent: the least visible width
 _TICKS: Final = (("", 0), ("middle few", 25), ("middle", 50), ("middle few", 75), ("end", 100))
 
 
@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One count over time, with a scale of its own."""
+    """One count over time, with its own scale."""
 
     title: str
     colour: str
@@ -70,13 +70,13 @@ def split_bar(counts: Mapping[EntryStatus, int]) -> list[Segment]:
 
 
 def is_widened(counts: Mapping[EntryStatus, int]) -> bool:
-    """Whether the bar draws a share wider than it is, so that it can be seen."""
+    """Whether a share is drawn wider than it is, to be visible."""
     whole = sum(counts.values())
     return any(0 < 100 * count < _LEAST * whole for count in counts.values())
 
 
 def meter_width(part: int, most: int) -> float:
-    """Return the width of a bar in a table's row, whose longest bar stands for `most`."""
+    """Return the width of a bar in a table whose longest bar represents `most`."""
     return max(100 * part / most, 1.5) if part and most else 0
 
 

@@ -1,7 +1,7 @@
-"""What needs attention in a group: the findings of its audit, and notes beside them.
+"""What needs attention in a group: the findings of its audit, and notes.
 
-A finding is part of the summary, and decides the verdict of the window. A note is not of this
-window: dead letters that are there now, and permanent findings of the windows before.
+A finding is part of the summary and affects the verdict of the window. A note does not concern this
+window: present dead letters, and permanent findings of earlier windows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Severity(StrEnum):
     STUCK = "stuck"
     DEAD_LETTERED = "dead_lettered"
     OTHER = "other"
-    UNKNOWN = "unknown"  # nothing is known to be wrong, and nothing shows that it is well
+    UNKNOWN = "unknown"  # not known to be wrong, and not proven to be right
 
 
 class Finding(BaseModel, frozen=True):
@@ -94,8 +94,8 @@ _PARTS_OF_KINDS: Final = {
     "duplicates-by-root": "duplicates",
     "duplicates-by-key": "duplicates",
 }
-# Each window counts these again, as long as they last. What was gone before the first window is
-# reported with that one alone.
+# Each window counts these again while they last. Entries that were removed before the first window
+# are reported only with that window.
 _REPEATED: Final = frozenset({Severity.STUCK, Severity.PAYLOAD_GONE, Severity.DEAD_LETTERED})
 _OF_THE_FIRST: Final = "removed-before-archive"
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
@@ -104,7 +104,7 @@ _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 def list_findings(summary: AuditSummary) -> tuple[Finding, ...]:
     """Return the findings of a window, the worst first.
 
-    A list of findings may be cut: then the counts show those that are missing.
+    If the list of findings was cut, the missing ones are built from the counts.
     """
     found: dict[str, Finding] = {}
     is_failing = summary.verdict is AuditVerdict.FAILING
@@ -119,11 +119,11 @@ def list_findings(summary: AuditSummary) -> tuple[Finding, ...]:
 def list_notes(
     summary: AuditSummary, dead_letters: int, earlier: Sequence[AuditSummary]
 ) -> tuple[Finding, ...]:
-    """Return what is beside the findings of a window, the worst first.
+    """Return the notes of a window, the worst first.
 
     Args:
-        dead_letters: those that are in the dead-letter stream now.
-        earlier: the windows before, the oldest first.
+        dead_letters: number of dead letters that are in the dead-letter stream now.
+        earlier: the earlier windows, the oldest first.
     """
     return _sort([*_of_dead_letters(summary, dead_letters), *_of_windows(earlier)])
 

@@ -72,7 +72,7 @@ def _read_with(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _read_head(value: Any) -> Any:
-    """Return the beginning of a value as text where it is text; it may be cut within a letter."""
+    """Return the beginning of a value, as text if it is UTF-8, cut after a whole character."""
     if not isinstance(value, triaged.ValueHead):
         return value
     head, size = value.head, value.size

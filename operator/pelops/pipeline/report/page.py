@@ -24,32 +24,32 @@ from pelops.pipeline.report.model import EntrySource, GroupLine, GroupReport, Re
 from pelops.pipeline.report.places import anchor_of, link_to
 from pelops.pipeline.report.sentences import count_entries, count_of, show_count, show_span
 
-MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
-MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look
+MOST_DETAILED: Final = 20  # groups with details on the page of all streams
+MOST_UNFOLDED: Final = 2  # groups that are unfolded, if they need attention
 _GRAVE: Final = frozenset({Severity.FAILING, Severity.LOST, Severity.PAYLOAD_GONE})
 _PACKAGE: Final = "pelops.pipeline.report"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Badge:
-    """A verdict in a word."""
+    """A verdict in a word, with its style."""
 
     verdict: AuditVerdict
     name: str
-    glyph: str  # empty: none is shown
+    glyph: str  # empty: not shown
     is_grave: bool  # something is lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePart:
-    """A part of a group's report. One that has something to show is folded under its title."""
+    """A part of a group's report; one with content is folded under its title."""
 
-    name: str  # the end of its anchor, and its template
+    name: str  # suffix of its anchor, and name of its template
     title: str
     gist: str  # a summary beside the title
     is_shown: bool = True
-    is_checked: bool = True  # what is not shown was looked for
-    nothing: str = ""  # what was looked for
+    is_checked: bool = True  # if not shown: whether it was checked
+    nothing: str = ""  # what was checked, if nothing was found
 
 
 def render_page(report: Report) -> str:
@@ -81,13 +81,13 @@ def list_parts(group: GroupReport) -> list[PagePart]:
 
 
 def find_worst_part(shown: Sequence[PagePart], findings: Sequence[Finding]) -> str:
-    """Return the name of the part that shows the worst of the findings; empty without any."""
+    """Return the name of the part that shows the worst finding; empty without any."""
     names = {part.name for part in shown}
     return next((one.part for one in findings if one.part in names), "")
 
 
 def count_unlisted(group: GroupReport) -> int:
-    """Return the entries of the window that need a look and were not kept one by one."""
+    """Return the number of entries of the window that need attention and are not listed."""
     if group.exceptions is None:
         return 0
     counts = group.summary.counts
@@ -157,7 +157,7 @@ def _linked(line: GroupLine, kept: set[str], groups: Mapping[str, GroupReport]) 
 
 
 def _headline(report: Report, lines: Sequence[GroupLine]) -> str:
-    """Return the verdict in so few words that they can be a headline."""
+    """Return the verdict as a headline."""
     if len(lines) != 1 or not report.groups or lines[0].verdict is not AuditVerdict.FINDINGS:
         return report.sentence
     (line,) = lines
@@ -173,7 +173,7 @@ def _badge(
     *,
     is_whole: bool = False,
 ) -> Badge:
-    """Return the badge of groups. Only the badge of a whole page that is balanced has a tick."""
+    """Return the badge of groups. A balanced one has a tick only for a whole page."""
     is_shown = is_whole or verdict is not AuditVerdict.BALANCED
     return Badge(
         verdict=verdict,
@@ -197,7 +197,7 @@ def _finalize(value: object) -> object:
 
 @cache
 def load_templates() -> Environment:
-    """Return the templates, which escape every value and refuse names that are not defined."""
+    """Return the templates, which escape every value and raise for undefined names."""
     made = Environment(
         loader=PackageLoader(_PACKAGE),
         autoescape=True,
@@ -238,6 +238,6 @@ def _style() -> Markup:
 
 
 def _policy(style: str) -> str:
-    """Nothing may be fetched, nothing may run, and only this one style applies."""
+    """A Content-Security-Policy that forbids requests, scripts and other styles."""
     digest = b64encode(sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

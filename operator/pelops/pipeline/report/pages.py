@@ -1,7 +1,7 @@
-"""The reports of an archive: from the findings of the newest windows to `audit.html`, `audit.json`.
+"""Writes the reports of an archive, `audit.html` and `audit.json`, from the newest windows.
 
-Each stream has a report of its own, with all of its groups. The report of all streams lists every
-group of the archive, the worst first, whichever audit and run it is of. Nothing here needs Spark.
+Each stream has its own report, with all of its groups. The report of all streams lists every group
+of the archive, of any audit and run, the worst first. This module does not need Spark.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from pelops.pipeline.triage.triage_command import triage_target
 from pyspark_redis_streams.errors import RedisStreamsError
 
 log: Final = logging.getLogger(__name__)
-EARLIER: Final = 12  # windows before the newest one that are told
-_TRIES: Final = 3  # to write a report of all streams that other runs have a part in
+EARLIER: Final = 12  # windows before the newest one that are shown
+_TRIES: Final = 3  # to write the report of all streams, which other runs also write
 
 
 def write_reports(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) -> str:
-    """Write the reports of these streams, and that of all; the path of its page.
+    """Write the reports of these streams and of all streams; return the path of the latter.
 
-    Raises WrongPipelineSettings when none of the groups was audited: pages that are there stay.
+    Raises WrongPipelineSettings if none of the groups was audited; existing pages then remain.
     """
     journal = Journal.read(run.archive)
     audited = {
@@ -62,9 +62,9 @@ def write_new_reports(
     found: Mapping[str, Sequence[AuditTarget]],
     summaries: Sequence[AuditSummary],
 ) -> str:
-    """Write the reports of streams with a window that theirs lack, and that of all streams.
+    """Write the reports that do not have the newest window, and that of all streams.
 
-    Groups that were not audited yet are left out.
+    Groups that were not audited are left out.
     """
     journal, files = Journal.read(run.archive), Files(run.archive.place)
     closed = _newly_closed(files, summaries)
@@ -88,7 +88,7 @@ def _newly_closed(files: Files, summaries: Sequence[AuditSummary]) -> set[str]:
 
 
 def _read(files: Files, name: str) -> Report | None:
-    """A report of the archive; None when it is not there or cannot be read."""
+    """A report of the archive; None if it does not exist or cannot be read."""
     text = files.read(name)
     try:
         return None if text is None else Report.model_validate_json(text)
@@ -98,9 +98,10 @@ def _read(files: Files, name: str) -> Report | None:
 
 
 def _write(run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[AuditTarget]]) -> str:
-    """Each stream's report before that of all: a run that dies between leaves the rest to the next.
+    """Write each stream's report, then that of all streams.
 
-    Every report is replaced as a whole, so that it is safe to repeat.
+    If the run dies between, the next run writes the rest. Every report is replaced as a whole, so
+    repeating is safe.
     """
     groups = _gather(run, journal, found)
     files, work = Files(run.archive.place), run.spark.count_work()
@@ -115,7 +116,7 @@ def _write_all(
     files: Files,
     groups: Mapping[str, Sequence[GroupReport]],
 ) -> str:
-    """The report of all streams: of those of this run in detail, of others what their own say."""
+    """Write the report of all streams: details of this run's, lines from the others' reports."""
     page = f"{report_path()}/{PAGE}"
     ours = {slug(stream) for stream in groups}
     reported = _read_others(files, ours)
@@ -125,7 +126,7 @@ def _write_all(
     for _ in range(_TRIES):
         others, unread = reported
         _write_one(files, _report(run, work, groups=gathered, others=others, unread=unread))
-        # Another run may have replaced the report of another stream, and this one before.
+        # Another run may have replaced the report of another stream meanwhile.
         reported = _read_others(files, ours)
         if reported == (others, unread):
             break
@@ -133,7 +134,7 @@ def _write_all(
 
 
 def _is_current(files: Files, reported: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
-    """Whether the page of all streams says of each group what the report of its stream says."""
+    """Whether the report of all streams agrees with the reports of the streams."""
     known = _read(files, f"{report_path()}/{DOCUMENT}")
     lines, unread = reported
     if known is None or unread:
@@ -148,7 +149,7 @@ def _without_links(lines: Iterable[GroupLine]) -> list[GroupLine]:
 def _read_others(
     files: Files, ours: Collection[str]
 ) -> tuple[tuple[GroupLine, ...], tuple[str, ...]]:
-    """What the reports of other streams of the archive say; and those that cannot be read."""
+    """Lines from the reports of other streams, and paths of reports that cannot be read."""
     lines: list[GroupLine] = []
     unread: list[str] = []
     for name in files.list_names(report_path()):
@@ -192,7 +193,7 @@ def _document(stream: str) -> str:
 def _gather(
     run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[AuditTarget]]
 ) -> dict[str, list[GroupReport]]:
-    """The groups of these streams: those of this run, and those that other audits look after."""
+    """The groups of these streams: those of this run, and those of other audits."""
     targets: dict[tuple[str, str], AuditTarget] = {}
     for stream, some in found.items():
         mine = {target.group: target for target in some}
@@ -226,7 +227,7 @@ def _gather(
 def read_reports(
     archive: Archive, chosen: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], GroupReport]:
-    """What the audits of these windows found of groups. Raises ArchiveUnusable."""
+    """Read the reports of these windows of groups. Raises ArchiveUnusable."""
     texts = read_texts(archive, "report", {key: [number] for key, number in chosen.items()})
     found = {}
     for key, number in chosen.items():
@@ -241,7 +242,7 @@ def read_reports(
 
 
 def _not_audited(first: int, last: int) -> Unproven:
-    """Windows after the newest one that was audited for the group."""
+    """A note about windows after the newest one that was audited for the group."""
     which = f"Window {first} was" if first == last else f"Windows {first} to {last} were"
     return Unproven(
         why="not-audited",
@@ -251,7 +252,7 @@ def _not_audited(first: int, last: int) -> Unproven:
 
 
 def _letters(run: PipelineRun, target: AuditTarget) -> DeadLetters | None:
-    """The dead letters as they are now; None when the server cannot be asked."""
+    """The present dead letters; None if they cannot be read from the server."""
     try:
         triage, plan = triage_target(run, target)
     except RedisStreamsError as error:

@@ -1,8 +1,7 @@
 """Texts of the report: names and meanings, numbers, times, payloads, and sentences about a group.
 
-Foreign texts come from payloads, names and errors. Characters that are invisible or change the
-direction of the text (control characters, bidirectional marks, half of a surrogate pair) are
-written out.
+Payloads, names and errors are untrusted texts. Characters that are invisible or change the text
+direction (control characters, bidirectional marks, lone surrogates) are escaped.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ TOTALS: Final = {
     "unknown": "indeterminate",
 }  # severities that count entries, the worst first
 
-# What decided, in the words of `pelops.policy.audit.classification.Why`.
+# Reasons for a status, by `pelops.policy.audit.classification.Why`.
 REASONS: Final = {
     "ledger": "recorded in the operator's ledger",
     "pending": "pending for longer than the limit",
@@ -94,7 +93,7 @@ VERDICTS: Final = {
 
 
 def name_verdict(verdict: AuditVerdict, certainty: Certainty | None) -> str:
-    """A verdict in a word; `Balanced` never without what it rests on."""
+    """A verdict in a word; `Balanced` always with its certainty."""
     word = VERDICTS[verdict][1]
     return f"{word}, {certainty}" if verdict is AuditVerdict.BALANCED and certainty else word
 
@@ -106,7 +105,7 @@ EVIDENCE: Final = {
 }
 
 
-THIN: Final = "\u202f"  # a narrow space at which no line breaks
+THIN: Final = "\u202f"  # narrow no-break space
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
 
@@ -127,7 +126,7 @@ def count_entries(number: int) -> str:
 
 
 def show_share(part: int, whole: int) -> str:
-    """A part in percent. Only nothing is `0 %`, and only all of it is `100 %`."""
+    """A part in percent. It is never rounded to `0 %` or `100 %`."""
     if whole <= 0 or part <= 0:
         return f"0{THIN}%"
     if part >= whole:
@@ -170,7 +169,7 @@ def show_period(start: datetime | None, end: datetime) -> str:
 
 
 def show_rate(count: int, span: timedelta) -> str:
-    """`278 a second`, `4.2 a minute`: in the shortest unit in which it is at least one."""
+    """`278 a second`, `4.2 a minute`: with the shortest unit for which it is at least one."""
     seconds = span / timedelta(seconds=1)
     for unit, of_it in (("second", 1), ("minute", 60), ("hour", 3600)):
         rate = count * of_it / seconds
@@ -180,7 +179,7 @@ def show_rate(count: int, span: timedelta) -> str:
 
 
 def show_ms(ms: int) -> str:
-    """The moment of a count of milliseconds; the count itself when it is no time of a calendar."""
+    """The time of a count of milliseconds; the count itself if it is not a valid time."""
     return show_moment(from_ms(ms)) if is_time(ms) else show_count(ms)
 
 
@@ -197,7 +196,7 @@ def show_size(size: int) -> str:
 
 
 def round_up(value: float) -> float:
-    """The next number that reads well: one or two digits with zeros, not much above."""
+    """The next round number: one or two digits followed by zeros."""
     step = 1.0
     while step < value:
         for factor in (1, 1.5, 2, 3, 4, 5, 6, 8):
@@ -218,7 +217,7 @@ def _largest_units(seconds: int) -> str:
     return " ".join(part for part in parts if part)
 
 
-# Categories of what nobody sees: control, format, surrogate, private, unassigned, line, paragraph.
+# Categories without a glyph: control, format, surrogate, private, unassigned, line, paragraph.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\n\t]")
 _MARKS: Final = re.compile(
@@ -227,9 +226,9 @@ _MARKS: Final = re.compile(
 
 
 def make_visible(text: str) -> str:
-    """Return the text with everything invisible as `\\u{202e}`; tabs and line feeds stay.
+    """Return the text with invisible characters as `\\u{202e}`, except tabs and line feeds.
 
-    Of combining marks that pile up on one letter, two stay.
+    Of several combining marks on one character, the first two are kept.
     """
     return _MARKS.sub(lambda found: found[0][:2], _SUSPECT.sub(_spell, text))
 
@@ -243,7 +242,7 @@ def show_head(head: TextHead | BytesHead) -> str:
 
 
 def is_cut(head: TextHead | BytesHead, limit: int) -> bool:
-    """Whether the first `limit` characters of a value's beginning are not the whole of it."""
+    """Whether showing `limit` characters of the beginning leaves out a part of the value."""
     text = getattr(head, "text", None)
     known = len(b64decode(getattr(head, "base64", ""))) if text is None else len(text.encode())
     return head.size > known or len(show_head(head)) > limit
@@ -297,19 +296,19 @@ def join_words(words: Iterable[str]) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """The text with a capital letter, and a full stop at its end."""
+    """The text with a capital letter and a final period."""
     text = text.strip()
     end = "" if not text or text[-1] in ".!?…" else "."
     return f"{text[:1].upper()}{text[1:]}{end}"
 
 
 def describe_group(sentence: str, notes: Sequence[str]) -> str:
-    """The sentence of an audit, and what is beside its window."""
+    """The sentence of an audit with its notes."""
     return f"{sentence} Beside that: {join_words(notes)}." if notes else sentence
 
 
 def describe_groups(lines: Sequence[GroupLine]) -> str:
-    """The verdict of several groups for people; they are sorted, the worst first."""
+    """The verdict of several groups in words; they are sorted, the worst first."""
     if not lines:
         return "There was no group to audit."
     if len(lines) == 1:
@@ -330,14 +329,14 @@ def describe_groups(lines: Sequence[GroupLine]) -> str:
 
 
 def describe_basis(balanced: Sequence[GroupLine]) -> str:
-    """How many of the groups are proven and how many inferred."""
+    """Numbers of groups that are proven and inferred."""
     proven = sum(one.certainty is Certainty.PROVEN for one in balanced)
     counts = {Certainty.PROVEN: proven, Certainty.INFERRED: len(balanced) - proven}
     return ", ".join(f"{show_count(n)} {of}" for of, n in counts.items() if n)
 
 
 def list_totals(lines: Iterable[GroupLine]) -> list[str]:
-    """`2 lost`, `3 stuck`: the findings of several groups; an entry counts once for each group."""
+    """Findings of several groups, such as `2 lost`. An entry counts once for each group."""
     totals: dict[str, int] = defaultdict(int)
     for line in lines:
         for one in line.findings:
@@ -346,7 +345,7 @@ def list_totals(lines: Iterable[GroupLine]) -> list[str]:
 
 
 def count_produced(lines: Iterable[GroupLine]) -> int:
-    """The entries of all streams: those of a stream that several groups read count once."""
+    """Number of entries of all streams; a stream with several groups counts once."""
     most: dict[tuple[str, int], int] = defaultdict(int)
     for line in lines:
         at = line.stream, line.window
@@ -355,13 +354,13 @@ def count_produced(lines: Iterable[GroupLine]) -> int:
 
 
 def outcomes_of(group: GroupReport) -> dict[EntryStatus, int]:
-    """The outcomes of what users added; where they are not known, of all entries."""
+    """The outcomes of entries that users added; if unknown, the statuses of all entries."""
     roots = {status: count for status, count in (group.roots or {}).items() if count}
     return roots or {status: count for status, count in group.summary.counts.items() if count}
 
 
 def describe_outcomes(group: GroupReport) -> str:
-    """How many are finished, what the rest is, and what of it needs a look: they add up."""
+    """Numbers of entries that are finished, in progress, indeterminate or need attention."""
     counts = outcomes_of(group)
     is_roots = any((group.roots or {}).values())
     whole = sum(counts.values())
@@ -424,7 +423,7 @@ def describe_window(group: GroupReport) -> str:
 
 
 def _begin(group: GroupReport) -> datetime | None:
-    """When the window before was closed; of the first one, when its first entry came."""
+    """When the previous window was closed; for the first, the time of its first entry."""
     window = group.summary.window
     if group.earlier and group.earlier[-1].window.number == window.number - 1:
         return group.earlier[-1].window.at
@@ -434,7 +433,7 @@ def _begin(group: GroupReport) -> datetime | None:
 
 
 def describe_archive(summary: AuditSummary) -> str:
-    """How far the archive is ahead of trimming, in words."""
+    """The distance between archive and trimming, in words."""
     missing, margin = summary.produced - summary.archived, summary.retention_margin
     advice = "audit more often, or keep more entries in the stream"
     if missing > 0:
@@ -455,12 +454,12 @@ def describe_archive(summary: AuditSummary) -> str:
 
 
 def describe_check(name: str) -> str:
-    """What a pair of counts that must be equal counts."""
+    """The description of a check of two counts that must be equal."""
     return _CHECKED.get(name, name)
 
 
 def describe_stuck(summary: AuditSummary) -> str:
-    """How many entries are stuck, and how many of them are of earlier windows."""
+    """Number of stuck entries of the window, and of earlier windows."""
     stuck = summary.counts.get(EntryStatus.STUCK, 0)
     earlier = summary.stuck_earlier
     more = f", and {show_count(earlier)} of earlier windows" if earlier else ""
@@ -468,7 +467,7 @@ def describe_stuck(summary: AuditSummary) -> str:
 
 
 def describe_band(band: AgeBand) -> str:
-    """The limits of a band of ages."""
+    """The limits of an age band."""
     if band.below is None:
         return f"{show_span(band.at_least)} or more"
     if not band.at_least:
@@ -477,17 +476,17 @@ def describe_band(band: AgeBand) -> str:
 
 
 def describe_reason(one: ExceptionalEntry) -> str:
-    """Why an entry has its status, and where it belongs."""
+    """The reason for an entry's status, and its source."""
     return f"{_SOURCES[one.source]}{REASONS.get(one.why, one_line(one.why, 200))}"
 
 
 def describe_cluster(cluster: DeadLetterCluster) -> str:
-    """What the dead letters of a cluster have in common, as its headline."""
+    """The headline of a cluster: the error that its dead letters have in common."""
     return cluster.error or cluster.exception or cluster.reason or "nothing was reported"
 
 
 def describe_attempts(cluster: DeadLetterCluster) -> str:
-    """How many dead letters failed how often."""
+    """Numbers of dead letters by failed attempts."""
     names = {0: "never", 1: "once", 2: "twice", MOST_RETRIES: f"{MOST_RETRIES} times or more"}
     counts = enumerate(cluster.retries)
     shown = [f"{names.get(n, f'{n} times')}: {show_count(count)}" for n, count in counts if count]

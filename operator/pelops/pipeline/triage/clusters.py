@@ -1,4 +1,4 @@
-"""Clusters of dead letters as people see them: small, whatever the letters hold."""
+"""Clusters of dead letters to display, of bounded size for any content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.policy.redrive.triage import Advice, ClusterFacts, Signature, advise_redrive
 
-MOST_RETRIES: Final = 10  # a distribution's last place holds this many and more
+MOST_RETRIES: Final = 10  # the last value of a distribution is for this many or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ValueHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterExample:
-    """One dead letter as it is shown to people."""
+    """One dead letter to display."""
 
     entry_id: EntryId
     root_id: EntryId
@@ -33,20 +33,20 @@ class LetterExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Dead letters that seem to have died of the same thing."""
+    """Dead letters that seem to have the same cause."""
 
     signature: Signature
     letters: int
     first_seen_ms: int
     last_seen_ms: int
-    consumers: int  # different ones, about
+    consumers: int  # number of different ones, approximate
     retries: tuple[int, ...]  # dead letters with 0, 1, 2 ... MOST_RETRIES and more failed attempts
-    returned: int  # letters whose entry had become a dead letter before
+    returned: int  # dead letters whose entry was dead-lettered before
     examples: tuple[LetterExample, ...]  # the oldest
 
     @property
     def advice(self) -> Advice:
-        """What to do with them."""
+        """The recommended action."""
         return advise_redrive(
             ClusterFacts(signature=self.signature, letters=self.letters, returned=self.returned)
         )

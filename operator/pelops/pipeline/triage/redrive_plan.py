@@ -1,7 +1,7 @@
-"""Dead letters in clusters of one cause each, and a plan of what to do with them.
+"""Clusters dead letters by cause, and plans an action for each.
 
-Letters are read one by one, in the order of their IDs. Of each, what the plan tells is kept: some
-hundred bytes; of a cluster, its counts and a few examples.
+Dead letters are read one by one, in the order of their IDs. For each, only its line of the plan is
+kept (a few hundred bytes); for a cluster, its counts and a few examples.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pelops.pipeline.triage.clusters import MOST_RETRIES, Cluster, LetterExample
 from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import Signature, build_signature
 
-UNKNOWN: Final = "Unknown"  # reason of a letter that has no marks
+UNKNOWN: Final = "Unknown"  # reason of a dead letter without the fields of Pelops
 EXAMPLES: Final = 3
 FIELDS_SHOWN: Final = 12  # of an example
 BYTES_SHOWN: Final = 256  # of a value of an example
-MOST_CLUSTERS: Final = 1000  # that are told
+MOST_CLUSTERS: Final = 1000  # that are reported
 PLANNED_CLUSTERS: Final = 100  # that the plan's header explains
-_REMEMBERED: Final = 4096  # errors; most letters of a cluster tell the same
+_REMEMBERED: Final = 4096  # errors; most dead letters of a cluster have the same
 _NUMBER: Final = re.compile(r"\s*[-+]?[0-9]{1,18}\s*")
 _ID: Final = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 Pairs = Sequence[tuple[bytes, bytes]]
@@ -37,9 +37,9 @@ Pairs = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One dead letter, by its marks.
+    """One dead letter, by the fields that Pelops added.
 
-    A stream of dead letters may hold entries of another hand: these have the reason `Unknown`, and
+    A dead-letter stream may contain entries of other programs: these have the reason `Unknown`, and
     are their own root.
     """
 
@@ -51,11 +51,11 @@ class DeadLetter:
     error: str
     ended_ms: int
     fields: Pairs  # without what Pelops added
-    is_redriven: bool  # it was moved back before, and came again
+    is_redriven: bool  # it was redriven before, and dead-lettered again
 
 
 def parse_dead_letter(entry_id: EntryId, flat: Sequence[bytes], prefix: str = "_") -> DeadLetter:
-    """A letter of names and values in turn. Total."""
+    """Parse a dead letter from alternating names and values. Never raises."""
     pairs = list(zip(flat[::2], flat[1::2], strict=False))
     names, size = [(prefix + name).encode() for name in LETTER_FIELDS], len(LETTER_FIELDS)
     is_marked = [name for name, _ in pairs[-size:]] == names
@@ -72,7 +72,7 @@ def parse_dead_letter(entry_id: EntryId, flat: Sequence[bytes], prefix: str = "_
         retries=_number(marks.get("retry_count", "")),
         reason=marks.get("reason", UNKNOWN),
         error=marks.get("error", ""),
-        # Without it: when it was written, by its own ID.
+        # Otherwise the time of the dead letter's own ID.
         ended_ms=ended_ms if ended_ms > 0 else entry_id.ms,
         fields=rest[: -len(redrive)] if is_redriven else rest,
         is_redriven=is_redriven,
@@ -92,7 +92,7 @@ def _number(text: str) -> int:
 
 @dataclass(slots=True)
 class _Counted:
-    """A cluster as it is counted."""
+    """The running counts of a cluster."""
 
     signature: Signature
     number: int
@@ -130,15 +130,15 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Triage:
-    """What the dead letters of a group died of."""
+    """The dead letters of a group, clustered by cause."""
 
     letters: int
     clusters: tuple[Cluster, ...]  # the largest first, MOST_CLUSTERS at most
-    placed: tuple[tuple[EntryId, EntryId, str], ...]  # each letter, its root and its cluster
+    placed: tuple[tuple[EntryId, EntryId, str], ...]  # each dead letter, its root and its cluster
 
 
 def triage_dead_letters(letters: Iterable[DeadLetter]) -> Triage:
-    """Cluster the dead letters of one group, which come in the order of their IDs."""
+    """Cluster the dead letters of one group, given in the order of their IDs."""
     found: dict[Signature, _Counted] = {}
     placed: list[tuple[EntryId, EntryId, str]] = []
     roots: set[EntryId] = set()
@@ -177,14 +177,14 @@ def _head(value: bytes) -> ValueHead:
 
 
 def start_header(stream: str, group: str, dead_letter: str, *, at: datetime) -> PlanHeader:
-    """A header that has no counts yet."""
+    """A header without counts."""
     return PlanHeader(stream=stream, group=group, dead_letter=dead_letter, at=at, letters=0)
 
 
 def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
-    """The lines of a plan, each with its line feed: what `parse_plan` reads.
+    """The lines of a plan for `parse_plan`, each with a line feed.
 
-    Letters of clusters that are not told are to be inspected.
+    The action for dead letters of clusters that are not reported is `inspect`.
     """
     actions = dict.fromkeys(ACTIONS, 0)
     for cluster in triage.clusters:

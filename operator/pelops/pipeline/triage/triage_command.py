@@ -25,7 +25,7 @@ from pelops.pipeline.triage.redrive_plan import (
 
 
 def run_triage(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) -> None:
-    """Triage every group, and print what was found."""
+    """Triage every group, and print the clusters."""
     for targets in found.values():
         for target in targets:
             triage, plan = triage_target(run, target)
@@ -33,10 +33,10 @@ def run_triage(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) -> 
 
 
 def triage_target(run: PipelineRun, target: AuditTarget) -> tuple[Triage, str]:
-    """Cluster the dead letters of a group as they are now; returns the path of its plan as well.
+    """Cluster the present dead letters of a group; return the path of its plan as well.
 
-    Beside the plan lie the clusters, as `clusters.json`. Payloads are shown in neither, and in no
-    example, unless they may be archived in full.
+    The clusters are written beside the plan, as `clusters.json`. Neither file and no example
+    contains payloads, unless they are archived in full.
     """
     dead_letter = derive_keys(
         target.stream, target.group, dead_letter=target.dead_letter
@@ -63,7 +63,7 @@ def triage_target(run: PipelineRun, target: AuditTarget) -> tuple[Triage, str]:
 
 
 def render_triage(target: AuditTarget, triage: Triage, plan: str) -> str:
-    """What was found, for a terminal."""
+    """The clusters, for a terminal."""
     rows = [f"{target.stream} / {target.group}: {triage.letters} dead letters"]
     for one in triage.clusters[:20]:
         reported = one.signature.error or one.signature.reason
