@@ -39,7 +39,7 @@ class GroupSeries(Collector):
         return self._values.get((namespace, name, *labels))
 
     def forget(self, namespace: str, name: str, *labels: str) -> None:
-        """Drop the series with these labels, or all of a resource."""
+        """Drop the series with these labels; without labels, all series of the resource."""
         for more in (labels,) if labels else self._more:
             self._values.pop((namespace, name, *more), None)
 
@@ -72,23 +72,23 @@ class GroupGauge(GroupSeries):
 class GroupCounter(GroupSeries):
     """A counter with a series for each resource, which can begin at 0.
 
-    A counter whose first value is 1 does not increase in the eyes of Prometheus, so that the first
+    Prometheus does not count the first value of a counter as an increase. If that were 1, the first
     dead letter of a group would raise no alert.
     """
 
     family = CounterMetricFamily
 
     def begin(self, namespace: str, name: str, *labels: str) -> None:
-        """Have a series for these labels: 0 unless it counted something."""
+        """Create the series with these labels at 0, unless it exists."""
         self._put((namespace, name, *labels), self.value(namespace, name, *labels) or 0.0)
 
     def add(self, namespace: str, name: str, *labels: str, count: float = 1.0) -> None:
-        """Count."""
+        """Increase the counter."""
         before = self.value(namespace, name, *labels) or 0.0
         self._put((namespace, name, *labels), before + count)
 
     def follow(self, total: float, namespace: str, name: str) -> None:
-        """Take over what a server has counted."""
+        """Set the counter to a total that the server has counted."""
         self._put((namespace, name), total)
 
 
@@ -105,9 +105,9 @@ class ConditionMetric(Collector):
     def show(
         self, kind: str, namespace: str, name: str, conditions: Iterable[tuple[str, str, str]]
     ) -> None:
-        """Replace what a resource has: of each condition the type, the status and the reason.
+        """Replace the conditions of a resource, each given as type, status and reason.
 
-        Reasons must be of a fixed set: each is a value of a label.
+        Reasons must be from a fixed set, because each is a label value.
         """
         shown = tuple(self._shared.setdefault(one, one) for one in conditions)
         self._conditions[kind, namespace, name] = shown

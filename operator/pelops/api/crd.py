@@ -110,7 +110,7 @@ def _build_column(column: PrinterColumn) -> dict[str, Any]:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """Writes equal parts twice instead of referring from one to the other."""
+    """Writes equal parts twice instead of using YAML aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -30,7 +30,7 @@ _URL_RULES = cel(
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
-        # What other rules refuse passes here, so that one mistake gives one message.
+        # URLs that other rules refuse pass here, so that one mistake gives one message.
         rule="self.matches('^[a-z]+://([^/?#]*@)?"
         + HOST.replace("\\", "\\\\")
         + f"(:{PORT})?(/[0-9]{{0,5}})?([?#].*)?$')",

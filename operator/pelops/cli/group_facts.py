@@ -1,6 +1,6 @@
-"""What one StreamConsumerGroup says about itself, read from its JSON without the API models.
+"""Facts about one StreamConsumerGroup, read from its JSON without the API models.
 
-Importing them takes longer than everything else that `pelops status` does.
+Importing the models takes longer than everything else that `pelops status` does.
 """
 
 from __future__ import annotations

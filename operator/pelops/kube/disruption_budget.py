@@ -17,9 +17,9 @@ from pelops.kube.worker_deployment import (
 )
 from pelops.kube.workload_observation import Selector, controller_uid, parse_label_selector
 
-# One of up to ten workers at a time, two of up to twenty: Kubernetes rounds up, so that a drain
-# always gets on, with a single worker too. A fixed 1 would make the drain of a large fleet take
-# hours; and what evicted workers held is with others within a second.
+# One of up to ten workers at a time, two of up to twenty: Kubernetes rounds up, so a node drain
+# makes progress even with a single worker. With a fixed 1 the drain of many workers would take
+# hours. Other workers receive the entries of evicted ones within a second.
 MAX_UNAVAILABLE: Final = "10%"
 
 
@@ -36,16 +36,16 @@ class Budget:
 
     @property
     def resource(self) -> str | None:
-        """The one resource whose workers it may select; None: those of any."""
+        """The only resource whose workers it can select; None: it can select those of any."""
         return self.selector.required_value(RESOURCE_LABEL)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether it counts for a pod with these labels."""
+        """Whether the budget selects a pod with these labels."""
         return self.selects_all or self.selector.matches(labels)
 
 
 def observe_budget(manifest: Manifest) -> Budget:
-    """A budget as the API server shows it."""
+    """Return the budget from its manifest."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     selector = spec.get("selector")
     return Budget(
@@ -53,14 +53,14 @@ def observe_budget(manifest: Manifest) -> Budget:
         generation=metadata.get("generation", 0),
         controller_uid=controller_uid(manifest),
         selector=parse_label_selector(selector),
-        # In policy/v1 an empty selector means all pods, and none at all means no pod.
+        # In policy/v1 an empty selector selects all pods, and an absent one selects none.
         selects_all=selector is not None and not any(selector.values()),
         spec=spec,
     )
 
 
 def build_budget(resource: StreamConsumerGroup) -> Manifest:
-    """The budget of the Deployment that a resource owns; it goes when the resource goes."""
+    """Return the budget of the Deployment that a resource owns; it is deleted with the resource."""
     metadata = resource.metadata
     labels = {RESOURCE_LABEL: metadata.name}
     return {
@@ -75,12 +75,12 @@ def build_budget(resource: StreamConsumerGroup) -> Manifest:
         "spec": {
             "maxUnavailable": MAX_UNAVAILABLE,
             "selector": {"matchLabels": labels},
-            # Workers that do not work must not keep a node from being drained.
+            # Workers that are not ready must not prevent the drain of a node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
 
 
 def is_as_built(body: Manifest, live: Budget) -> bool:
-    """Whether the budget says what it should."""
+    """Whether the live budget has the desired spec."""
     return is_applied(body["spec"], live.spec)

@@ -286,7 +286,7 @@ class RecoverySpec(ApiModel):
         return min(grace or DEFAULT_GRACE_SECONDS, self.processing_timeout_seconds)
 
 
-# Their last words are those of `DerivedKey`, but for the dead letters.
+# The suffixes in this rule are those of `DerivedKey`, without that of the dead-letter stream.
 _STREAM_RULES = cel(
     Rule(
         rule="!self.matches('^[{][^}]+[}](:[^:]+)?:[^:]+"

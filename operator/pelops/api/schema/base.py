@@ -76,17 +76,17 @@ def _render_rule(rule: Rule) -> dict[str, Any]:
 MAX_REPLICAS = 10_000
 MAX_SECONDS = 10 * 365 * 24 * 3600
 LONGEST_WAIT_SECONDS = 7 * 24 * 3600
-MAX_EXACT_INTEGER = 2**53 - 1  # what every JSON reader holds without rounding
+MAX_EXACT_INTEGER = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 HOST = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)"
 PORT = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 
-# Redis keys may hold any byte; a Kubernetes string holds Unicode, and an environment variable,
-# through which workers learn the name, everything but NUL.
+# Redis keys may contain any byte, but a Kubernetes string contains Unicode. Workers read the name
+# from an environment variable, which cannot contain NUL.
 RedisName = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
-# A derived key holds the stream twice and the group once, with % and : written as three characters.
+# A derived key contains the stream twice and the group once; % and : take three characters each.
 KeyName = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
@@ -95,7 +95,7 @@ Text = Annotated[str, Field(max_length=1024)]
 
 Replicas = Annotated[int, Field(ge=0, le=MAX_REPLICAS)]
 Count = Annotated[int, Field(ge=0, le=MAX_EXACT_INTEGER)]
-# What a resource has before the operator has looked at it, so that no tool takes it for settled.
+# The value before the first pass, so that no tool considers the resource reconciled.
 UNOBSERVED = -1
 ObservedGeneration = Annotated[int, Field(ge=UNOBSERVED, le=MAX_EXACT_INTEGER)]
 PositiveCount = Annotated[int, Field(ge=1, le=MAX_EXACT_INTEGER)]

@@ -34,12 +34,12 @@ Schema = dict[str, Any]
 
 
 class UnsupportedSchemaError(ValueError):
-    """A model uses something that a structural schema cannot say; the message says where."""
+    """A model uses something that a structural schema cannot express; the message has its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where in the document the conversion stands."""
+    """A position in the document that is converted."""
 
     definitions: Mapping[str, Any]
     path: str
@@ -134,9 +134,10 @@ def _convert_plain(keyword: str, value: Any, place: _Place) -> Schema:
 
 
 def render_default_sentence(schema: Mapping[str, Any], path: str) -> str:
-    """Return what ends a field's description; `kubectl explain` shows defaults in no other way.
+    """Return the sentence with the default that ends a field's description.
 
-    The unit follows from the name of the field, the last part of `path`.
+    `kubectl explain` does not show defaults otherwise. The unit is derived from the name of the
+    field, the last part of `path`.
     """
     default = schema.get("default")
     if default is None or isinstance(default, Mapping | list | tuple):

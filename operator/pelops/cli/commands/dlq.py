@@ -339,9 +339,9 @@ def _move(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def find_meant_reason(reason: str) -> str | None:
-    """Return the reason of Pelops that is similar to this one, None if it is one or none is.
+    """Return the reason of Pelops that is similar to this one; None if it is one, or without one.
 
-    Handlers reject entries with reasons of their own, which are not known here.
+    Handlers reject entries with their own reasons, which are not known here.
 
     >>> find_meant_reason("MaxRetries"), find_meant_reason("OutOfStock")
     ('MaxRetriesExceeded', None)

@@ -1,4 +1,4 @@
-"""What one run of an audit looks at, and where: decided from the resource and its groups."""
+"""Which groups one run of an audit covers, on which Redis: from the resource and its groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelops.domain.condition import Finding
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.policy.status.reasons import Reason
 
-STUCK_AFTER_S: Final = 300  # where no StreamConsumerGroup says
+STUCK_AFTER_S: Final = 300  # without a StreamConsumerGroup, which would set it
 _NAMES_REPORTED: Final = 5
 
 
@@ -29,21 +29,21 @@ class AuditedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPlan:
-    """What a run needs to know."""
+    """The inputs of a run."""
 
     redis: RedisSpec
     job_secret: SecretRef | None  # None: the one of `redis`, if any
-    groups: tuple[AuditedGroup, ...]  # in the order of their names; none for a pattern
-    problem: Finding | None = None  # what of the wish cannot be met, though a run makes sense
+    groups: tuple[AuditedGroup, ...]  # sorted by name; empty with `spec.redis`
+    problem: Finding | None = None  # which part of the spec a run cannot meet
 
 
 def plan_audit(
     audit: StreamAudit, declared: Mapping[str, StreamConsumerGroup]
 ) -> AuditPlan | Finding:
-    """The plan, or why there can be no run. `declared` has the namespace's groups by name.
+    """Return the plan, or why there can be no run. `declared` has the namespace's groups by name.
 
-    Groups that are missing do not keep the others from being audited. Raises InvalidSpec when the
-    names of a group make no keys.
+    Missing groups do not prevent the audit of the others. Raises InvalidSpec if no keys can be
+    derived from the names of a group.
     """
     spec = audit.spec
     if spec.redis is not None:

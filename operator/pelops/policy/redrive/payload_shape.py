@@ -1,8 +1,8 @@
-"""What a payload looks like without its values: field names, and the kind of each value.
+"""The shape of a payload, without its values: field names, and the kind of each value.
 
     amount=number body={"id":number,"lines":[{"sku":text}]} tenant=text
 
-Equal for payloads that differ in values only, in the order of fields, or in the length of lists.
+Payloads that differ only in values, the order of fields or the length of lists have equal shapes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SHAPE_LIMIT: Final = 400  # characters
 _MOST_FIELDS: Final = 40
 _MOST_KEYS: Final = 12  # of an object
 _MOST_KINDS: Final = 3  # of a list's items
-_MOST_ITEMS: Final = 50  # of a list are looked at
+_MOST_ITEMS: Final = 50  # of a list; further ones are ignored
 _DEEPEST: Final = 4
 _NAME_LIMIT: Final = 48
 _JSON_LIMIT: Final = 64 * 1024  # bytes; more is not parsed
@@ -30,9 +30,9 @@ Fields = Sequence[tuple[bytes, bytes]]  # names and values in their order
 
 
 def describe_shape(fields: Fields) -> str:
-    """The shape of an entry's fields, at most `SHAPE_LIMIT` characters. Total.
+    """Return the shape of an entry's fields, at most `SHAPE_LIMIT` characters. Total.
 
-    Numbers within names count as values: `item1` and `item2` are one name.
+    Numbers within names count as values: `item1` and `item2` are the same name.
     """
     kinds: dict[str, set[str]] = {}
     for name, value in fields:

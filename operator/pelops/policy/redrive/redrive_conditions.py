@@ -162,7 +162,7 @@ def find_changed_origin(redrive: StreamRedrive, started: Origin, now: Origin) ->
 def report_slow_search(
     redrive: StreamRedrive, counts: RedriveCounts | None, most_s: float
 ) -> Finding:
-    """Why a redrive stops whose regular expression takes too long."""
+    """Return why a redrive stops if its regular expression takes too long."""
     moved = counts.moved if counts is not None else 0
     return Finding(
         reason=Reason.REGEX_TOO_SLOW,
@@ -177,7 +177,7 @@ def report_slow_search(
 
 
 def report_wait(other: str) -> Finding:
-    """Why a redrive waits for another one."""
+    """Return why a redrive waits for another one."""
     return Finding(
         reason=Reason.ANOTHER_REDRIVE_RUNS,
         message=(
@@ -188,7 +188,7 @@ def report_wait(other: str) -> Finding:
 
 
 def report_group_missing(redrive: StreamRedrive) -> Finding:
-    """Why a redrive of a group that is not declared does not start."""
+    """Return why a redrive does not start if its group is not declared."""
     return Finding(
         reason=Reason.GROUP_MISSING,
         message=(
@@ -199,14 +199,14 @@ def report_group_missing(redrive: StreamRedrive) -> Finding:
 
 
 def report_group_invalid(redrive: StreamRedrive, error: str) -> Finding:
-    """Why a redrive of a group whose spec cannot be read does not start."""
+    """Return why a redrive does not start if the spec of its group is invalid."""
     name = redrive.spec.group_ref.name
     message = f"The spec of StreamConsumerGroup {name} is invalid: {error}"
     return Finding(reason=Reason.INVALID_SPEC, message=message, is_terminal=True)
 
 
 def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Finding | None:
-    """Why nothing of this group may be moved now; None when it may."""
+    """Return why no dead letter of this group may be moved now; None if they may."""
     spec, name = group.spec, group.metadata.name
     suspended = find_suspension(group)
     if suspended is not None and not redrive.spec.is_dry_run:
@@ -223,7 +223,7 @@ def find_group_problem(redrive: StreamRedrive, group: StreamConsumerGroup) -> Fi
 
 
 def find_suspension(group: StreamConsumerGroup) -> Finding | None:
-    """Why nothing is moved of a group that does nothing; None for another."""
+    """Return why nothing is moved in a group that is suspended or in a dry run; None otherwise."""
     spec = group.spec
     if not spec.suspend and not spec.recovery.dry_run:
         return None
@@ -236,7 +236,7 @@ def find_suspension(group: StreamConsumerGroup) -> Finding | None:
 
 
 def report_duplicates(error: str) -> Finding:
-    """Why nothing is added to a stream that other groups read."""
+    """Return why nothing is added to a stream that other groups read."""
     return Finding(
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
@@ -250,7 +250,7 @@ def report_duplicates(error: str) -> Finding:
 
 
 def report_exhausted(stream: str) -> Finding:
-    """Why no entry can be added to a stream."""
+    """Return why no entry can be added to a stream."""
     return Finding(
         reason=Reason.STREAM_EXHAUSTED,
         message=(

@@ -1,10 +1,10 @@
-"""How fast a number of replicas may move: `behavior` of HorizontalPodAutoscaler v2.
+"""How fast the number of replicas may change: `behavior` of HorizontalPodAutoscaler v2.
 
 The rules are those of the Kubernetes documentation, "Horizontal Pod Autoscaling", section
 "Configurable scaling behavior", with its subsections "Scaling policies", "Stabilization window",
-"Tolerance" and "Default behavior". Where the text is silent, the horizontal pod autoscaler's own
-source (pkg/controller/podautoscaler/horizontal.go) decides, and the docstring names the function.
-Times are seconds on a clock that never jumps.
+"Tolerance" and "Default behavior". Details that it does not specify follow the source of the
+autoscaler (pkg/controller/podautoscaler/horizontal.go); the docstring names the function. Times are
+seconds on a monotonic clock.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from pelops.api.group.scaling import (
 )
 from pelops.domain.quantities import render_seconds
 
-_LONGEST_PERIOD_S: Final = 1800.0  # the API allows no longer one
+_LONGEST_PERIOD_S: Final = 1800.0  # the maximum in the API
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """A number that was wanted, after tolerance and before every limit."""
+    """A number of replicas that was wanted, after tolerance and before all limits."""
 
-    at: float  # when it was wanted last without a break
+    at: float  # when it was last wanted
     replicas: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A write that moved the replicas."""
+    """A write that changed the replicas."""
 
     at: float
     by: int  # positive: added; negative: removed
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingHistory:
-    """What was recommended and what was changed, as far back as any window or period needs."""
+    """Recommendations and changes, as far back as the longest window or period requires."""
 
     recommendations: tuple[Recommendation, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -53,17 +53,17 @@ class ScalingHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """The number that behavior allows, and what kept it from the one wanted."""
+    """The number that behavior allows, and what limited it."""
 
     replicas: int
-    by: str = ""  # empty: nothing did
+    by: str = ""  # empty: it is the wanted number
 
 
 def apply_tolerance(demand: float, *, current: int, behavior: BehaviorSpec) -> int:
-    """The number to recommend for a demand in replicas, which need not be whole.
+    """Return the number to recommend for a demand in replicas, which need not be whole.
 
     "Algorithm details": "The control plane skips any scaling action if the ratio is sufficiently
-    close to 1.0"; "Tolerance": each direction may have its own. Nothing demanded is never close.
+    close to 1.0"; "Tolerance": each direction may have its own. A demand of 0 is never close.
     """
     if current == 0 or demand <= 0:
         return ceil(demand)
@@ -76,11 +76,11 @@ def apply_tolerance(demand: float, *, current: int, behavior: BehaviorSpec) -> i
 def recommend(
     history: ScalingHistory, replicas: int, *, current: int, behavior: BehaviorSpec, now: float
 ) -> ScalingHistory:
-    """The history with one more recommendation, without what nothing looks back to any more.
+    """Return the history with one more recommendation, without those outside of all windows.
 
-    An empty history begins with the present count, so that nothing shrinks right after a start
-    (recordInitialRecommendation). A number that stays is remembered once, with its latest time:
-    that alone decides whether it lies in a window.
+    An empty history starts with the current count, so that no replica is removed right after a
+    start (recordInitialRecommendation). A repeated number is kept once, with its latest time, which
+    decides whether it is in a window.
     """
     known = history.recommendations or (Recommendation(at=now, replicas=current),)
     longest = max(_window(behavior.scale_up), _window(behavior.scale_down))
@@ -93,7 +93,7 @@ def recommend(
 
 
 def record_change(history: ScalingHistory, by: int, *, now: float) -> ScalingHistory:
-    """The history after a write that moved the replicas (storeScaleEvent)."""
+    """Return the history after a write that changed the replicas (storeScaleEvent)."""
     if by == 0:
         return history
     return replace(history, changes=(*history.changes, Change(at=now, by=by)))
@@ -102,9 +102,9 @@ def record_change(history: ScalingHistory, by: int, *, now: float) -> ScalingHis
 def apply_behavior(
     history: ScalingHistory, *, current: int, behavior: BehaviorSpec, now: float
 ) -> Allowed:
-    """The number that windows and policies allow now, for the newest recommendation.
+    """Return the number that windows and policies allow now, for the newest recommendation.
 
-    The history must hold one: `recommend` comes first.
+    The history must contain one: call `recommend` first.
     """
     wanted = history.recommendations[-1].replicas
     stable = stabilize(history.recommendations, current=current, behavior=behavior, now=now)
@@ -128,11 +128,11 @@ def stabilize(
     behavior: BehaviorSpec,
     now: float,
 ) -> int:
-    """The number within what was wanted throughout the windows.
+    """Return the current count, limited to what was wanted throughout the windows.
 
     "Stabilization window": "the algorithm looks into previously computed desired states, and uses
-    the highest value from the specified interval"; upwards, it is the lowest. Between the two the
-    present count stays (stabilizeRecommendationWithBehaviors). The newest recommendation counts
+    the highest value from the specified interval"; for scaling up, the lowest. Between the two, the
+    current count stays (stabilizeRecommendationWithBehaviors). The newest recommendation counts
     even in a window of zero seconds.
     """
     known = list(recommendations)
@@ -157,7 +157,7 @@ def _limit_rate(
 ) -> int:
     """ "Scaling policies let you control the rate of change of replicas while scaling."
 
-    A limit that was used up earlier holds the present count; it never moves it the other way
+    If a limit is used up already, the current count stays; it never changes in the other direction
     (convertDesiredReplicasWithBehaviorRate).
     """
     if wanted > current:
@@ -168,7 +168,7 @@ def _limit_rate(
 
 
 def _highest(rules: ScaleUpRules, changes: tuple[Change, ...], current: int, now: float) -> int:
-    """The most replicas that scaleUp allows (calculateScaleUpLimitWithScalingRules)."""
+    """Return the most replicas that scaleUp allows (calculateScaleUpLimitWithScalingRules)."""
     if rules.select_policy is PolicySelect.DISABLED:
         return current
     return _select(rules.select_policy, widest=max)(
@@ -177,7 +177,7 @@ def _highest(rules: ScaleUpRules, changes: tuple[Change, ...], current: int, now
 
 
 def _lowest(rules: ScaleDownRules, changes: tuple[Change, ...], current: int, now: float) -> int:
-    """The fewest replicas that scaleDown allows (calculateScaleDownLimitWithBehaviors)."""
+    """Return the fewest replicas that scaleDown allows (calculateScaleDownLimitWithBehaviors)."""
     if rules.select_policy is PolicySelect.DISABLED:
         return current
     return _select(rules.select_policy, widest=min)(
@@ -205,7 +205,7 @@ def _at_start(policy: ScalingPolicy, changes: tuple[Change, ...], current: int, 
 
 
 def _most(policy: ScalingPolicy, start: int) -> int:
-    """Percent is rounded up, or a small count would never grow."""
+    """Return the maximum that a policy allows, rounded up so that a small count can grow."""
     if policy.type is PolicyType.PODS:
         return start + policy.value
     return ceil(start * (100 + policy.value) / 100)
