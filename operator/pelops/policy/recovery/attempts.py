@@ -13,10 +13,10 @@ fails in isolation::
                     becomes a dead letter. With other suspects, one of them may be the cause
 
 Two poison entries among 4,000 are isolated after four crashes each, and no other entry becomes a
-dead letter. A process that was killed from outside is weak evidence against its entries. Such an
-entry must fail in isolation twice, and no other failed entry is retried during its last attempt.
-A worker that records started entries names its suspects itself and runs them one by one; only
-their last attempts wait for a retry batch.
+dead letter. A process that was killed from outside is weak evidence against its entries. With two
+retries or more, such an entry must fail in isolation twice, and no other failed entry is retried
+during its last attempt. A worker that records started entries names its suspects itself and runs
+them one by one; only their last attempts wait for a retry batch.
 
 An entry that exceeds the processing timeout while its process lives is stronger evidence, because
 the other entries of the process did not fail with it::
