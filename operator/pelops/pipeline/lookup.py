@@ -343,7 +343,7 @@ def _read_histories(
 def _arrivals(chain: _Chain, group: str, entries: Sequence[Row]) -> Iterator[Event]:
     """Events for the arrival of the entry and its copies.
 
-    The time of one that was removed before it was archived is that in its ID.
+    If an entry was removed before it was archived, its time is taken from its ID.
     """
     archived = {_copy(row): row for row in reversed(entries)}
     name = chain.stream.name

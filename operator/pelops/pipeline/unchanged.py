@@ -24,7 +24,7 @@ _MOST_CHECKPOINTS: Final = 100  # after the last archived event
 def is_unchanged(
     watch: RedisReader, settings: PipelineSettings, known: Known, targets: Sequence[AuditTarget]
 ) -> bool:
-    """Whether an audit would report the same for each group as that of the newest window.
+    """Whether an audit would report the same for each group as the newest window's audit.
 
     False if entries are pending: they may have become stuck, although no counter has changed.
     """

@@ -128,8 +128,8 @@ class Producer:
     supports it (Redis 8.6 or later). The server keeps the last 100 keys of each `name` for 100 s;
     `XCFGSET` changes both. Other servers ignore the key, which is logged; see `is_idempotent`.
 
-    A command that had no effect is repeated for up to `patience_s` seconds. So is one whose outcome
-    is unknown if the server keeps its key; otherwise OutcomeUnknown is raised.
+    A command that certainly had no effect is repeated for up to `patience_s` seconds. So is one
+    whose outcome is unknown if the server keeps its key; otherwise OutcomeUnknown is raised.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redac
     Args:
         given: what the handler was given: one entry, or a batch.
         redact: the function that the user provides; its result is only cut to length. When it
-            raises, the dead letter holds the type of the error alone.
+            raises, the dead letter has only the type of the error.
     """
     try:
         text = redact(error) if redact is not None else _without_payload(error, given)
@@ -82,7 +82,7 @@ def report_without_input(error: BaseException) -> str | None:
 
 
 def take_out(message: str, given: Sequence[Entry]) -> str:
-    """The message with what it quotes of the entries' values replaced."""
+    """Replace all quotes of the entries' values in a message."""
     texts = [value.decode("utf-8", "backslashreplace") for one in given for _, value in one.pairs]
     if sum(map(len, texts)) > _SEARCHED:
         return TAKEN_OUT

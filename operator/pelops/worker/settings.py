@@ -1,7 +1,7 @@
 """Settings of a worker, from arguments or from variables that the operator injects.
 
-`from_env` raises `WrongWorkerSettings`, which an application may catch. If it does not, the process
-must not end with a traceback and exit code 1, as with a bug. `ends_with_a_line` therefore wraps
+`from_env` raises `WrongWorkerSettings`, which an application may catch. If it does not, Python
+would print a traceback and exit with code 1, as for a bug. `ends_with_a_line` therefore wraps
 `sys.excepthook`: for this exception the hook prints one line and exits with code 2. It passes all
 others to the previous hook.
 """
@@ -166,7 +166,7 @@ class WorkerSettings:
     grace_s: float = GRACE_S  # from SIGTERM on
     acknowledge_s: float = 0.02  # how long an acknowledgement may wait for others
     acknowledge_count: int = 100
-    blocked_s: float | None = None  # as `spoken_for_s`, which has the default
+    blocked_s: float | None = None  # how long a blocked loop has heartbeats; see `spoken_for_s`
     max_entry_bytes: int = 8 * 1024 * 1024  # a larger one is not dead-lettered
     max_crashes: int | None = None  # processes that an entry may end while it runs in isolation
     batch_size: int = 100  # maximum size of a batch

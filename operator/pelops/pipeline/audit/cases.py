@@ -154,7 +154,7 @@ class Case:
 
     @property
     def position_doubt(self) -> str | None:
-        """Why entries up to the position may not have been delivered; None without a doubt."""
+        """Why entries up to the position may not have been delivered; None: they were."""
         before = self.look.before
         if before is None:
             return None

@@ -252,7 +252,7 @@ def find_position_doubt(
     max_deleted: EntryId,
     created_at: EntryId | None,
 ) -> str | None:
-    """Why entries up to the position may not have been delivered; None without a doubt.
+    """Why entries up to the position may not have been delivered; None: nothing shows that.
 
     `max_deleted` is the highest ID that XDEL ever removed from the stream. `created_at` is where
     the group was created in this window, according to the ledger or append-only files.

@@ -121,7 +121,7 @@ class EarlierEntry:
     """The newest row of an entry or a copy in the table of statuses."""
 
     row: Mapping[str, Any]
-    move: Move | None  # of its dead letter; None: of a copy of it
+    move: Move | None  # of its dead letter; None: only that of a copy was moved
 
     @property
     def entry_id(self) -> EntryId:

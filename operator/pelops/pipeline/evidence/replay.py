@@ -151,7 +151,7 @@ class Replay:
         self._selected = self.database == 0
 
     def apply(self, act: Sequence[Command]) -> None:
-        """Apply commands that took effect together. Raises ValueError or IndexError for others."""
+        """Apply commands that took effect together. Raises ValueError or IndexError if invalid."""
         self.acts += 1
         if len(act) > 1:
             self._note_records(act)

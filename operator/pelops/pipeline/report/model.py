@@ -58,7 +58,7 @@ _PROGRAM: Final = "python -m pelops.pipeline.report.model"
 
 
 def _read_with(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a validator that takes objects of a kind, and reads them from what JSON holds."""
+    """Return a validator that accepts objects of a kind, and parses them from JSON values."""
 
     def validate(value: Any) -> Any:
         if isinstance(value, kind):
@@ -559,14 +559,14 @@ def build_schema() -> dict[str, Any]:
     for one in (schema, *schema["$defs"].values()):
         del one["title"]
         for value in one.get("properties", {}).values():
-            value.pop("readOnly", None)  # marks what is computed: of no use to readers
+            value.pop("readOnly", None)  # marks computed fields, which readers do not need
     dialect = GenerateJsonSchema.schema_dialect
     return {"$schema": dialect, "title": "Pelops audit report", **schema}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the schema; return the exit code."""
-    # Late: what it imports is in no image of the pipeline.
+    # Imported late: the pipeline's image does not have its dependencies.
     from pelops.api.generated_files import write_or_check
 
     text = json.dumps(build_schema(), indent=2) + "\n"

@@ -1,7 +1,7 @@
 """One HTML page that holds all it needs: it can be mailed, archived, printed, and read offline.
 
-The markup is in `templates`. No script runs on the page and nothing is fetched; the page itself
-forbids both to the browser, in case an escape is ever missing.
+The markup is in `templates`. The page has no scripts and fetches nothing; its policy forbids
+both, in case an escape is ever missing.
 """
 
 from __future__ import annotations

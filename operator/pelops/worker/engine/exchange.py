@@ -44,7 +44,7 @@ class Sent:
 
 @dataclass(slots=True)
 class ExchangeAdditions:
-    """What the next exchange needs beside the entries in flight."""
+    """Input of the next exchange, in addition to the entries in flight."""
 
     left: Iterable[bytes]  # started entries of former processes of this name
     started_ids: bytes | None  # as recorded in Redis; None: unknown
@@ -411,8 +411,8 @@ class ExchangeLoop:
             self._in_flight.distrust()
         if problem is None or isinstance(problem, PermissionDenied | OutOfMemory):
             # A worker that cannot record started entries still starts them. If it dies, all its
-            # entries, or those recorded earlier, get a failed attempt. With OutOfMemory, to process
-            # entries may be what frees memory.
+            # entries, or those recorded earlier, get a failed attempt. After OutOfMemory, to
+            # process these entries may free memory.
             self._started_ids = sent.started_ids
             self._in_flight.confirm()
         else:

@@ -189,8 +189,8 @@ class InFlight(Unsettled):
         """Whether an entry runs in isolation, or is next to: no other entry may be read.
 
         Entries read now could not start here, although another worker could start them. If the
-        isolated entry ends the process, they would be pending with a dead consumer. This could
-        repeat each time, so that they never run.
+        isolated entry ends the process, they would be pending with a dead consumer, and be claimed
+        only after that entry. If this repeats, they never run.
         """
         return self._only is not None or (bool(self._isolated) and self._is_turn_of_isolated)
 

@@ -98,7 +98,7 @@ class Prefetcher:
         return room > 0 and (queued == 0 or room >= self._concurrency // 2)
 
 
-SUSPICIOUS: int = 2  # earlier deliveries from which on an entry may be what ends processes
+SUSPICIOUS: int = 2  # number of earlier deliveries from which on an entry runs in isolation
 
 
 class DeliveryReceiver:

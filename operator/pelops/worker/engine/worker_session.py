@@ -57,7 +57,7 @@ class WindDown:
         self._hurry.set()
 
     async def run(self, loops: Sequence[asyncio.Task[None]]) -> None:
-        """Shut down. Takes the grace period and a few seconds."""
+        """Shut down, within the grace period and a few seconds."""
         reading, exchanging, rejecting = loops
         ends_s = self._now() + self._shared.settings.grace_s
         self._reader.is_closing = self._exchanging.is_closing = True

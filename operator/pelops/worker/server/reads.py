@@ -117,7 +117,7 @@ class Streams:
         return self._offer_stream not in self._missing_until
 
     def learn_missing(self, refusal: str, asked: Collection[object]) -> bool:
-        """Note the stream that NOGROUP names; False if it is the group's own stream.
+        """Note the stream that NOGROUP names; False if it is the main stream: no group exists.
 
         Only streams among `asked` count. Each repetition then reads fewer streams, so it ends.
         """
