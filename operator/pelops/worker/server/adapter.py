@@ -124,4 +124,4 @@ class GroupAdapter(Protocol):
         """Release entries that were not started; return how many are available at once."""
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns no entries; False: it owns some."""
+        """Remove this worker's consumer if it owns no entries; return whether it is removed."""

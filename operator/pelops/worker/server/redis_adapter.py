@@ -161,7 +161,7 @@ class RedisAdapter:
             return _sum(replies)
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns no entries; False: it owns some."""
+        """Remove this worker's consumer if it owns no entries; return whether it is removed."""
         if self._name.is_taken:
             return False
         names = self._names

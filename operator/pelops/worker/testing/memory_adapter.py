@@ -355,7 +355,7 @@ class MemoryAdapter:
         return given
 
     async def leave(self) -> bool:
-        """Remove this worker's consumer if it owns no entries; False: it owns some."""
+        """Remove this worker's consumer if it owns no entries; return whether it is removed."""
         await self._reach()
         world = self._world
         if any(stream.owned_by(self.me) for stream in world.streams.values()):
