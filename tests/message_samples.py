@@ -35,7 +35,7 @@ from pelops.controller.runtime.connections import explain_unreachable
 from pelops.controller.runtime.events import list_transitions
 from pelops.controller.runtime.gate import report_timeout, report_unexpected
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.controller.scaling.scale_writes import Move, report_scaled
+from pelops.controller.scaling.scale_writes import ReplicaChange, report_scaled
 from pelops.controller.workload.targets import scale_forbidden
 from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Finding, render_conditions
@@ -580,7 +580,7 @@ def _lives() -> Iterator[EventContent]:
     for backlog, before in ((owing(undelivered=320), 1), (owing(), 4)):
         scaled = _decide(backlog, before)
         assert scaled.replicas is not None
-        move = Move(before=before, after=scaled.replicas)
+        move = ReplicaChange(before=before, after=scaled.replicas)
         yield report_scaled(TARGET, move, scaled, occurrence="")
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
+from pelops.controller.group.victims import Victims
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.scaling.scale_writes import ScaleWrites, Scene, Victims
+from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
 from pelops.controller.scaling.scaled_resources import Scaled
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -66,7 +67,9 @@ async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
         scaled.memory, others=replace(scaled.memory.others, uid=workload.uid, written=1)
     )
     decision = ScalingDecision(replicas=3, reason=Reason.SCALED, message="", current=1)
-    scene = Scene(workload=workload, fleet=None, is_current=lambda: True, left_s=lambda: 60.0)
+    scene = WriteContext(
+        workload=workload, fleet=None, is_current=lambda: True, left_s=lambda: 60.0
+    )
     await targets.scale(workload.target, 1)  # what must be asked before a write is known now
     proxy.mute()
     sending = asyncio.create_task(writes.carry_out(scaled, decision, scene))

@@ -21,7 +21,7 @@ from local_cluster.nodes import start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.controller.audit.audit_kind import AuditIndex
+from pelops.controller.audit.audit_index import AuditIndex
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
 from pelops.controller.workload.workload_cache import WorkloadCache

@@ -15,7 +15,7 @@ from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers, start_standalone
-from pelops.controller.scaling.scale_writes import Fleet, Victims
+from pelops.controller.group.victims import Fleet, Victims
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.naming import derive_keys
 from pelops.domain.workload import Target

@@ -12,7 +12,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver
-from pelops.controller.scaling.scale_writes import Fleet, Victims
+from pelops.controller.group.victims import Fleet, Victims
 from pelops.controller.workload.workload_cache import WorkloadCache, target_of
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable

@@ -14,8 +14,8 @@ from redis import Redis
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.group_kind import GroupKind
 from pelops.controller.group.group_observer import GroupMemory
+from pelops.controller.kinds.group_kind import GroupKind
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Pass, Services

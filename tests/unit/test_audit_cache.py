@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.audit.audit_kind import AuditIndex, audit_of
+from pelops.controller.audit.audit_index import AuditIndex, audit_of
 from pelops.controller.runtime.cache import Cache, Name
 from pelops.kube.client import CRON_JOB, STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from tests.audit_facts import audit_manifest

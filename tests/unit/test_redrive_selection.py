@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pelops.api.redrive.stream_redrive import SelectionSpec, StreamRedrive
-from pelops.controller.redrive.redrive_kind import build_selection
+from pelops.controller.redrive.redrive_selection import build_selection
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import LetterReason

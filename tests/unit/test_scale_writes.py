@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from pelops.controller.group.victims import Victims
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.scaling.scale_writes import ScaleWrites, Scene, Victims
+from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
 from pelops.controller.scaling.scaled_resources import Scaled
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -48,7 +49,7 @@ def write(*, ends_s: float) -> tuple[SlowTargets, Scaled, float]:
         api = LeaseApi(LeaseStore())
         reporter = Silent(api, STREAM_CONSUMER_GROUP, identity="one")
         writes = ScaleWrites(targets, Victims(api, WorkloadCache()), reporter, now)
-        scene = Scene(
+        scene = WriteContext(
             workload=WorkloadObservation(target=TARGET, exists=True),
             fleet=None,
             is_current=lambda: True,

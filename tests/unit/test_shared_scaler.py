@@ -13,7 +13,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.leases import Members
-from pelops.controller.scaling.scale_writes import ScaleWrites, Scene
+from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
 from pelops.controller.scaling.scaled_resources import Scaled
 from pelops.controller.scaling.scaler import LATE_S, IdleGroups, Scaler, ScalerParts
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -71,7 +71,7 @@ class Noted(ScaleWrites):
         self.decisions: list[tuple[str, ScalingDecision]] = []
 
     async def carry_out(
-        self, scaled: Scaled, decision: ScalingDecision, scene: Scene
+        self, scaled: Scaled, decision: ScalingDecision, scene: WriteContext
     ) -> ScalingDecision:
         self.decisions.append((scaled.name[1], decision))
         return decision

@@ -23,8 +23,6 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from pelops.build import revision, version
-from pelops.controller.audit.audit_kind import AuditKind
-from pelops.controller.group.group_kind import GroupKind
 from pelops.controller.handlers import run_operator
 from pelops.controller.inspection.inspection_server import (
     AUDIENCE,
@@ -35,7 +33,9 @@ from pelops.controller.inspection.inspection_server import (
     listen_on_socket,
 )
 from pelops.controller.inspection.inspector import Inspector
-from pelops.controller.redrive.redrive_kind import RedriveKind
+from pelops.controller.kinds.audit_kind import AuditKind
+from pelops.controller.kinds.group_kind import GroupKind
+from pelops.controller.kinds.redrive_kind import RedriveKind
 from pelops.controller.runtime.access import OK, UNAUTHORIZED, UNAVAILABLE, TokenAccess
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets

@@ -11,9 +11,9 @@ from pelops.controller.group.group_observer import (
     GroupPart,
     ObservedGroup,
 )
+from pelops.controller.group.victims import Fleet, Victims
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import PlannedAction
-from pelops.controller.scaling.scale_writes import Fleet, Victims
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import Deployment, WorkloadCache
 from pelops.domain.json_fields import unpack

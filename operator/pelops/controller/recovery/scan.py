@@ -253,10 +253,10 @@ class StreamScan:
         return None if is_proven else progress.asked, is_outdone
 
     async def find_dangling(self) -> None:
-        """Note entries that lost their bodies while a worker holds them.
+        """Count pending entries whose bodies were deleted.
 
-        They are that worker's still, and it may finish them. But a worker that claims would drop
-        them without a word, so they are informed of before.
+        They still belong to their workers, which may complete them. A worker that claims one of
+        them would silently drop it, so they are reported before.
         """
         run = self._run
         group = run.context.keys.group

@@ -16,12 +16,13 @@ from typing import Final, cast
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
+from pelops.controller.group.victims import Victims
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.leases import Members, follow_standing
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
-from pelops.controller.scaling.scale_writes import ScaleWrites, Victims
+from pelops.controller.scaling.scale_writes import ScaleWrites
 from pelops.controller.scaling.scaler import IdleGroups, Scaler, ScalerParts
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets

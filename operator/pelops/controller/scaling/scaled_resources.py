@@ -61,12 +61,12 @@ class Scaled:
 
 
 class ScaledResources:
-    """Finds what this replica scales."""
+    """The resources that this replica scales."""
 
     def __init__(
         self, cache: WorkloadCache, members: Members, forget: Callable[[Name], None]
     ) -> None:
-        """`forget` is informed of each resource that is not scaled here any more."""
+        """`forget` is called for each resource that this replica no longer scales."""
         self._cache = cache
         self._members = members
         self._forget = forget

@@ -19,9 +19,10 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.clock import with_jitter
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.group.group_status import measure_group
+from pelops.controller.group.victims import Fleet
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.leases import Members
-from pelops.controller.scaling.scale_writes import Fleet, ScaleWrites, Scene
+from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
 from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.entry_id import EntryId
@@ -196,14 +197,14 @@ class Scaler:
         decision, scaled.memory = decide_replicas(
             spec, workload, scaled.backlog, scaled.memory, now=self._clock(), sharing=sharing
         )
-        scene = Scene(
+        context = WriteContext(
             workload=workload,
             fleet=_fleet(scaled, redis, workload),
             is_current=partial(self._resources.is_current, scaled),
             left_s=self._resources.left_s,
         )
         log.debug("%s: %s", decision.reason, decision.message, extra={"resource": "/".join(name)})
-        decision = await self._parts.writes.carry_out(scaled, decision, scene)
+        decision = await self._parts.writes.carry_out(scaled, decision, context)
         if self._resources.get(name) is not scaled:
             return None
         self._note(scaled, decision)

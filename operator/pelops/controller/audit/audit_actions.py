@@ -1,54 +1,30 @@
-"""StreamAudits in one replica: their actions, their passes, and what groups show of them.
-
-The next action for an audit brings its job to the desired state, then acknowledges its conditions.
-The job is a CronJob (`AuditActions`) or an object of a Spark operator (`SparkActions`).
-"""
+"""The actions that are missing of an audit: its CronJob, or the objects of a Spark operator."""
 
 from __future__ import annotations
 
-import logging
-from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from pydantic import ValidationError
-
-from pelops.api.audit.audit_status_model import StreamAuditStatus
 from pelops.api.audit.stream_audit import StreamAudit
 from pelops.controller.audit.audit_observer import (
-    AuditObserver,
     AuditPart,
     ObservedAudit,
     is_owned,
     name_taken,
     spark_kind,
 )
-from pelops.controller.audit.audit_status import measure_audit, render_audit_status, report_windows
 from pelops.controller.runtime.cache import (
     Cache,
-    Concern,
-    Name,
-    ObjectChange,
-    concern_itself,
-    name_of,
 )
 from pelops.controller.runtime.kind import (
-    ManagedKind,
     Memory,
-    Pass,
-    PassIntervals,
     PlannedAction,
-    Services,
-    Status,
-    StatusDecision,
 )
-from pelops.controller.runtime.namespaces import NamespaceLevels
 from pelops.domain.json_fields import unpack
-from pelops.domain.naming import GroupKeys
-from pelops.errors import Conflict, InvalidSpec, NotFound, PelopsError
+from pelops.errors import Conflict, InvalidSpec, NotFound
 from pelops.kube.audit_cron_job import (
     KEPT_RUNS,
     STARTING_DEADLINE_S,
@@ -66,29 +42,18 @@ from pelops.kube.audit_spark import (
 from pelops.kube.client import (
     CRON_JOB,
     STREAM_AUDIT,
-    STREAM_CONSUMER_GROUP,
     Address,
     Kind,
     KubeApi,
     Manifest,
 )
-from pelops.kube.event_recorder import EventContent
 from pelops.kube.pod_security import hold_template
-from pelops.kube.trimmed import trim
 from pelops.kube.worker_deployment import fingerprint_of, is_applied
-from pelops.metrics import AUDITS_SERVED
-from pelops.metrics import forget_audit as forget_series
-from pelops.policy.audit.audit_conditions import decide_audit_conditions
-from pelops.policy.audit.notices import AuditNotice, read_notices
 from pelops.policy.audit.plan import AuditPlan
 from pelops.policy.audit.schedule import find_due, parse_schedule
 from pelops.policy.status.alarms import ACKNOWLEDGE
-from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
-from pelops.redis_core.server import Server
-from pelops.redis_streams.audit.records import acknowledge_audit, forget_audit, forget_groups
-
-log = logging.getLogger(__name__)
-
+from pelops.policy.status.reasons import ConditionType, Reason
+from pelops.redis_streams.audit.records import acknowledge_audit
 
 MANAGER: Final = "pelops-acknowledge"
 # A job without what the Secret holds could do nothing, and none goes where the operator may not.
@@ -350,203 +315,3 @@ def _address(kind: Kind, manifest: Manifest) -> Address:
 
 
 # What an audit records changes by the minute: a look is cheap, and still not worth one each second.
-SLOWER: Final = 3.0
-
-AuditPass = Pass[StreamAudit, AuditMemory]
-
-
-class AuditIndex:
-    """Audits and their CronJobs in the cache, and the notices of audits for groups.
-
-    An audit is due when it, its CronJob, or the spec of a group that it names changes. A group is
-    due when the notice of an audit for it changes.
-    """
-
-    def __init__(self, cache: Cache) -> None:
-        self._audits = cache.objects(STREAM_AUDIT)
-        self._notices: dict[Name, dict[str, AuditNotice]] = {}  # by audit, then by group
-        cache.follow(
-            STREAM_AUDIT,
-            concern_itself(STREAM_AUDIT),
-            Concern(kind=CRON_JOB, find=_find_owner, keep=_keep_job),
-            Concern(kind=STREAM_CONSUMER_GROUP, find=self._find_auditing),
-        )
-        cache.follow(STREAM_CONSUMER_GROUP, Concern(kind=STREAM_AUDIT, find=self._replace_notices))
-
-    def auditing(self, group: Name) -> set[Name]:
-        """The audits that name a StreamConsumerGroup."""
-        namespace, name = group
-        return {
-            audit
-            for audit, manifest in self._audits.items()
-            if audit[0] == namespace and name in _groups_of(manifest)
-        }
-
-    def notices(self, group: Name) -> tuple[AuditNotice, ...]:
-        """What the audits of its namespace say about a StreamConsumerGroup."""
-        reported = (
-            notices.get(group[1])
-            for audit, notices in self._notices.items()
-            if audit[0] == group[0]
-        )
-        return tuple(sorted(notice for notice in reported if notice is not None))
-
-    def _find_auditing(self, change: ObjectChange) -> set[Name]:
-        """A group: the audits that name it, unless only its status has changed."""
-        is_news = _asked(change.before) != _asked(change.after)
-        return self.auditing(change.name) if is_news else set()
-
-    def _replace_notices(self, change: ObjectChange) -> set[Name]:
-        """An audit: the groups of which it says something else."""
-        (namespace, name), manifest = change.name, change.after
-        notices: dict[str, AuditNotice] = {}
-        if manifest is not None:
-            notices = read_notices(name, _groups_of(manifest), _status_of(manifest))
-        before = self._notices.pop(change.name, {})
-        if notices:
-            self._notices[change.name] = notices
-        groups = {*before, *notices}
-        return {(namespace, one) for one in groups if before.get(one) != notices.get(one)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """The groups on which an audit records, to remove the records after its deletion."""
-
-    uid: str
-    server: Server
-    keys: tuple[GroupKeys, ...]
-    has_index: bool  # of the groups that a pattern found
-
-
-class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
-    """Audits: what runs their jobs, and what they found."""
-
-    api = STREAM_AUDIT
-    alarms = AUDIT_ALARMS
-
-    def __init__(self, services: Services) -> None:
-        super().__init__(services.clock, defaultdict(AuditMemory))
-        api, cache, settings = services.api, services.cache, services.settings
-        self._settings = settings
-        self.index = AuditIndex(cache)
-        self._observer = AuditObserver(api, cache, services.connections)
-        self._levels = NamespaceLevels(api, services.clock)
-        self._actions = AuditActions(api, cache, image=settings.audit_image)
-        self._recorded: dict[Name, _Recorded] = {}
-
-    def parse(self, manifest: Manifest) -> StreamAudit:
-        return StreamAudit.parse(manifest)
-
-    async def observe(self, one: AuditPass) -> ObservedAudit:
-        level = await self._levels.level(one.name[0])
-        observed = replace(await self._observer.observe(one.resource), level=level)
-        if observed.server is not None:
-            uid, spec = one.resource.metadata.uid, one.resource.spec
-            has_index = spec.stream_pattern is not None
-            self._recorded[one.name] = _Recorded(uid, observed.server, observed.keys, has_index)
-        return observed
-
-    def actions(self, observation: ObservedAudit, one: AuditPass) -> Iterator[PlannedAction]:
-        action = self._actions.next_action(observation, one.memory)
-        if action is not None:
-            yield action
-
-    def add_problem(
-        self, observation: ObservedAudit, part: str | None, error: PelopsError
-    ) -> ObservedAudit:
-        return observation.with_problem(AuditPart(part or AuditPart.JOB), error)
-
-    def decide_status(
-        self, observation: ObservedAudit, one: AuditPass, now: datetime
-    ) -> StatusDecision:
-        facts = observation.facts
-        conditions = decide_audit_conditions(facts, now=now)
-        return StatusDecision(
-            status=render_audit_status(facts, conditions, one.previous, now),
-            conditions=conditions,
-            problem=facts.plan_problem or facts.job_problem or facts.redis_problem,
-        )
-
-    def intervals(self, known: int) -> PassIntervals:
-        settings = self._settings
-        return PassIntervals(observe_s=settings.observe_s * SLOWER, status_s=settings.status_s)
-
-    async def release(self, name: Name, manifest: Manifest | None) -> float | None:
-        """Remove the records of a deleted audit: the ledgers no longer wait for it.
-
-        Every replica tries it. A ledger waits two weeks at most for a record that stays.
-        """
-        recorded = self._recorded.get(name)
-        if recorded is None or (manifest and manifest["metadata"]["uid"] == recorded.uid):
-            return None
-        del self._recorded[name]
-        if manifest is not None:
-            return None  # another audit of the same name continues
-        server, recorded_as = recorded.server, "/".join(name)
-        for keys in recorded.keys:
-            await _try(forget_audit(server, keys, recorded_as))
-        if recorded.has_index:
-            await _try(forget_groups(server, recorded_as))
-        return None
-
-    def forget(self, name: Name) -> None:
-        forget_series(*name)
-
-    def measure(self, observation: ObservedAudit, decision: StatusDecision) -> None:
-        measure_audit(observation.facts, decision.conditions)
-
-    def list_events(self, before: Status, after: Status) -> Iterable[EventContent]:
-        yield from super().list_events(before, after)
-        windows = report_windows(before, after)
-        if windows is not None:
-            yield windows
-
-    def serve(self, is_served: bool) -> None:
-        AUDITS_SERVED.set(is_served)
-
-    def rank_key(self, name: Name) -> str:
-        return f"audit/{'/'.join(name)}"
-
-
-def audit_of(job: Name) -> Name | None:
-    """The audit whose CronJob has this name; None when no audit's can."""
-    namespace, name = job
-    audit = name.removesuffix(audit_job_name(""))
-    return None if audit in {"", name} else (namespace, audit)
-
-
-def _find_owner(change: ObjectChange) -> set[Name]:
-    owner = audit_of(change.name)
-    return set() if owner is None else {owner}
-
-
-def _keep_job(job: Manifest) -> Manifest | None:
-    """The CronJob of an audit; only the metadata if another owner has the name."""
-    if audit_of(name_of(job)) is None:
-        return None
-    bare = trim(job)
-    return bare if is_owned(bare) else {"metadata": bare["metadata"]}
-
-
-def _asked(group: Manifest | None) -> tuple[object, object]:
-    metadata = (group or {}).get("metadata", {})
-    return metadata.get("uid"), metadata.get("generation")
-
-
-def _groups_of(manifest: Manifest) -> list[str]:
-    return [str(group) for group in (manifest.get("spec") or {}).get("groups") or ()]
-
-
-def _status_of(manifest: Manifest) -> StreamAuditStatus | None:
-    try:
-        return StreamAuditStatus.model_validate(manifest.get("status") or {})
-    except ValidationError:
-        return None
-
-
-async def _try(clearing: Awaitable[object]) -> None:
-    try:
-        await clearing
-    except PelopsError as error:
-        log.info("Could not delete the records of the audit in Redis: %s", error)

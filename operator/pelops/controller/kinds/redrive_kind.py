@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redrive.stream_redrive import (
-    PlanRef,
     RedriveDestination,
-    SelectionSpec,
     StreamRedrive,
 )
 from pelops.controller.group.group_observer import connect_group
+from pelops.controller.redrive.redrive_index import RedriveIndex
 from pelops.controller.redrive.redrive_run import RedriveRun
+from pelops.controller.redrive.redrive_selection import build_selection, read_plan
 from pelops.controller.redrive.redrive_status import (
     compare_redrives,
     measure_redrive,
@@ -32,10 +32,7 @@ from pelops.controller.redrive.redrive_status import (
     report_progress,
 )
 from pelops.controller.runtime.cache import (
-    Cache,
-    Concern,
     Name,
-    ObjectChange,
 )
 from pelops.controller.runtime.connections import explain_unreachable
 from pelops.controller.runtime.kind import (
@@ -51,7 +48,6 @@ from pelops.controller.runtime.kind import (
 )
 from pelops.domain.condition import Finding
 from pelops.domain.dead_letter import LetterAction
-from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.errors import (
     AnotherRedriveRuns,
@@ -64,11 +60,8 @@ from pelops.errors import (
     WouldDuplicate,
 )
 from pelops.kube.client import (
-    CONFIG_MAP,
-    STREAM_CONSUMER_GROUP,
     STREAM_REDRIVE,
     Address,
-    KubeApi,
     Manifest,
 )
 from pelops.kube.event_recorder import EventContent
@@ -83,9 +76,8 @@ from pelops.policy.redrive.redrive_conditions import (
     report_group_missing,
 )
 from pelops.policy.redrive.redrive_facts import Origin, RedriveFacts, Verdict, find_ending
-from pelops.policy.redrive.selection import Selection, compile_pattern, read_planned
+from pelops.policy.redrive.selection import Selection, read_planned
 from pelops.policy.status.diagnosis import diagnose
-from pelops.policy.status.reasons import ConditionType
 from pelops.redis_streams.redrive.moves import RedriveContext, finish_redrive
 
 log = logging.getLogger(__name__)
@@ -156,63 +148,6 @@ class ObservedRedrive:
 
 
 RedrivePass = Pass[StreamRedrive, RedriveMemory]
-
-
-class RedriveIndex:
-    """Redrives in the cache, by group.
-
-    A redrive is due when it changes, when its group does, and when another one of the same group
-    begins or ceases to be in its way.
-    """
-
-    def __init__(self, cache: Cache) -> None:
-        self._redrives = cache.objects(STREAM_REDRIVE)
-        self._groups = cache.objects(STREAM_CONSUMER_GROUP)
-        cache.follow(
-            STREAM_REDRIVE,
-            Concern(kind=STREAM_REDRIVE, find=self._find_waiting),
-            Concern(kind=STREAM_CONSUMER_GROUP, find=self._find_of_group),
-        )
-
-    def group(self, redrive: StreamRedrive) -> Manifest | None:
-        """The StreamConsumerGroup of a redrive."""
-        return self._groups.get((redrive.metadata.namespace, redrive.spec.group_ref.name))
-
-    def find_first(self, redrive: StreamRedrive) -> str | None:
-        """The older redrive of the same group that runs first; None when it is this one."""
-        if redrive.spec.is_dry_run:
-            return None
-        namespace, group = redrive.metadata.namespace, redrive.spec.group_ref.name
-        own = _age(self._redrives.get((namespace, redrive.metadata.name)) or {})
-        older = [
-            (_age(manifest), name)
-            for (place, name), manifest in self._redrives.items()
-            if place == namespace and _group_of(manifest) == group and _is_in_the_way(manifest)
-        ]
-        first = min(older, default=None)
-        return first[1] if first is not None and first[0] < own else None
-
-    def _find_waiting(self, change: ObjectChange) -> set[Name]:
-        before, after = change.before, change.after
-        is_news = (before is not None and _is_in_the_way(before)) != (
-            after is not None and _is_in_the_way(after)
-        )
-        if not is_news:
-            return {change.name}
-        one = (change.name[0], _group_of(before or after or {}))
-        return {change.name, *self._of_group(one)}
-
-    def _find_of_group(self, change: ObjectChange) -> set[Name]:
-        """A group: its redrives, unless only its status has changed."""
-        is_news = _asked(change.before) != _asked(change.after)
-        return self._of_group(change.name) if is_news else set()
-
-    def _of_group(self, group: Name) -> set[Name]:
-        return {
-            name
-            for name, manifest in self._redrives.items()
-            if name[0] == group[0] and _group_of(manifest) == group[1]
-        }
 
 
 class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
@@ -499,37 +434,6 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         return group, find_group_problem(redrive, group)
 
 
-def build_selection(spec: SelectionSpec | None) -> Selection:
-    """The selection of dead letters, without the plan. Raises InvalidSpec."""
-    if spec is None:
-        return Selection()
-    pattern = spec.error_matches
-    return Selection(
-        reasons=frozenset(spec.reasons or ()),
-        clusters=frozenset(spec.clusters or ()),
-        error_contains=spec.error_contains or "",
-        error_matches=compile_pattern(pattern) if pattern else None,
-        fields=tuple((one.name.encode(), one.value.encode()) for one in spec.fields or ()),
-        after=spec.dead_lettered_after,
-        before=spec.dead_lettered_before,
-        ids=frozenset(parse_entry_id(one) for one in spec.ids) if spec.ids else None,
-        max_returned=spec.max_returned,
-    )
-
-
-async def read_plan(api: KubeApi, namespace: str, plan: PlanRef) -> list[str]:
-    """The lines of a redrive plan. Raises NotFound and InvalidSpec, which say what to do."""
-    where = f"ConfigMap {namespace}/{plan.name} of spec.selection.planRef"
-    try:
-        found = await api.get(Address(kind=CONFIG_MAP, namespace=namespace, name=plan.name))
-    except NotFound as error:
-        raise InvalidSpec(f"{where} does not exist: create it from the plan of an audit") from error
-    text = (found.get("data") or {}).get(plan.key)
-    if not isinstance(text, str):
-        raise InvalidSpec(f"{where} does not have the key {plan.key}: add it")
-    return text.splitlines()
-
-
 def _marker(redrive: StreamRedrive) -> str:
     """What changes while a replica works on a redrive."""
     status = redrive.status
@@ -537,29 +441,3 @@ def _marker(redrive: StreamRedrive) -> str:
         return ""
     reason = next((one.reason for one in status.conditions or () if one.type == "Ready"), "")
     return f"{reason}/{status.last_id}/{status.moved}/{status.acknowledged}"
-
-
-def _age(manifest: Manifest) -> tuple[str, str]:
-    metadata = manifest.get("metadata") or {}
-    return str(metadata.get("creationTimestamp")), str(metadata.get("uid"))
-
-
-def _asked(manifest: Manifest | None) -> tuple[object, object]:
-    metadata = (manifest or {}).get("metadata", {})
-    return metadata.get("uid"), metadata.get("generation")
-
-
-def _group_of(manifest: Manifest) -> str:
-    return str(((manifest.get("spec") or {}).get("groupRef") or {}).get("name"))
-
-
-def _is_in_the_way(manifest: Manifest) -> bool:
-    """Whether younger redrives of the same group wait for this one."""
-    spec, metadata = manifest.get("spec") or {}, manifest.get("metadata") or {}
-    is_approved = spec.get("approval") != "Required" or spec.get("approved") is True
-    may_run = is_approved and not spec.get("suspend") and spec.get("mode") != "DryRun"
-    if not may_run or metadata.get("deletionTimestamp"):
-        return False
-    ended = {ConditionType.COMPLETE, ConditionType.FAILED, ConditionType.STALLED}
-    conditions = (manifest.get("status") or {}).get("conditions") or ()
-    return not any(one.get("type") in ended and one.get("status") == "True" for one in conditions)

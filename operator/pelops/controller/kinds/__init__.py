@@ -1,0 +1,1 @@
+"""The managed kinds: what a pass of each does, and the loops beside the passes."""
