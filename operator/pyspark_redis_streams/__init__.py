@@ -1,8 +1,8 @@
-"""A Spark data source for Redis Streams: read with XRANGE, so that reading again is harmless.
+"""A Spark data source for Redis Streams. It reads with XRANGE, so that reads can be repeated.
 
-Installed beside PySpark, `spark.read.format("redis_streams")` finds it by itself. Where a program
-runs in a virtual environment that is not activated, import this package before the session begins,
-or call `register`.
+If it is installed in the same environment as PySpark, `spark.read.format("redis_streams")` finds
+it. If the program runs in a virtual environment that is not activated, import this package before
+the session begins, or call `register`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["DefaultSource", "register"]
 
 
 def __getattr__(name: str) -> Any:
-    # PySpark takes half a second to import, and what only asks Redis needs none of it.
+    # Importing PySpark takes half a second, and code that only reads Redis does not need it.
     if name == "DefaultSource":
         from pyspark_redis_streams.source import DefaultSource
 
@@ -30,9 +30,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _require_data_sources() -> None:
-    """Raise ImportError where PySpark is missing or older than Python data sources.
+    """Raise ImportError if PySpark is missing, or too old for Python data sources.
 
-    PySpark itself is not imported.
+    PySpark is imported only for its version in the error message.
     """
     spec = find_spec("pyspark")
     if spec is None:

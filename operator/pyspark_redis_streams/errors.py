@@ -15,8 +15,8 @@ the option or the Redis command, what was found, and what to do::
         ├── NotPermitted      wrong credentials, or the ACL forbids a command or a key
         └── ServerUnavailable no answer after all retries
 
-`plain_errors` and `plain_rows` cut the inside of this package from the traceback, so that this line
-is not the last of forty.
+`plain_errors` and `plain_rows` remove this package's frames from the traceback, so that the message
+does not come after forty other lines.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-_LONGEST: Final = 2_000  # characters; the names and texts of a server can have any length
+_LONGEST: Final = 2_000  # characters; names and texts from a server can have any length
 
 
 class RedisStreamsError(Exception):
     """Base of all errors of this data source.
 
-    Of a message that is too long, the middle is left out.
+    The middle of a message that is too long is left out.
     """
 
     def __init__(self, message: str) -> None:
@@ -62,11 +62,11 @@ class ServerError(RedisStreamsError):
 
 
 class StreamMissing(ServerError):
-    """There is no such key, or no stream fits the pattern."""
+    """The key does not exist, or no stream matches the pattern."""
 
 
 class GroupMissing(ServerError):
-    """The stream has no such consumer group."""
+    """The stream does not have this consumer group."""
 
 
 class NotAStream(ServerError):
@@ -78,7 +78,7 @@ class NotPermitted(ServerError):
 
 
 class ServerUnavailable(ServerError):
-    """The server gave no answer, or no usable one, after all retries."""
+    """The server did not answer usably after all retries."""
 
 
 Given = ParamSpec("Given")
@@ -86,7 +86,7 @@ Answer = TypeVar("Answer")
 
 
 def plain_errors(method: Callable[Given, Answer]) -> Callable[Given, Answer]:
-    """Let errors of this package leave a method of the data source with nothing around them."""
+    """Decorate a method of the data source: this package's errors have no frames and no cause."""
 
     @wraps(method)
     def call(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -100,7 +100,7 @@ def plain_errors(method: Callable[Given, Answer]) -> Callable[Given, Answer]:
 
 
 def plain_rows(rows: Iterator[Any]) -> Iterator[Any]:
-    """As `plain_errors`, for what a task reads."""
+    """As `plain_errors`, for the rows that a task reads."""
     try:
         yield from rows
         return

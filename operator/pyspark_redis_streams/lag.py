@@ -1,7 +1,7 @@
 """How many entries a streaming query is behind, from the progress that Spark reports.
 
-A Python data source cannot fill the `metrics` of a source, nor show anything in Spark's UI. The lag
-is therefore in `latestOffset`: here it is taken out, and handed on for each micro-batch::
+A Python data source cannot fill the `metrics` of a source, nor show anything in Spark's UI. So the
+lag is part of `latestOffset`. This module extracts it, and reports it for each micro-batch::
 
     def report(query: str, lag: dict[str, int]) -> None:
         gauge.labels(query=query).set(sum(lag.values()))
@@ -30,11 +30,11 @@ Report = Callable[[str, dict[str, int]], None]  # name or ID of the query, and l
 
 
 def lag_of(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Entries of each stream that lie behind the end of the micro-batch, as of its planning.
+    """The number of entries of each stream after the end of the micro-batch, as of its planning.
 
     Args:
-        progress: What `query.lastProgress` is, or the progress that a listener is given. Streams
-            of sources other than this one are not in the answer.
+        progress: The value of `query.lastProgress`, or the progress that a listener gets. Sources
+            of other kinds are ignored.
     """
     lag: dict[str, int] = {}
     for source in progress["sources"]:
@@ -65,7 +65,7 @@ class LagListener(StreamingQueryListener):
         self._report = report
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is read yet."""
+        """Does nothing: no entry is read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         lag = lag_of(event.progress)
@@ -73,7 +73,7 @@ class LagListener(StreamingQueryListener):
             self._report(event.progress.name or str(event.progress.id), lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """What was reported last still holds."""
+        """Does nothing: the last report is still valid."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing is read any more."""
+        """Does nothing: no entry is read any more."""

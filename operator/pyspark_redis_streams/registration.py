@@ -1,8 +1,8 @@
-"""Makes Spark find the data source, however its Python was started.
+"""Makes Spark find the data source, however the program's Python was started.
 
-Spark looks for data sources in a Python process of its own and reads in others. It starts them
-with PYSPARK_PYTHON, else with `python3` of PATH. In a program that runs as `venv/bin/python` in an
-environment that is not activated, that is another Python, without this package.
+Spark looks up data sources in a separate Python process and reads in others. It starts them with
+PYSPARK_PYTHON, else with `python3` from PATH. If a program runs as `venv/bin/python` in an
+environment that is not activated, `python3` is another Python without this package.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PYTHON: Final = "PYSPARK_PYTHON"
-_CHOICES: Final = (_PYTHON, "PYSPARK_DRIVER_PYTHON")  # of whoever starts Spark
+_CHOICES: Final = (_PYTHON, "PYSPARK_DRIVER_PYTHON")  # set by the user who starts Spark
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which runs Java already
 
 
 def register(spark: SparkSession) -> None:
-    """Make `redis_streams` known to a session that does not find it by itself.
+    """Register `redis_streams` in a session that does not find it by itself.
 
     Python workers of a local session then read with this program's interpreter. A server of Spark
     Connect must have this package installed, and then finds it without this call.
@@ -36,9 +36,9 @@ def register(spark: SparkSession) -> None:
 
 
 def prefer_this_python() -> None:
-    """Set PYSPARK_PYTHON to this interpreter where Spark would start another one.
+    """Set PYSPARK_PYTHON to this interpreter if Spark would start another one.
 
-    Spark reads the variable when a session begins: if one runs already, a warning names the remedy.
+    Spark reads the variable when a session begins. If one runs already, a warning names a fix.
     """
     if any(name in os.environ for name in (*_CHOICES, _SUBMITTED)) or not _is_another(_default()):
         return
@@ -56,7 +56,7 @@ def prefer_this_python() -> None:
 
 @contextmanager
 def _this_python(context: Any) -> Iterator[None]:
-    """What is registered meanwhile runs with this interpreter; executors elsewhere have their own.
+    """Data sources registered in the block run with this interpreter, in a local session only.
 
     `context` is None in a session of Spark Connect.
     """
@@ -80,7 +80,7 @@ def _default() -> str:
 
 
 def _is_another(python: str) -> bool:
-    """Whether it belongs to another environment; links to one file may be of different ones."""
+    """Whether a Python is of another environment: links to one file can be of different ones."""
     return os.path.realpath(os.path.dirname(python)) != os.path.realpath(
         os.path.dirname(sys.executable)
     )
@@ -91,6 +91,6 @@ def _running_context() -> Any:
         return None
     try:
         from pyspark import SparkContext
-    except ImportError:  # the client of Spark Connect alone has none
+    except ImportError:  # the package of the Spark Connect client does not have it
         return None
     return SparkContext._active_spark_context

@@ -1,12 +1,13 @@
 """Appends rows to streams, each once for its query and micro-batch, however often a task runs.
 
-A task sends its rows in chunks. A chunk is appended by a script which, in the same step, notes the
-chunk's token beside the stream; a repeated task finds the tokens of what its forerunner has
-appended. It must then bring the same rows in the same order, which the token's digest checks.
+A task sends its rows in chunks. One script appends a chunk and records its token beside the stream.
+A repeated task finds the tokens of the chunks that an earlier attempt has appended. It must send
+the same rows in the same order, which the digest stored with the token verifies.
 
-What a server has confirmed it may still lose: in a failover, or when it restarts without its data.
-Token and entries are lost together. Each call therefore detects whether the call before it is still
-stored, and the end of the write checks all. A repeated write appends the missing rows.
+A server may lose confirmed writes in a failover, or when it restarts without its data. Token and
+entries are then lost together. So each call checks the token of the task's previous call, and the
+end of the write checks the last token of each task and stream. A repeated write appends the missing
+rows.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ from pyspark_redis_streams.redis.node_connection import Argument
 from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.spark_versions import DataSourceStreamArrowWriter
 
-MOST_PARTS = 7000  # names and values of one entry: a script calls with no more than 8000 words
+MOST_PARTS = 7000  # names and values of one entry: a call in Lua has at most 8000 arguments
 _BYTES_OF_A_CALL = 1_000_000
 
 
 class RowsChanged(RedisStreamsError):
-    """A repeated task brought other rows than before."""
+    """A repeated task sent other rows than its first run."""
 
 
 @dataclass(frozen=True)
 class Appended(WriterCommitMessage):
-    """What one task has done."""
+    """The result of one task."""
 
     entries: int
     repeated: int  # of these, appended by an earlier attempt
     write: str
-    tokens: tuple[tuple[str, str], ...]  # of each stream the last one
-    until: float  # they are there, in seconds since 1970 by this machine's clock
+    tokens: tuple[tuple[str, str], ...]  # each stream with its last token
+    until: float  # when tokens may expire, in seconds since 1970 on this machine's clock
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A batch write: exact under task retries, and with `writeId` under repetition as a whole."""
+    """A batch write: exactly once under task retries, and with `writeId` if repeated as a whole."""
 
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         _refuse_overwriting(overwrite)
@@ -74,12 +75,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """See that all of it is there. Raises DataLoss."""
+        """Check that all entries are still stored. Raises DataLoss."""
         check_kept(messages, self._options)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write: exact for each micro-batch of a query, also when it is run again."""
+    """A streaming write: exactly once for each micro-batch of a query, also when it is repeated."""
 
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         _refuse_overwriting(overwrite)
@@ -95,11 +96,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """See that all of it is there. Raises DataLoss: the micro-batch is then run again."""
+        """Check that all entries are still stored. Raises DataLoss; Spark repeats the batch."""
         check_kept(messages, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to undo: the micro-batch is run again and finds what is there."""
+        """Does nothing: the repeated micro-batch finds the tokens of appended chunks."""
 
 
 def _refuse_overwriting(overwrite: bool) -> None:
@@ -131,7 +132,7 @@ def append_all(
 
 
 def check_kept(messages: Iterable[WriterCommitMessage | None], options: WriteOptions) -> None:
-    """Raise DataLoss when a server has lost what it confirmed to one of these tasks."""
+    """Raise DataLoss when a server has lost entries that it confirmed to one of these tasks."""
     with ServerConnections(options.server) as connections:
         for message in messages:
             if isinstance(message, Appended) and time.time() < message.until:
@@ -169,7 +170,7 @@ class Appender:
         self._began = time.monotonic()
 
     def add(self, stream: str, entry_id: bytes, flat: Flat) -> None:
-        """Take one entry. Raises BadValue for one with more fields than a script can append."""
+        """Add one entry. Raises BadValue for one with more fields than a script can append."""
         if len(flat) > MOST_PARTS:
             raise BadValue(
                 f"a row for stream '{stream}' has {len(flat) // 2} fields, and an entry that is"
@@ -183,7 +184,7 @@ class Appender:
             self._send(stream)
 
     def finish(self) -> Appended:
-        """Send what is left; answers what was done in all."""
+        """Send the remaining rows, and return the result of the task."""
         for stream in [stream for stream, rows in self._rows.items() if rows]:
             self._send(stream)
         return Appended(
@@ -223,14 +224,14 @@ class Appender:
         return f"{self._partition}:{self._chunks[stream] + step}"
 
     def _before(self, stream: str) -> str:
-        """The token before, as long as it must be there."""
+        """The previous token, or "" when it may have expired."""
         sent = self._sent.get(stream)
         if sent is None or time.monotonic() - sent > self._options.token_ttl_s / 2:
             return ""
         return self._token(stream, -1)
 
     def _forgets_in_s(self) -> float:
-        """How long the tokens are there for certain, those of the stream that was sent to first."""
+        """Seconds for which no token expires: half of the TTL, counted from the earliest one."""
         first = min(self._sent.values(), default=time.monotonic())
         return self._options.token_ttl_s / 2 - (time.monotonic() - first)
 
@@ -251,7 +252,7 @@ def _tokens_key(stream: str, write: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _tagged(stream: str) -> str:
-    """The beginning of a key in the same slot of a cluster as the stream."""
+    """The prefix of a key in the stream's hash slot."""
     if own_hash_tag(stream):
         return stream
     tag = hash_tag(stream)

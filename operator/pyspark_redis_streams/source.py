@@ -1,12 +1,12 @@
-"""The data source that Spark calls: `spark.read.format("redis_streams")` and its siblings.
+"""The data source that Spark calls: `spark.read.format("redis_streams")` and other methods.
 
-Also tables of Spark's catalog: `CREATE TABLE orders USING redis_streams OPTIONS (stream 'orders')`.
-When a table is created, Spark passes its options together with all its properties. When it is read
-or written, Spark passes its columns, and no options but those of the statement. The options are
-therefore kept in the comment of the first column, which the catalog keeps.
+Also for catalog tables: `CREATE TABLE orders USING redis_streams OPTIONS (stream 'orders')`.
+When a table is created, Spark passes its options among all its properties. When it is read or
+written, Spark passes its columns, and only the options of the statement. So the options of the
+table are stored in the comment of its first column, which the catalog keeps.
 
 Options of a statement, `SELECT ... FROM orders WITH (startingId = '5-0')`, are refused: Spark
-resolves a table once for each statement, and gives the options of one use of it to the others.
+resolves a table once for each statement, and may apply the options to other uses of the table.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class DefaultSource(DataSource):
 
     @plain_errors
     def schema(self) -> str:
-        """The columns of a read that was given no schema, as DDL.
+        """The columns of a read without a given schema, as DDL.
 
-        Reads entries with option `inferSchema`. Raises OptionError and ServerError.
+        With option `inferSchema` it reads entries. Raises OptionError and ServerError.
         """
         if is_created(self.options):
             return table_schema(self.options)
@@ -80,7 +80,7 @@ class DefaultSource(DataSource):
         return _READERS[options.view](schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A streaming read of entries; an OptionError or SchemaError comes when it begins."""
+        """A streaming read of entries; an OptionError or SchemaError is raised when it begins."""
         try:
             options = parse_read_options(_settle(self.options, schema, Use.STREAM), Use.STREAM)
             refuse_what_spark_lacks(options)
@@ -99,10 +99,10 @@ class DefaultSource(DataSource):
         return StreamWriter(schema, table_write_options(self.options, schema), overwrite=overwrite)
 
 
-_FIRST: Final = "`stream` STRING"  # what the columns of every view begin with
+_FIRST: Final = "`stream` STRING"  # the first column of every view
 _COMMENT: Final = "The key. Options of the table: "
 _EMPTY: Final = "the columns that Redis fills ('stream', 'id', 'ms', 'seq', 'ts') are left out"
-_OPTION: Final = "option."  # what Spark puts before the names of options among the properties
+_OPTION: Final = "option."  # Spark's prefix for options among the properties
 
 
 def is_created(given: Mapping[str, str]) -> bool:
@@ -135,7 +135,7 @@ def _columns_of(options: ReadOptions) -> str:
 
 
 def _settle(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[str, str]:
-    """The options of a read or write: those given, or those that its table keeps.
+    """The options of a read or write: those given, or those stored in the table's schema.
 
     Raises OptionError.
     """
@@ -157,8 +157,8 @@ def _settle(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[s
 def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOptions:
     """The options of a write, which may be to a table. Raises OptionError.
 
-    The columns that a query takes from another table keep that table's comment. A row
-    for a table must therefore have null in all columns that do not hold fields.
+    Columns that a query takes from another table keep that table's comment. So a row for a table
+    must have null in all columns that do not hold fields.
     """
     kept = _kept_options(schema)
     if kept is None:

@@ -1,9 +1,8 @@
-"""What the installed PySpark has of the Python Data Source API, which grows with each version.
+"""The parts of the Python Data Source API that the installed PySpark supports.
 
 4.0: batch reads and writes, streaming reads, streaming writes of rows. 4.1: streaming writes of
-Arrow batches. 4.2: a streaming read learns where a
-micro-batch begins and how much it may hold. Names that a version does not have are defined
-here, and the other modules import them from here.
+Arrow batches. 4.2: Spark passes the start and the limit of a micro-batch to a streaming read. Names
+that a version does not have are defined here, and the other modules import them from here.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pyspark_redis_streams.options.parsed import ReadOptions
 HAS_STREAM_BATCHES: Final = hasattr(datasource, "DataSourceStreamArrowWriter")  # 4.1
 HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None  # 4.2
 
-# Before 4.2 the function has no such parameter and always makes timestamps of UTC.
+# Before 4.2 the function does not have this parameter, and always returns timestamps in UTC.
 _ZONE: Final[dict[str, Any]] = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
@@ -39,7 +38,7 @@ if TYPE_CHECKING or HAS_LIMITS:
 else:
 
     class ReadLimit:
-        """Never made: before 4.2 Spark sets no limits."""
+        """Never instantiated: before 4.2 Spark passes no limits."""
 
     class ReadAllAvailable(ReadLimit):
         """As above."""
@@ -48,7 +47,7 @@ else:
         """As above."""
 
     class SupportsTriggerAvailableNow:
-        """Before 4.2 such a query has one micro-batch: Spark asks once how far it goes."""
+        """Before 4.2 such a query has one micro-batch: Spark calls `latestOffset` once."""
 
 
 if TYPE_CHECKING or HAS_STREAM_BATCHES:
@@ -58,7 +57,7 @@ else:
     class DataSourceStreamArrowWriter(
         datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter
     ):
-        """4.0 hands Arrow batches to every writer that is a `DataSourceArrowWriter`."""
+        """4.0 passes Arrow batches to every writer that is a `DataSourceArrowWriter`."""
 
 
 __all__ = [
@@ -71,12 +70,12 @@ __all__ = [
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects of a read with this schema; timestamps are of UTC."""
+    """The Arrow schema that Spark expects from a read with this schema; timestamps are in UTC."""
     return to_arrow_schema(schema, **_ZONE)
 
 
 def refuse_what_spark_lacks(options: ReadOptions) -> None:
-    """Raise OptionError for an option of a streaming read that this PySpark cannot serve."""
+    """Raise OptionError for an option of a streaming read that this PySpark does not support."""
     if HAS_LIMITS:
         return
     given = {

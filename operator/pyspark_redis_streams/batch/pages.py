@@ -1,9 +1,9 @@
-"""Pages of a range of entries, read so that none of it is missed unnoticed.
+"""Reads a range of entries page by page, and detects missing entries.
 
-Redis answers XRANGE over what has been trimmed, deleted or lost in a failover with fewer entries
-and no error. A range therefore begins and ends with an entry that was there when it was planned,
-and each page begins again with the last entry of the page before: where such an entry is missing,
-`explain_gap` says whether it was deleted on purpose or lost. Pages of large entries hold fewer.
+After trimming, deletion or a failover, XRANGE returns fewer entries and no error. So a range begins
+and ends with an entry that existed at planning. Each page begins with the last entry of the
+previous page. If such an entry is missing, `explain_gap` decides whether it was deleted by a user
+or lost. Pages of large entries have fewer entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_redis_streams.redis.node_connection import Argument, Away, NodeConn
 from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.redis.streams import StreamState, observe_stream
 
-# Redis needs about a millisecond for either, and serves nobody else meanwhile.
+# Redis needs about a millisecond for either, and serves no other client meanwhile.
 BYTES_OF_A_PAGE = 1_000_000
 PARTS_OF_A_PAGE = 20_000  # names and values
 
@@ -28,14 +28,14 @@ _LOOKED_AT = 8
 
 
 class PageSizer:
-    """Begins with few entries, and follows the size of those that come."""
+    """The number of entries to request: few at first, then by the size of received entries."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.count = min(most, _FIRST_COUNT)
 
     def observe(self, page: Sequence[Any]) -> None:
-        """Learn from a page, by some of its entries; an empty one teaches nothing."""
+        """Adapt to the size of some entries of a page; an empty page changes nothing."""
         if page:
             some = [entry[1] or () for entry in page[:: max(1, len(page) // _LOOKED_AT)]]
             size = sum(len(b"".join(body)) for body in some) // len(some) + 1
@@ -44,17 +44,17 @@ class PageSizer:
             self.count = max(1, min(self._most, few))
 
 
-Entry = list[Any]  # an ID and a flat list of names and values; a list, as hiredis makes it
+Entry = list[Any]  # an ID and a flat list of names and values, as hiredis returns it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRange:
-    """Entries of one stream between two that existed when this was planned."""
+    """A range of one stream between two entries that existed at planning."""
 
     stream: str
     first: EntryId
     last: EntryId
-    keeps_last: bool  # False: the last one is read to see that it is there, and left to the next
+    keeps_last: bool  # False: the last entry is only checked, and belongs to the next range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class PageLimits:
 
 
 class PageReader:
-    """Pages of one range; the next one is asked for before the present one is handed out."""
+    """Reads the pages of one range, and requests each page before it yields the previous one."""
 
     def __init__(
         self, connections: ServerConnections, wanted: EntryRange, pace: PageLimits
@@ -105,7 +105,7 @@ class PageReader:
             self._keep_pace(len(page), began)
 
     def _check_progress(self, page: list[Entry], expected: bytes) -> None:
-        """Refuse a page after which the next one would be asked for from the same place."""
+        """Raise ServerError for a page that does not advance the start of the next request."""
         if page and self._asked > 1 and not _goes_on(page[-1][0], expected, len(page)):
             raise ServerError(
                 f"XRANGE {self._wanted.stream} returned entries that were not requested"
@@ -160,7 +160,7 @@ ADVICE = "Set option 'failOnDataLoss' to false to read what is left"
 
 
 def refuse_gap(connections: ServerConnections, stream: str, missing: EntryId) -> None:
-    """Raise DataLoss unless the entry was deleted by XDEL, which is its owner's decision."""
+    """Raise DataLoss unless the entry was deleted by XDEL, which a user did on purpose."""
     state = observe_stream(connections, stream, allow_missing=True)
     lost = explain_gap(stream, missing, state)
     if lost is not None:
@@ -168,7 +168,7 @@ def refuse_gap(connections: ServerConnections, stream: str, missing: EntryId) ->
 
 
 def explain_gap(stream: str, missing: EntryId, state: StreamState) -> str | None:
-    """What happened to entries at and behind `missing`; None when it was merely deleted."""
+    """What happened to entries from `missing` on; None when it was deleted by XDEL."""
     if state.added == 0 and state.length == 0:
         return f"stream '{stream}' no longer exists: it was deleted or flushed during the read"
     if state.last_generated < missing:

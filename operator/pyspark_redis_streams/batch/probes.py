@@ -1,6 +1,6 @@
-"""Probes of streams: which entries cut a range into tasks, and which is the n-th after a place.
+"""Finds the entries that divide a range into tasks, and the n-th entry after a position.
 
-Redis cannot be asked for either: a few entries are read to find them.
+Redis has no command for either, so entries are read to find them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENTRIES_OF_A_SAMPLE = 32
 def plan_spans(
     connections: ServerConnections, spans: Sequence[Span], options: ReadOptions
 ) -> list[EntriesPartition]:
-    """Tasks that together read each entry of the spans once."""
+    """The tasks that together read each entry of the spans once."""
     per_part = entries_per_part(spans, options)
     planned = []
     for span in spans:
@@ -44,7 +44,7 @@ def plan_spans(
 
 
 def entries_per_part(spans: Sequence[Span], options: ReadOptions) -> int:
-    """How many entries a task gets: the smaller of what the two options ask for."""
+    """The number of entries for a task: the smaller one by the two options."""
     if options.min_partitions is None:
         return options.entries_per_partition
     total = sum(span.entries for span in spans)
@@ -74,7 +74,7 @@ class _Sampler:
 
     def sample(self, point: EntryId) -> Sample:
         stream, last = self._span.stream, str(self._span.last)
-        # One entry alone would tell nothing about density.
+        # A single entry does not show the density.
         count = max(2, self._sizer.count)
         found = self._connections.ask(stream, "XRANGE", stream, str(point), last, "COUNT", count)
         self._sizer.observe(found)
@@ -87,7 +87,7 @@ _PAGE = 1000
 def walk(
     connections: ServerConnections, stream: str, after: EntryId, until: EntryId, most: int
 ) -> tuple[EntryId, int]:
-    """The last of at most `most` entries behind `after`, up to `until`, and how many they are."""
+    """The last of at most `most` entries after `after`, up to `until`, and their number."""
     passed, last = 0, after
     sizer = PageSizer(_PAGE)
     while passed < most:
@@ -105,7 +105,7 @@ def walk(
 def exact_end(
     connections: ServerConnections, stream: str, start: Position, full: Position, most: int
 ) -> Position:
-    """Where `most` entries behind `start` end; `full` when that is all there is."""
+    """The position `most` entries after `start`; `full` when there are fewer."""
     last, passed = walk(connections, stream, start.id, full.id, most)
     if passed < most:
         return full
@@ -115,7 +115,7 @@ def exact_end(
 def estimated_end(
     connections: ServerConnections, stream: str, start: Position, full: Position, most: int
 ) -> Position:
-    """About where that is, as if entries came evenly between the first one to read and `full`."""
+    """An estimate of `exact_end`: it assumes an even density from the first entry to `full`."""
     found = connections.ask(stream, "XRANGE", stream, f"({start.id}", str(full.id), "COUNT", 1)
     if not found:
         return full

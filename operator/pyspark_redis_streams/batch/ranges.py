@@ -1,4 +1,4 @@
-"""Where a read begins and ends, and which entries of each stream lie between."""
+"""The bounds of a read, and the entries of each stream within them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """One end of a read: an ID that still belongs to it, or `latest`, which planning settles."""
+    """One end of a read: an included ID, or `latest`, which is determined at planning."""
 
     default: EntryId | None  # None: latest
     by_stream: Mapping[str, EntryId | None] = field(default_factory=dict)
@@ -29,14 +29,14 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """From where to where a read goes, both ends included."""
+    """The start and the end of a read, both included."""
 
     start: Bound
     end: Bound
 
 
 def parse_bounds(options: ReadOptions, *, default_start: str = EARLIEST) -> Bounds:
-    """The ends that the options name. Raises OptionError."""
+    """The bounds that the options name. Raises OptionError."""
     start, end = options.starting_id, options.ending_id
     if options.starting_timestamp is not None:
         start = str(options.starting_timestamp)
@@ -77,7 +77,7 @@ def _parse_end(option: str, text: str, *, is_start: bool) -> EntryId | None:
         return EntryId.MIN
     bare = text.removeprefix("(")
     is_excluded = bare != text
-    # Without a sequence number, "5" begins at 5-0 and ends with the last of 5.
+    # Without a sequence number, a range from "5" begins at 5-0, and one to "5" ends with its last.
     missing_seq = LARGEST_PART if is_start == is_excluded else 0
     try:
         parsed = parse_entry_id(bare, missing_seq=missing_seq)
@@ -100,7 +100,7 @@ def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
 
 
 def batch_spans(connections: ServerConnections, bounds: Bounds, options: ReadOptions) -> list[Span]:
-    """What a batch read has to read of each stream. Raises StreamMissing and other ServerErrors."""
+    """The ranges that a batch read must read. Raises StreamMissing and other ServerErrors."""
     may_be_missing = options.allow_missing or options.stream_pattern is not None
     spans = []
     for stream in find_streams(connections, options):

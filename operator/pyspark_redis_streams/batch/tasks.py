@@ -1,7 +1,7 @@
-"""Cuts ranges of entries into tasks of about equal size.
+"""Divides ranges of entries into tasks of about equal size.
 
-Redis cannot say which entry is the n-th. A few entries are therefore read at evenly spaced points,
-their density tells about how many lie between, and each cut is moved to an entry that exists.
+Redis has no command for the n-th entry. So a few entries are read at evenly spaced points. Their
+density gives an estimate of the number between, and each cut is moved to an existing entry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EntriesPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """The entries of one stream that a read wants, not cut yet."""
+    """The range of one stream for a read, not divided yet."""
 
     stream: str
     node: Node
@@ -40,27 +40,27 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A few neighbouring entries: the first ones from a point of a span on."""
+    """A few adjacent entries: the first ones from a point of a span on."""
 
     point: EntryId
     ids: tuple[EntryId, ...]
 
 
 def first_points(span: Span, number: int) -> list[EntryId]:
-    """Evenly spaced places from the first entry on, at which to look for samples."""
+    """Evenly spaced points from the first entry on, at which to read samples."""
     axis = Axis(span)
     return [axis.id_at(step / number) for step in range(number)]
 
 
 def next_point(span: Span, samples: Sequence[Sample]) -> EntryId:
-    """Where one more sample tells most: amid the stretch that seems to hold most entries."""
+    """The point for one more sample: the middle of the stretch with most estimated entries."""
     stretches = _stretches(span, samples)
     heaviest = max(stretches, key=lambda stretch: stretch.weight)
     return Axis(span).id_at((heaviest.begin + heaviest.end) / 2)
 
 
 def choose_cuts(span: Span, samples: Sequence[Sample], parts: int) -> list[EntryId]:
-    """Places that cut a span into `parts` of about equal size, by the density of the samples."""
+    """IDs that divide a span into `parts` of about equal size, by the density of the samples."""
     axis = Axis(span)
     stretches = [stretch for stretch in _stretches(span, samples) if stretch.weight]
     total = sum(stretch.weight for stretch in stretches)
@@ -90,7 +90,7 @@ def cut_span(span: Span, cuts: Sequence[EntryId]) -> list[EntryRange]:
 
 
 def parts_of(span: Span, entries_per_part: int) -> int:
-    """Into how many parts a span is cut."""
+    """The number of parts of a span."""
     return max(1, min(MOST_PARTITIONS_OF_A_STREAM, round(span.entries / entries_per_part)))
 
 
@@ -127,7 +127,7 @@ def _groups(spans: Sequence[Span], entries_per_part: int) -> list[list[Span]]:
 
 
 class Axis:
-    """Places of a span as fractions: by time, or by sequence number if all share a millisecond."""
+    """IDs of a span as fractions: by time, or by sequence number if all share a millisecond."""
 
     def __init__(self, span: Span) -> None:
         self._by_time = span.first.ms != span.last.ms
@@ -138,7 +138,7 @@ class Axis:
         return entry_id.ms if self._by_time else entry_id.seq
 
     def id_at(self, fraction: float) -> EntryId:
-        # Whole numbers throughout: a float cannot tell two sequence numbers near 2^64 apart.
+        # With integers, because a float cannot distinguish two sequence numbers near 2^64.
         offset = self._length * round(fraction * 2**32) // 2**32
         if self._by_time:
             ms = min(LARGEST_PART, self._first.ms + offset)
@@ -146,7 +146,7 @@ class Axis:
         return EntryId(self._first.ms, min(LARGEST_PART, self._first.seq + offset))
 
     def share_of(self, part: Span) -> float:
-        """Which share of this span's length another one covers."""
+        """The share of this span's length that another one covers."""
         return min(1.0, self.fraction_of(part.last) - self.fraction_of(part.first))
 
     def fraction_of(self, entry_id: EntryId) -> float:
@@ -162,7 +162,7 @@ class Axis:
 class _Stretch:
     begin: float
     end: float
-    weight: float  # about how many entries lie in it
+    weight: float  # estimated number of entries
 
 
 def _stretches(span: Span, samples: Sequence[Sample]) -> list[_Stretch]:
@@ -176,6 +176,6 @@ def _stretch(axis: Axis, sample: Sample, end: float) -> _Stretch:
     begin = axis.fraction_of(sample.point)
     if not sample.ids:
         return _Stretch(begin, end, 0.0)
-    # Nothing lies between the point and the first entry found from there on.
+    # There are no entries between the point and the first one of the sample.
     occupied = max(0.0, end - max(begin, axis.fraction_of(sample.ids[0])))
     return _Stretch(begin, end, axis.entries_per_unit(sample.ids) * occupied)

@@ -1,4 +1,4 @@
-"""Pages of entries -> Arrow record batches with exactly the schema that Spark expects."""
+"""Converts pages of entries to Arrow record batches with exactly the schema that Spark expects."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NUMBERS = (ColumnSource.MS, ColumnSource.SEQ, ColumnSource.TS)
 
 
 class BatchBuilder:
-    """Collects pages until there are rows enough for a batch.
+    """Collects pages until a batch has enough rows.
 
-    Texts are put into Arrow arrays page by page, while they are still in the processor's cache,
-    and converted to their types batch by batch, which saves calls.
+    Texts are copied to Arrow arrays page by page, while they are in the processor's cache. They are
+    converted to their types batch by batch, to save calls.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -54,13 +54,13 @@ class BatchBuilder:
         sources = {column.source for column in self._columns}
         self._computed = sources & COMPUTED
         self._wants_ids = bool(sources.intersection((ColumnSource.ID, *_NUMBERS)))
-        # Keeping the entries of a whole batch costs cache; only a corrupt record shows them again.
+        # Keeping the entries of a whole batch costs cache; only corrupt records need them.
         self._keeps_flats = ColumnSource.CORRUPT in sources
         self._clear()
 
     def _clear(self) -> None:
         self.rows = 0
-        self.bytes = 0  # of the columns so far, about
+        self.bytes = 0  # approximate size of the columns so far
         self._streams: list[tuple[str, int]] = []
         self._ids: list[bytes] = []
         self._id_arrays: list[pa.Array] = []
@@ -68,7 +68,7 @@ class BatchBuilder:
         self._flats: list[Flat] = []
 
     def add(self, stream: str, page: Sequence[Entry]) -> None:
-        """Take the entries of a page of one stream."""
+        """Add the entries of a page of one stream."""
         ids = [entry[0] for entry in page]
         flats = [entry[1] for entry in page]
         self._streams.append((stream, len(ids)))
@@ -189,14 +189,14 @@ class BatchBuilder:
 
 
 def id_parts(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Milliseconds and sequence numbers of IDs, unsigned."""
+    """The milliseconds and the sequence numbers of IDs, unsigned."""
     numbers = pc.list_flatten(pc.split_pattern(ids, "-")).cast(pa.uint64())
     pairs = pa.FixedSizeListArray.from_arrays(numbers, 2)
     return pc.list_element(pairs, 0), pc.list_element(pairs, 1)
 
 
 def _times(ms: pa.Array) -> pa.Array:
-    # An ID may carry any number: what is no moment of Spark's calendar has no time.
+    # An ID may have any number; one beyond Spark's calendar has no time.
     reachable = pc.if_else(pc.less_equal(ms, _LATEST_MS), ms, None)
     return reachable.cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))
 

@@ -1,11 +1,11 @@
-"""Texts of entries -> typed Arrow columns, and the rows whose text does not fit.
+"""Converts texts of entries to typed Arrow columns, and finds the rows whose text does not fit.
 
-The rules of a type are those of Arrow's casts from string, whole column at once; only a column
-that has a bad value is looked at value by value, by the same casts.
+The rules of a type are those of Arrow's casts from string. They are applied to a whole column at
+once; only a column with a bad value is divided to find it.
 
-Structs, arrays and maps are JSON, read as `from_json` with the given type would read them. Members
-that the type does not name are ignored, members that are missing are null, and a text that is no
-JSON, or whose values are of other types, is a bad value.
+Structs, arrays and maps are JSON, parsed as `from_json` would with the given type. Unknown members
+are ignored, and missing members are null. A text that is not JSON, or that has values of other
+types, is a bad value.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _JSON = (StructType, ArrayType, MapType)
 
 
 def converter_for(name: str, wanted: DataType, arrow: pa.DataType, unit: str) -> Converter:
-    """How the values of one column are read. Raises SchemaError for a type that has no reading."""
+    """The converter for one column. Raises SchemaError for a type that is not supported."""
     if isinstance(wanted, BinaryType):
         return lambda raw: (raw, [])
     if isinstance(wanted, StringType):
@@ -72,7 +72,7 @@ def converter_for(name: str, wanted: DataType, arrow: pa.DataType, unit: str) ->
 
 
 def _with_repair(raw: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Converted:
-    """The cast column, and the places of values that cannot be cast; `mode` decides about these."""
+    """The cast column, and the rows of values that cannot be cast; option `mode` handles these."""
     try:
         return cast(raw), []
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -89,7 +89,7 @@ def _one_by_one(raw: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Converte
 def _good_pieces(
     raw: pa.Array, start: int, end: int, cast: Callable[[pa.Array], pa.Array], bad: list[int]
 ) -> list[pa.Array]:
-    """Halve until a bad value stands alone: few bad values cost few casts."""
+    """Halve the column until each bad value is isolated: few bad values cost few casts."""
     try:
         return [cast(raw.slice(start, end - start))]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -101,7 +101,7 @@ def _good_pieces(
 
 
 def _numbers(raw: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Numbers as Spark's CAST reads them where Arrow differs: "+5" is one, "0x10" is none."""
+    """Numbers as Spark's CAST accepts them. Unlike in Arrow, "+5" is valid and "0x10" is not."""
     text = raw.cast(pa.string())
     if pa.types.is_integer(arrow) and _may_be_hexadecimal(text):
         raise pa.ArrowInvalid("hexadecimal")
@@ -115,7 +115,7 @@ def _numbers(raw: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _may_be_hexadecimal(text: pa.Array) -> bool:
-    """A look at all bytes at once, which costs nothing beside the cast."""
+    """A search of all bytes at once, whose cost is negligible compared with the cast."""
     data = text.buffers()[2]
     if data is None or not len(text):
         return False
@@ -129,7 +129,7 @@ def _may_be_hexadecimal(text: pa.Array) -> bool:
 
 
 def _timestamps(raw: pa.Array, arrow: pa.DataType, unit: str) -> pa.Array:
-    """Whole numbers count from 1970 in `unit`; all else is ISO 8601, without a zone UTC."""
+    """Whole numbers count `unit` since 1970; others are ISO 8601, in UTC if they name no zone."""
     try:
         whole = _numbers(raw, pa.int64())
         return whole.cast(pa.timestamp(unit)).cast(pa.timestamp("us")).cast(arrow)
@@ -147,7 +147,7 @@ def _has_zone(text: pa.Array) -> bool:
     return bool(found.as_py())
 
 
-Read = Callable[[Any], Any]  # a parsed JSON value, not null -> a value for Arrow; raises ValueError
+Read = Callable[[Any], Any]  # from a non-null JSON value to one for Arrow; raises ValueError
 
 _BITS: dict[type[DataType], int] = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -156,7 +156,7 @@ _UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 def json_converter(
     wanted: DataType, arrow: pa.DataType, unit: str
 ) -> Callable[[pa.Array], tuple[pa.Array, list[int]]]:
-    """A converter of a column of JSON texts; see `converting.converter_for`."""
+    """A converter for a column of JSON texts; see `converter_for`."""
     read = _nullable(reader_for(wanted, unit))
 
     def convert(raw: pa.Array) -> tuple[pa.Array, list[int]]:
@@ -174,12 +174,12 @@ def json_converter(
 
 
 def _parse(text: bytes) -> Any:
-    # A float would round what a decimal column wants exactly.
+    # `_Number`, because a float would round values of decimal columns.
     return json.loads(text, parse_float=_Number, parse_constant=_refuse_constant)
 
 
 class _Number(float):
-    """A JSON number with a fraction or exponent, which remembers how it was written."""
+    """A JSON number with a fraction or exponent, which keeps its text."""
 
     text: str
 
@@ -194,7 +194,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def reader_for(wanted: DataType, unit: str) -> Read:
-    """How a JSON value becomes a value of this type. Raises SchemaError."""
+    """A function from a JSON value to a value of this type. Raises SchemaError."""
     if isinstance(wanted, StructType):
         return _read_struct(wanted, unit)
     if isinstance(wanted, ArrayType):

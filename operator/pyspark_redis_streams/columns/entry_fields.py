@@ -1,7 +1,7 @@
-"""Fields of entries: the values of each, all of them in one column, or what is computed of them.
+"""Fields of entries: the values of single fields, all fields in one column, or computed columns.
 
-Producers write the same fields in the same order, mostly, so a page is turned by slicing one flat
-list; an entry that differs sends its page the slow way.
+Most entries have the same fields in the same order, so a page is transposed by slicing one flat
+list. A page with an entry that differs is transposed entry by entry.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Values = Sequence[bytes | None]
 def values_by_field(
     flats: Sequence[Flat], fields: Sequence[bytes], *, keeps_first: bool
 ) -> list[Values]:
-    """For each field its value in each entry; None where an entry lacks it.
+    """For each field its value in each entry; None if an entry does not have it.
 
-    Of a repeated field the last value counts, or the first.
+    Of a repeated field the last value counts, or the first with `keeps_first`.
     """
     width = len(flats[0])
     joined = common_layout(flats, width)
@@ -43,7 +43,7 @@ def values_by_field(
 
 def trailing_values(flats: Sequence[Flat], names: list[bytes], field: bytes) -> Values:
     """The value of a field in each entry that ends with exactly the fields of these names."""
-    # An entry has a field at least. Most pages have no such entry, which one look shows.
+    # An entry has at least one field. Most pages have no such entry, which this check detects.
     if names[-1] not in [flat[-2] for flat in flats]:
         return [None] * len(flats)
     width = 2 * len(names)
@@ -57,12 +57,12 @@ def common_layout(flats: Sequence[Flat], width: int) -> Flat | None:
     if list(map(len, flats)).count(width) != number:
         return None
     joined = joined_flats(flats)
-    # One comparison of two long lists costs half of looking at each name's place in turn.
+    # One comparison of two long lists costs half of a comparison for each name.
     return joined if joined[::2] == joined[0:width:2] * number else None
 
 
 def joined_flats(flats: Sequence[Flat]) -> Flat:
-    """Names and values of all entries, one after the other."""
+    """Names and values of all entries in one list."""
     joined: Flat = []
     for flat in flats:
         joined += flat
@@ -77,14 +77,14 @@ def _one_by_one(
 
 
 def pairs_of(flat: Flat, *, keeps_first: bool) -> dict[bytes, bytes]:
-    """The fields of one entry; of a repeated field the last value counts, or the first."""
+    """The fields of one entry; a repeated field has its last value, or its first."""
     if keeps_first:
         return dict(zip(flat[-2::-2], flat[::-2], strict=True))
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def raw_pairs(flats: Sequence[Flat], wanted: DataType, duplicates: str) -> pa.Array:
-    """The fields of a page as lists of name and value, both binary still."""
+    """The fields of a page as lists of name and value, both still binary."""
     if not isinstance(wanted, ArrayType):
         flats = _without_repetitions(flats, keeps_first=duplicates == "first")
     joined = joined_flats(flats)
@@ -97,7 +97,7 @@ def raw_pairs(flats: Sequence[Flat], wanted: DataType, duplicates: str) -> pa.Ar
 
 
 def _without_repetitions(flats: Sequence[Flat], *, keeps_first: bool) -> Sequence[Flat]:
-    """A map has each key once, and Spark does not look."""
+    """Entries with each field once: a map must not repeat a key, and Spark does not check that."""
     width = len(flats[0])
     if common_layout(flats, width) is not None and len(set(flats[0][::2])) == width // 2:
         return flats
@@ -111,7 +111,7 @@ def _once(flat: Flat, *, keeps_first: bool) -> Flat:
 
 
 def raw_converter(arrow: pa.DataType) -> Callable[[pa.Array], tuple[pa.Array, list[int]]]:
-    """Turns lists of pairs into the map or array that the schema wants."""
+    """A converter from lists of pairs to the map or array of the schema."""
 
     def convert(raw: pa.Array) -> tuple[pa.Array, list[int]]:
         try:
@@ -123,7 +123,10 @@ def raw_converter(arrow: pa.DataType) -> Callable[[pa.Array], tuple[pa.Array, li
 
 
 def _repair(raw: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Row by row: names that are not UTF-8 with escapes, such values with U+FFFD, and bad."""
+    """Convert row by row, with bytes that are not UTF-8.
+
+    Such names get escapes. Such values get U+FFFD, and their rows are bad.
+    """
     is_map = pa.types.is_map(arrow)
     pair_type = pa.struct([arrow.key_field, arrow.item_field]) if is_map else arrow.value_type
     name_type, value_type = pair_type.field(0).type, pair_type.field(1).type
@@ -146,7 +149,7 @@ def _repair(raw: pa.Array, arrow: pa.DataType) -> tuple[pa.Array, list[int]]:
 
 
 def _shown_names(names: Sequence[bytes]) -> list[str]:
-    """Names as texts, different ones always differently: a map has each key once."""
+    """Names as texts; different names give different texts, because a map must not repeat a key."""
     texts = {name: _text(name) for name in names}
     taken = set(texts.values())
     for name in [name for name, text in texts.items() if text is None]:
@@ -179,18 +182,18 @@ def _build(raw: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 COMPUTED = frozenset((ColumnSource.HASH, ColumnSource.BYTES))
 
-# What `marshal` writes beside the bytes of a text: of a list, and of each part of it.
+# Bytes that `marshal` adds to a list, and to each element of it.
 _FRAME_OF_LIST = 5
 _FRAME_OF_PART = 5
 
-# A copy of it costs less than to make one with another size than the usual.
+# Copying it is faster than creating a digest of this size.
 _EMPTY_DIGEST = blake2b(digest_size=8)
 
 
 def compute(
     flats: Sequence[Flat], wanted: Collection[ColumnSource]
 ) -> dict[ColumnSource, pa.Array]:
-    """Those of the computed columns that are wanted: the entries are put into one text once.
+    """The computed columns that are wanted; each entry is serialized only once for both.
 
     `bytes` is the size of names and values together.
     """
@@ -206,11 +209,11 @@ def compute(
 
 
 def _hashes(texts: Sequence[bytes]) -> pa.Array:
-    """A 64-bit hash of names and values in their order: equal for equal entries, everywhere.
+    """A 64-bit hash of names and values in their order, the same on every machine.
 
-    It is BLAKE2b with 8 bytes, read as a signed little-endian number, of this text: "[", the number
-    of names and values (4 bytes, little-endian), and for each of them "s", its length (4 bytes,
-    little-endian) and its bytes. That is what `marshal` writes in version 2.
+    It is BLAKE2b with 8 bytes, as a signed little-endian number. Its input is "[" and the number of
+    names and values (4 bytes, little-endian), then for each of them "s", its length (4 bytes,
+    little-endian) and its bytes. This is the format of `marshal` version 2.
     """
     digests = []
     for text in texts:

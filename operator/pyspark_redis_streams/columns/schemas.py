@@ -1,4 +1,4 @@
-"""The columns of each view, and what each column of a given schema is filled from."""
+"""The columns of each view, and the source of each column of a given schema."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _TYPES: Final = (
     "BIGINT", "FLOAT", "REAL", "DOUBLE", "DECIMAL", "DEC", "NUMERIC", "DATE", "TIMESTAMP",
     "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "STRUCT", "ARRAY", "MAP",
 )  # fmt: skip
-# Spark knows these; `entry_columns` says why they cannot be read.
+# Types that Spark has and that cannot be read; `entry_columns` raises the error.
 _OTHER_TYPES: Final = (
     "CHAR", "CHARACTER", "VARCHAR", "INTERVAL", "VARIANT", "VOID", "NULL", "TIME", "OBJECT",
     "GEOMETRY", "GEOGRAPHY",
@@ -64,7 +64,7 @@ _COLUMN: Final = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<bare>\w+))\s*
 
 
 class ColumnSource(Enum):
-    """What fills a column of view `entries`."""
+    """The source of a column of view `entries`."""
 
     STREAM = auto()
     ID = auto()
@@ -80,7 +80,7 @@ class ColumnSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesColumn:
-    """One column of an entries read."""
+    """One column of a read of entries."""
 
     name: str
     type: DataType
@@ -89,7 +89,7 @@ class EntriesColumn:
 
 
 def default_schema(options: ReadOptions) -> str:
-    """The schema of a read to which the program gave none, as DDL. Raises OptionError."""
+    """The schema of a read without a given one, as DDL. Raises OptionError."""
     if options.view is not View.ENTRIES:
         return _VIEWS[options.view]
     if options.columns is not None:
@@ -100,7 +100,7 @@ def default_schema(options: ReadOptions) -> str:
     if options.duplicate_fields == "keep":
         raw = f"`fields` ARRAY<STRUCT<`name`: STRING, `value`: {value}>>"
     computed = [_COMPUTED[name] for name in options.computed]
-    # Whoever asks for computed columns alone does not want to move the payloads as well.
+    # Without payloads if only computed columns are requested.
     fields = options.columns or (None if computed else raw)
     return ", ".join(part for part in (_BASE, fields, *computed) if part)
 
@@ -111,7 +111,7 @@ def columns_of_view(view: View) -> list[str]:
 
 
 def entry_columns(schema: StructType, options: ReadOptions) -> tuple[EntriesColumn, ...]:
-    """What each column of an entries schema is filled from. Raises SchemaError."""
+    """Each column of an entries schema with its source. Raises SchemaError."""
     names = schema.fieldNames()
     for name in names:
         if names.count(name) > 1:
@@ -127,15 +127,15 @@ def entry_columns(schema: StructType, options: ReadOptions) -> tuple[EntriesColu
 
 
 def names_of_entries(options: ReadOptions) -> set[str]:
-    """The columns that hold no field of an entry, but what it is or what is made of its fields."""
+    """The names of columns that do not hold a field: base columns, computed, corrupt record."""
     return {*_BASE_SOURCES, *options.computed, options.corrupt_column}
 
 
 def _check_declared(option: str | None, text: str, base: tuple[str, ...]) -> None:
-    """Raise OptionError for a column without a type, of an unknown one, or declared twice.
+    """Raise OptionError for a column without a type, with an unknown one, or declared twice.
 
-    Spark parses the columns together with the base columns, and complains of places that the
-    user never wrote: common mistakes are therefore refused here, by the option's name.
+    Spark parses the columns together with the base columns, so its errors name positions in a text
+    that the user did not write. So common mistakes are refused here, by the option's name.
     """
     seen = {name: "a base column" for name in base}
     for part in _parts(text):

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame -> the names and values of entries."""
+"""Converts rows of a DataFrame to the names and values of entries."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ _OF_AN_ID = (ID, "ms", "seq", "ts")
 
 
 class RowFlattener:
-    """Turns Arrow batches into entries; a null is a field that the entry lacks.
+    """Converts Arrow batches to entries; for a null the entry does not have the field.
 
-    A column `fields`, as a read without declared columns gives it, holds the fields themselves.
+    A column `fields`, as a read without declared columns returns it, holds all fields of an entry.
     A column `stream` names each row's stream, unless option `stream` names one for all. A column
-    `id` is the row's ID, if option `keepIds` asks for that. Structs, arrays and maps are written
-    as JSON.
+    `id` is the row's ID with option `keepIds`. Structs, arrays and maps are written as JSON.
     """
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
@@ -38,7 +37,7 @@ class RowFlattener:
             raise OptionError("option 'stream' is missing, and the rows have no column 'stream'")
         self._stream = stream
         self._keeps_ids = options.keep_ids
-        self._last: dict[str, EntryId] = {}  # with `keepIds`, of each stream
+        self._last: dict[str, EntryId] = {}  # last ID of each stream, with `keepIds`
         names = _without_ids(names, schema, options)
         self._has_fields = FIELDS in names and isinstance(
             schema[FIELDS].dataType, MapType | ArrayType
@@ -65,9 +64,10 @@ class RowFlattener:
                 )
 
     def entries(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes, Flat]]:
-        """The stream, the ID and the fields of each row; `*` is a new ID.
+        """The stream, the ID and the fields of each row; `*` requests a new ID.
 
-        Raises BadValue for a row without fields, and for an ID that does not follow that before.
+        Raises BadValue for a row without fields, and for an ID that is not greater than the one
+        before.
         """
         self._refuse_filled(batch)
         targets = self._targets(batch)
@@ -128,7 +128,7 @@ class RowFlattener:
 
 
 def _without_ids(names: list[str], schema: StructType, options: WriteOptions) -> list[str]:
-    """The columns that are fields, and `stream` where it is needed. Raises SchemaError."""
+    """The columns that hold fields, and `stream` if it is needed. Raises SchemaError."""
     if not options.keep_ids:
         given = [name for name in _OF_AN_ID if name in names]
         if given:
@@ -163,7 +163,7 @@ def _writer(kind: DataType) -> Callable[[pa.Array], list[bytes | None]]:
 
 
 def _plain(value: Any) -> Any:
-    # Arrow gives a map as pairs.
+    # Arrow returns a map as a list of pairs.
     if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
         return {str(key): _plain(item) for key, item in value}
     if isinstance(value, dict):

@@ -1,12 +1,12 @@
-"""How far a streaming query has come in each stream, as its checkpoint keeps it.
+"""The offsets of a streaming query: its position in each stream, as stored in its checkpoint.
 
-An offset is `{stream: {"id": ID, "added": N}}`: everything up to the ID is done, and N entries had
-been added to the stream by then. Redis counts additions and never counts back, so the difference
-to the number now is the lag, and what of it is no longer there is lost.
+An offset is `{stream: {"id": ID, "added": N}}`: everything up to the ID is read, and N entries had
+been added to the stream up to it. Redis never reduces this counter. So its difference to the
+present count is the lag, and entries in that range that no longer exist are lost.
 
-Spark keeps no offset of where a query began: when its first micro-batch is run again, it asks anew
-where to begin, and `latest` is another place by then. The end of that micro-batch therefore says
-`since` which place it goes.
+Spark does not store where a query began. When the first micro-batch is repeated, Spark requests the
+initial offset again, and `latest` is then another position. So the end offset of that micro-batch
+has its start in `since`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pyspark_redis_streams.redis.streams import StreamState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The place in one stream up to which everything is done."""
+    """The position in one stream up to which everything is read."""
 
     id: EntryId
-    added: int  # entries ever added up to there
-    is_estimate: bool = False  # `added` was guessed: `limitMode` is estimate
+    added: int  # entries ever added up to the position
+    is_estimate: bool = False  # `added` is an estimate: `limitMode` is estimate
     since: Position | None = field(default=None, compare=False)  # where the micro-batch begins
 
     def render(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ Offsets = dict[str, Position]
 
 
 def parse_offsets(reported: Mapping[str, Any]) -> Offsets:
-    """The offset of a checkpoint."""
+    """The positions from an offset in a checkpoint."""
     return {stream: _parse(place) for stream, place in reported.items()}
 
 
@@ -56,34 +56,34 @@ def _parse(place: Mapping[str, Any]) -> Position:
 
 
 def beginning(state: StreamState) -> Position:
-    """Before everything that is there now."""
+    """The position before all existing entries."""
     return Position(id=EntryId.MIN, added=state.removed)
 
 
 def tail(state: StreamState) -> Position:
-    """Behind everything that is there now."""
+    """The position after all existing entries."""
     return Position(id=state.last_generated, added=state.added)
 
 
 def went_back(position: Position, state: StreamState) -> bool:
-    """Whether the stream is not the one, or not as far, as it was at this position."""
+    """Whether the stream now ends before this position: it was replaced, or lost entries."""
     return state.last_generated < position.id or (
         state.added < position.added and not position.is_estimate
     )
 
 
 def was_made_anew(position: Position, state: StreamState) -> bool:
-    """Whether more entries lie behind the position than were added since: then it was elsewhere."""
+    """Whether more entries exist than were added since the position, so it is a new stream."""
     if position.is_estimate or state.first is None or state.first <= position.id:
         return False
     return state.length > state.added - position.added
 
 
 def entries_lost(position: Position, state: StreamState) -> int:
-    """How many entries behind the position are gone because the stream was cut beyond it.
+    """The number of entries after the position that no longer exist because of trimming.
 
-    Exact as long as no entry between the position and the cut was deleted by XDEL, which counts
-    as lost too. An estimated position cannot tell how many, and answers at least 1.
+    Entries in that range that XDEL deleted are counted too. For an estimated position the number
+    is inexact, and at least 1 if entries may be lost.
     """
     if state.first is not None and state.first <= position.id:
         return 0
@@ -94,7 +94,7 @@ def entries_lost(position: Position, state: StreamState) -> int:
 
 
 def explain_loss(stream: str, position: Position, state: StreamState) -> str | None:
-    """What a query at this position has lost; None when it can go on."""
+    """The message about entries that a query at this position has lost; None when it lost none."""
     if went_back(position, state):
         if state.added == 0:
             return f"stream '{stream}' no longer exists: it was deleted or flushed"
@@ -121,10 +121,10 @@ def explain_loss(stream: str, position: Position, state: StreamState) -> str | N
 
 
 def share_limit(available: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many entries each stream may give to a micro-batch, in proportion to what it has.
+    """The number of entries of each stream for a micro-batch, in proportion to its available ones.
 
-    The shares add up to the limit, or to all there is; each stream with entries comes in turn,
-    since what rounding leaves goes to those with most left.
+    The shares add up to the limit, or to the total if that is smaller. The remainder of rounding
+    down goes to the streams with the largest fractions.
     """
     total = sum(available.values())
     if total <= limit:

@@ -1,7 +1,7 @@
-"""Where a streaming query begins, how far its next micro-batch may go, and what it must read.
+"""The start of a streaming query, the end of its next micro-batch, and the ranges to read.
 
-Every look at a stream compares what is there with the query's position, so that entries which
-were trimmed before they were read are noticed before the batch that lacks them.
+Every observation of a stream is compared with the query's position. So entries that were trimmed
+before they were read are detected before the micro-batch that would miss them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pyspark_redis_streams.redis.streams import StreamState, find_streams, obser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchBounds:
-    """How far a micro-batch may go from where, and how many entries wait in all."""
+    """The start and the end of a micro-batch, and the number of all available entries."""
 
     begins: Offsets
     ends: Offsets
@@ -40,7 +40,7 @@ class BatchBounds:
 
 
 class PositionFinder:
-    """Looks at the streams of one query."""
+    """Determines positions in the streams of one query."""
 
     def __init__(self, connections: ServerConnections, options: ReadOptions) -> None:
         self._connections = connections
@@ -61,7 +61,7 @@ class PositionFinder:
         begins, fulls = {}, {}
         for stream in self._streams(start):
             if target is not None and stream not in target and stream not in start:
-                continue  # made after the query was told to read what there is
+                continue  # created after the query fixed its target (trigger availableNow)
             state = self._state(stream)
             begins[stream] = self._settle(stream, start.get(stream, beginning(state)), state)
             fulls[stream] = _capped(tail(state), target, stream)
@@ -72,7 +72,7 @@ class PositionFinder:
         return BatchBounds(begins=begins, ends=fulls, available=sum(available.values()))
 
     def spans_between(self, start: Offsets, end: Offsets) -> list[Span]:
-        """What a micro-batch has to read. Raises DataLoss and ServerError."""
+        """The ranges that a micro-batch must read. Raises DataLoss and ServerError."""
         spans = []
         for stream, until in end.items():
             known = until.since or start.get(stream)
@@ -122,7 +122,7 @@ class PositionFinder:
         return Position(id=before, added=state.added - behind)
 
     def _settle(self, stream: str, position: Position, state: StreamState) -> Position:
-        """The position to go on from: the same, or past what is lost if that is no error."""
+        """The position to continue from: the same, or after lost entries if they are tolerated."""
         problem = explain_loss(stream, position, state)
         if problem is None:
             return position

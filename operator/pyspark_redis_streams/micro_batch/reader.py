@@ -1,8 +1,8 @@
-"""A streaming read: the driver decides from where to where a micro-batch goes, tasks read that.
+"""A streaming read: the driver decides the range of a micro-batch, and tasks read it.
 
-All state is in the checkpoint's offsets. A micro-batch that is repeated reads the same IDs again.
+All state is in the checkpoint's offsets. A repeated micro-batch reads the same IDs again.
 
-`ProgressGroup` shows how far a query has come, as a consumer group that nobody reads with.
+`ProgressGroup` shows the position of a query as a consumer group that no consumer uses.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         BatchBuilder(schema, options)  # to refuse a schema before anything is read
         self._connections: ServerConnections | None = None
         self._progress: ProgressGroup | None = None
-        self._target: Offsets | None = None  # of a query that ends when it has read what there was
+        self._target: Offsets | None = None  # where a query with trigger availableNow ends
         self._waiting_since = time.monotonic()
-        self._first: dict[str, Any] | None = None  # where the query began, if it does now
+        self._first: dict[str, Any] | None = None  # initial offset, if the query began with this reader
         self._reached: Offsets = {}  # the end of the newest micro-batch
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors get the settings alone: links to servers stay with the driver."""
+        """The state for executors: without connections, which stay with the driver."""
         return self.__dict__ | {"_connections": None, "_progress": None}
 
     @plain_errors
@@ -82,9 +82,9 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """How far the next micro-batch goes; `start` itself when there is nothing for one.
+        """The end of the next micro-batch; `start` itself when there is nothing to read.
 
-        Before 4.2 Spark does not say where it begins: it then goes to the ends of the streams.
+        Before 4.2 Spark does not pass the start; the end is then the end of the streams.
         """
         if start is None:
             return self._ends_of_streams()
@@ -100,7 +100,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stream not in begin or position.id != begin[stream].id
         }
         if not moved:
-            return start  # any difference in the JSON would be a new micro-batch
+            return start  # Spark begins a micro-batch for any difference in the JSON
         unmoved = {stream: replace(position, since=None) for stream, position in begin.items()}
         is_first = start == self._first
         for stream, position in moved.items():
@@ -130,10 +130,10 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the streams end now, and how many entries of each the query has not planned yet.
+        """The ends of the streams, each with its lag: entries that are not planned yet.
 
-        Spark shows it as `latestOffset` of the source in the progress of the query, and has no
-        other place there that a Python data source can fill.
+        Spark shows it as `latestOffset` of the source in the progress of the query, the only value
+        there that a Python data source can fill.
         """
         tails = self._finder().tails(self._reached)
         shown = _render(tails)
@@ -145,7 +145,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         self._reached = parse_offsets(end)
         if start == end:
-            return []  # before 4.2, a query that is started again tells so what it has reached
+            return []  # before 4.2, Spark passes the offset of a restarted query in this way
         spans = self._finder().spans_between(parse_offsets(start), parse_offsets(end))
         return list(plan_spans(self._open(), spans, self._options))
 
@@ -154,10 +154,10 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plain_rows(read_batches(partition, self._schema, self._options))
 
     def _show_progress(self, done: Offsets) -> None:
-        """Move the progress group to what is done.
+        """Move the progress group to the given offsets.
 
-        Spark asks for the next micro-batch when the one before is in the checkpoint, and calls
-        `commit` later than that, for the last one never.
+        Not in `commit`: Spark calls it later than `latestOffset` of the next micro-batch, and never
+        for the last one.
         """
         if self._options.progress_group is None:
             return
@@ -179,10 +179,10 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """In place of a read that cannot be: raises the reason as soon as Spark asks for anything.
+    """Replaces a reader for invalid options: every method raises the error.
 
-    Where the reader itself could not be made, Spark's own process for it fails once more and
-    shows that failure last.
+    If the constructor raised it, Spark's Python process for the reader would fail again, and Spark
+    would show that failure last.
     """
 
     def __init__(self, problem: RedisStreamsError) -> None:
@@ -214,7 +214,7 @@ def _render(offsets: Offsets) -> dict[str, Any]:
 
 
 class ProgressGroup:
-    """Moves one group, in each stream of the query; creates it where it is missing."""
+    """Moves one group on each stream of the query; creates it if it is missing."""
 
     def __init__(self, connections: ServerConnections, name: str) -> None:
         self._connections = connections
@@ -222,10 +222,10 @@ class ProgressGroup:
         self._shown: dict[str, Position] = {}
 
     def show(self, offsets: Offsets) -> None:
-        """Move the group to these places.
+        """Move the group to these positions.
 
-        Raises OptionError when others read with the group, and ServerError when it may not be
-        moved. A server that is away is only logged: the next micro-batch moves the group as well.
+        Raises OptionError when consumers use the group, and ServerError when moving it is refused.
+        An unavailable server is only logged: the next micro-batch moves the group again.
         """
         for stream, position in offsets.items():
             try:
@@ -248,7 +248,7 @@ class ProgressGroup:
         self._shown[stream] = position
 
     def _refuse_readers(self, stream: str) -> None:
-        """Moving a group that others read with would take entries from them."""
+        """Raise OptionError if consumers use the group: moving it would skip entries for them."""
         for group in map(named, self._connections.ask(stream, "XINFO", "GROUPS", stream)):
             if group["name"] == self._name and (group["consumers"] or group["pending"]):
                 raise OptionError(

@@ -1,12 +1,12 @@
-"""What an option is: its name, its type, where it applies, and the table that finds it by name.
+"""Options: their names, their types, where they apply, and a table to look them up by name.
 
 An option is declared once, as a field of a settings class::
 
     _pace = section("Tasks and pace")
     page_size: int = _pace("pageSize", whole(1, 100_000), default="2000")("Most entries ...")
 
-Its type turns a text into a value, or says what the text must be. Parsing, messages and the tables
-of docs/spark/data-source.md follow from the declaration.
+Its type converts a text to a value, or raises an error that says what the text must be. Parsing,
+messages and the tables of docs/spark/data-source.md are derived from the declaration.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 
 from pyspark_redis_streams.errors import OptionError
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")  # as Spark's CAST reads whole numbers
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")  # as Spark's CAST accepts whole numbers
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
 _SPAN: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
 _MS_OF: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
@@ -33,21 +33,21 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """What a user may write as the value of an option: its name in the documentation, its parser.
+    """The type of an option's value: its name in the documentation, and its parser.
 
-    `read` raises ValueError with the rest of a sentence: "must be ...".
+    `read` raises ValueError with the end of a sentence: "must be ...".
     """
 
     name: str
     read: Callable[[str], Any]
 
     def then(self, convert: Callable[[Any], Any]) -> OptionType:
-        """The same texts, with their values converted; `convert` raises as `read` does."""
+        """A type with the same texts and converted values; `convert` raises as `read` does."""
         return OptionType(self.name, lambda text: convert(self.read(text)))
 
 
 def whole(smallest: int, largest: int | None = None) -> OptionType:
-    """A whole number within bounds, both included."""
+    """A whole number within inclusive bounds."""
     wanted = f"must be a whole number of at least {smallest}"
     wanted = wanted if largest is None else f"{wanted} and at most {largest}"
 
@@ -61,7 +61,7 @@ def whole(smallest: int, largest: int | None = None) -> OptionType:
 
 
 def choice(*allowed: str) -> OptionType:
-    """One of these words, in any case; the value is the word as written here."""
+    """One of these words, in any case; the value is the word as in `allowed`."""
     by_lowered = {word.lower(): word for word in allowed}
 
     def read(text: str) -> str:
@@ -74,7 +74,7 @@ def choice(*allowed: str) -> OptionType:
 
 
 def either(true: str, false: str) -> OptionType:
-    """One of two words, in any case; the value is whether it is the first."""
+    """One of two words, in any case; the value is True for the first one."""
 
     def read(text: str) -> bool:
         lowered = text.strip().lower()
@@ -101,7 +101,7 @@ def choices(*allowed: str) -> OptionType:
 
 
 def milliseconds(moment: datetime) -> int:
-    """The first millisecond since 1970 that is not before an aware moment."""
+    """Milliseconds since 1970 of an aware time, rounded up."""
     return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))  # no ID is older than 1970
 
 
@@ -191,12 +191,12 @@ SPAN = OptionType("time span", _read_span)  # in milliseconds
 
 
 _METADATA: Final = "option"  # key in a field's metadata
-# What Spark gives a streaming write for itself, and hands on to the sink all the same.
+# Spark's own options of a streaming write, which it also passes to the sink.
 OF_SPARK: Final = frozenset({"checkpointlocation"})
 
 
 class Use(StrEnum):
-    """What a program does with the data source."""
+    """How a program uses the data source."""
 
     READ = "read"
     STREAM = "readStream"
@@ -204,7 +204,7 @@ class Use(StrEnum):
 
 
 class View(StrEnum):
-    """What the rows of a read are."""
+    """The kind of rows of a read."""
 
     ENTRIES = "entries"
     PENDING = "pending"
@@ -219,7 +219,7 @@ EVERY_VIEW: Final = frozenset(View)
 
 
 class Alias(NamedTuple):
-    """The name of an option in Spark's Kafka source, and the values that mean the same there."""
+    """The name of an option in Spark's Kafka source, and the type of its values there."""
 
     name: str
     kind: OptionType
@@ -227,7 +227,7 @@ class Alias(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option; names are compared without regard to case."""
+    """One option; the case of names is ignored."""
 
     name: str
     kind: OptionType
@@ -237,7 +237,7 @@ class Option:
     uses: frozenset[Use] = READS
     views: frozenset[View] = frozenset({View.ENTRIES})  # of reads
     kafka: Alias | None = None
-    is_secret: bool = False  # the value is in no message and no `repr`
+    is_secret: bool = False  # messages and `repr` do not show the value
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -245,7 +245,7 @@ class Option:
         return (self.name,) if self.kafka is None else (self.name, self.kafka.name)
 
     def read(self, text: str, alias: Alias | None = None) -> Any:
-        """The value of a text that was given by the option's own name, or by its alias.
+        """The value of a text that was given under the option's own name, or under its alias.
 
         Raises OptionError.
         """
@@ -259,7 +259,7 @@ class Option:
 
 
 def section(title: str, **common: Any) -> Callable[..., Callable[[str], Any]]:
-    """A function that declares the options of one section, with what they have in common."""
+    """A function that declares the options of one section; they share `common`."""
 
     def declare(name: str, kind: OptionType, **own: Any) -> Callable[[str], Any]:
         def describe(meaning: str) -> Any:
@@ -273,12 +273,12 @@ def section(title: str, **common: Any) -> Callable[..., Callable[[str], Any]]:
 
 
 def values_for(settings: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Of these values those that belong to the options of one settings class."""
+    """The values that belong to the options of one settings class."""
     return {name: values[name] for name in _declared(settings)}
 
 
 class OptionTable:
-    """The options of several settings classes; each name stands for one option."""
+    """The options of several settings classes, by name."""
 
     def __init__(self, *settings: type) -> None:
         self._by_field = {name: one for kind in settings for name, one in _declared(kind).items()}
@@ -291,7 +291,7 @@ class OptionTable:
         return iter(self._by_field.values())
 
     def given_for(self, given: Mapping[str, str], *uses: Use) -> dict[str, str]:
-        """Of the given options those for any of the uses, and unknown ones: to be refused."""
+        """The given options that are for any of the uses, and unknown ones, to be refused later."""
         return {
             name: value
             for name, value in given.items()
@@ -317,7 +317,7 @@ class OptionTable:
                 )
 
     def name_given(self, field: str, given: Mapping[str, str]) -> str:
-        """The name by which a given option was given: its own, or its alias."""
+        """The name under which an option was given: its own, or its alias."""
         lowered = {name.lower() for name in given}
         return next(name for name in self._by_field[field].names if name.lower() in lowered)
 

@@ -1,4 +1,4 @@
-"""The options of reads and writes: each declared once, and checked together."""
+"""The options of reads and writes: each is declared once, and all are checked together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pyspark_redis_streams.redis.servers import ServerSettings, read_server_sett
 
 
 def _check_id(text: str) -> str:
-    # Redis would refuse it when the first rows are appended already.
+    # Otherwise Redis would refuse it only after the first rows are appended.
     try:
         parse_entry_id(text)
     except ValueError as error:
@@ -57,7 +57,7 @@ _writes = section("Writes", uses=frozenset({Use.WRITE}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shared:
-    """What reads and writes have in common."""
+    """The options that reads and writes share."""
 
     server: ServerSettings
     stream: str | None = _streams("stream", TEXT, uses=EVERY_USE)(
@@ -76,7 +76,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions(_Shared):
-    """What a read was asked for; `streams` holds all streams that were named in any way."""
+    """The options of a read; `streams` holds all streams, by whichever option they were named."""
 
     streams: tuple[str, ...] = _streams("streams", NAMES, kafka=Alias("subscribe", NAMES))(
         "Several streams: `a,b` or a JSON list."
@@ -209,9 +209,9 @@ class ReadOptions(_Shared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions(_Shared):
-    """What a write was asked for; without a `stream` the rows name theirs."""
+    """The options of a write; without `stream` each row names its stream."""
 
-    empty_columns: frozenset[str] = frozenset()  # of a table: those that are no fields
+    empty_columns: frozenset[str] = frozenset()  # columns of a table that do not hold fields
     entries_per_call: int = _writes("entriesPerCall", whole(1, 10_000), default="200")(
         "Entries appended by one call; Redis serves no other client meanwhile."
     )
@@ -239,7 +239,7 @@ OPTIONS: Final = OptionTable(ServerSettings, ReadOptions, WriteOptions)
 
 
 def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions:
-    """The settings of a read; `use` None: not known yet whether batch or streaming.
+    """The options of a read; `use` is None if it may be batch or streaming.
 
     Raises:
         OptionError: names the option, what was given, and what is allowed.
@@ -271,7 +271,7 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The settings of a write. Raises OptionError, as `parse_read_options` does."""
+    """The options of a write. Raises OptionError, as `parse_read_options` does."""
     values = OPTIONS.parse(given, {Use.WRITE})
     if values["stream"] is not None and values["path"] is not None:
         raise OptionError("option 'stream' is given, and `save` names a stream as well: give one")
@@ -304,7 +304,7 @@ def _named_streams(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple
 
 
 def _settle_moment(field: str, moment: int | datetime | None, zone: str | None) -> int | None:
-    """In milliseconds. Spark does not pass the session's time zone to a Python data source."""
+    """A time in milliseconds; `zone` is needed because Spark does not pass the session's zone."""
     if not isinstance(moment, datetime):
         return moment
     if zone is None:

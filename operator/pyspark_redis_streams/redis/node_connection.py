@@ -1,6 +1,6 @@
-"""One connection to one node, without the callbacks of a client: replies as hiredis makes them.
+"""One connection to one node. Replies are returned as hiredis parses them.
 
-Errors, also those of TLS files and time-outs, name the options that mend them.
+Errors, including those of TLS files and time-outs, name the options that fix them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Argument = str | bytes | int
 
 
 class Away(Exception):
-    """The node does not serve this now: reconnect, look where the stream is, and try again."""
+    """The node cannot serve the command now: reconnect, locate the stream again, and retry."""
 
 
 _PAGES = ("XRANGE", "XREVRANGE")
@@ -70,7 +70,7 @@ class NodeConnection:
         return self.receive(*command)
 
     def send(self, *command: Argument) -> None:
-        """Send a command whose reply `receive` is to fetch, in order."""
+        """Send a command; `receive` reads the replies in the same order."""
         try:
             self._connection.connect()
             self._connection.send_command(*command, check_health=False)
@@ -82,7 +82,7 @@ class NodeConnection:
             ) from error
 
     def receive(self, *command: Argument) -> Any:
-        """The next reply; the words of its command are for messages."""
+        """The next reply; `command` is used for its limits, its check and messages."""
         try:
             self._parser.expect(limit_of(command[0]))
             reply = self._connection.read_response(disable_decoding=True)
@@ -107,7 +107,7 @@ class NodeConnection:
         return parser
 
     def _refuse(self, error: Exception, command: Sequence[Argument]) -> ServerError:
-        """What is no valid reply; not quoted, and what follows it is not read."""
+        """Close the connection after an invalid reply; the error does not quote the reply."""
         self.close()
         if isinstance(error, InvalidReply):
             return ServerError(f"{error} (at {self.node})")
@@ -127,7 +127,7 @@ class NodeConnection:
 
 
 def translate(error: Exception, command: str, where: str) -> Exception:
-    """What a failure of this command means to a reader of a stream."""
+    """The error of this package for a failure of a command."""
     said = str(error)
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return ServerError(
@@ -156,7 +156,7 @@ _REFUSALS: dict[type[Exception], tuple[type[ServerError], str]] = {
     WrongType: (NotAStream, "{command} {where}: the key is not a stream ({said})"),
 }
 
-# Which option to look at, by what the server says.
+# Hints at the option to check, by a part of the server's error.
 _HINTS = {
     "DB index is out of range": "; check option 'db', or the end of option 'url'",
     "equal or smaller than the target stream top item": (
@@ -186,18 +186,18 @@ def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> A
         socket_connect_timeout=settings.connect_timeout_s,
         socket_timeout=settings.read_timeout_s,
         socket_keepalive=True,
-        # Repeating is the adapter's: it also looks anew where the stream is.
+        # `ServerConnections.persist` retries, because it also locates the stream again.
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.
+        # No CLIENT SETNAME or SETINFO, for which the ACL user may not have the right.
         driver_info=None,
     )
 
 
 def _named(command: Sequence[Argument]) -> Sequence[Argument]:
-    """The words that tell a command and its key."""
+    """The words of a command that name it and its key."""
     if command[0] == "EVAL":
-        return command[0], command[3]  # without the script between
+        return command[0], command[3]  # without the script
     return command[: 3 if command[0] in _CONTAINERS else 2]
 
 
@@ -206,7 +206,7 @@ def _text(word: Argument) -> str:
 
 
 def _find_addresses(node: Node, settings: ServerSettings) -> Sequence[str]:
-    """The addresses to connect to. Raises ServerError where none may be, Away where none is."""
+    """The addresses to connect to. Raises ServerError if not allowed, Away if not resolved."""
     grant, rules = settings.grant, settings.rules
     objection = None if grant is None else grant.objection(node.host, node.port)
     if objection is not None:
@@ -224,7 +224,7 @@ def _find_addresses(node: Node, settings: ServerSettings) -> Sequence[str]:
 
 
 class CheckedConnection(Connection):
-    """A connection to an address that was checked, instead of to a name that is looked up again."""
+    """A connection to addresses that `find` has checked, so the name is not resolved again."""
 
     def __init__(self, *, find: Callable[[], Sequence[str]], **settings: Any) -> None:
         self._find = find
@@ -237,7 +237,7 @@ class CheckedConnection(Connection):
                 self.host = address
                 try:
                     return super()._connect()  # type: ignore[no-untyped-call]
-                except UnicodeError as error:  # no name has such a form, but a Sentinel may send it
+                except UnicodeError as error:  # not a valid host name, but a Sentinel may return it
                     why = "its host name cannot be resolved"
                     raise socket.gaierror(socket.EAI_NONAME, why) from error
                 except OSError:
@@ -249,9 +249,9 @@ class CheckedConnection(Connection):
 
 
 class TlsConnection(CheckedConnection):
-    """A connection whose handshake is part of connecting: it has the time-out of connecting.
+    """A TLS connection whose handshake has the time-out of connecting, not that of replies.
 
-    A server that speaks no TLS waits for the end of what it takes for a command.
+    A server without TLS does not answer a handshake: it waits for the end of a command.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class TlsConnection(CheckedConnection):
 
 
 def ssl_context(settings: ServerSettings) -> ssl.SSLContext:
-    """How to speak TLS. Raises OptionError for a file that cannot be read or used here."""
+    """The TLS context. Raises OptionError for a file that cannot be read or used here."""
     try:
         return make_ssl_context(
             ca_pem=_content("tlsCaFile", settings.tls_ca_file),

@@ -1,8 +1,8 @@
-"""Connections to the nodes of a server: one to each node that holds a stream which is asked for.
+"""Connections to the nodes of a server, one to each node that holds a requested stream.
 
-Sentinels name the master or a replica, cluster nodes the owners of slots. Everything asked through
-here is a read, or changes nothing when repeated, so a lost reply is simply asked for again, on
-whichever node serves the stream by then.
+Sentinels name the master or a replica, and cluster nodes name the owners of hash slots. All
+commands sent here are reads, or safe to repeat. So a command without a reply is repeated, on the
+node that serves the stream by then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark_redis_streams.redis.servers import ServerSettings
 Answer = TypeVar("Answer")
 
 LONGEST_WAIT_S = 5.0
-LONGEST_SEARCH_S = 60.0  # of a node that tells where the others are: no further one is asked then
+LONGEST_SEARCH_S = 60.0  # of asking one node after the other for the addresses of the others
 
 
 class ServerConnections:
@@ -41,14 +41,17 @@ class ServerConnections:
         self._links: dict[Node, NodeConnection] = {}
         self._slots: SlotMap | None = None
         self._chosen: Node | None = None
-        self._known: list[Node] = []  # nodes of a cluster that may tell where the others are
+        self._known: list[Node] = []  # nodes of a cluster to ask for the slot map
 
     def ask(self, stream: str, *command: Argument) -> Any:
         """The reply of the node that holds `stream`, after retries. Raises ServerError."""
         return self.persist(lambda: self.link_for(stream).ask(*command))
 
     def persist(self, action: Callable[[], Answer]) -> Answer:
-        """What the action answers; it is repeated from its beginning while it raises Away."""
+        """The result of the action, which is retried from its beginning while it raises Away.
+
+        Raises ServerUnavailable after the last retry.
+        """
         began = time.monotonic()
         for attempt in range(self._settings.retries + 1):
             try:
@@ -61,7 +64,7 @@ class ServerConnections:
         raise ServerUnavailable(self._gave_up(away, time.monotonic() - began)) from away
 
     def link_for(self, stream: str) -> NodeConnection:
-        """A link to the node that holds the stream, as far as is known. Raises Away."""
+        """A link to the node that holds the stream, by the cached topology. Raises Away."""
         return self._link(self.node_of(stream))
 
     def node_of(self, stream: str) -> Node:
@@ -80,7 +83,7 @@ class ServerConnections:
         return Node(self._settings.host, self._settings.port)
 
     def masters(self) -> Iterator[NodeConnection]:
-        """A link to each master in turn, to look for streams. Raises Away."""
+        """A link to each master, to scan for streams. Raises Away."""
         if self._settings.topology != "cluster":
             yield self.link_for("")
             return
@@ -88,7 +91,7 @@ class ServerConnections:
             yield self._link(node)
 
     def forget(self) -> None:
-        """Close all links, and look anew where everything is when next asked."""
+        """Close all links, and determine the topology again at the next command."""
         for link in self._links.values():
             link.close()
         self._links.clear()
@@ -120,7 +123,7 @@ class ServerConnections:
 
     def _wait_s(self, attempt: int) -> float:
         longest = min(LONGEST_WAIT_S, self._settings.retry_interval_s * 2**attempt)
-        # Tasks that lost the same server must not come back at the same moment.
+        # Jitter: tasks that lost the same server must not reconnect at the same moment.
         return float(longest * random.uniform(0.5, 1.0))
 
     def _gave_up(self, away: Away, took_s: float) -> str:
@@ -135,16 +138,16 @@ def _require_master(link: NodeConnection) -> None:
     try:
         info = link.ask("INFO", "replication")
     except NotPermitted:
-        return  # nothing can be said
+        return  # the role cannot be read
     if is_replica(info):
         link.close()
         raise Away(f"the server at {link.node} that Sentinel names is not the master yet")
 
 
 def read_slots(settings: ServerSettings, known: Sequence[Node]) -> SlotMap:
-    """The cluster's own view, from the node that the options name or from one known before.
+    """The slot map, from the node that the options name or from one known before.
 
-    Raises Away when none of them answers.
+    Raises Away or ServerError, that of the last node, when none of them answers.
     """
     seeds = [Node(settings.host, settings.port), *known]
     until = time.monotonic() + LONGEST_SEARCH_S
@@ -170,9 +173,9 @@ def _slots_reported_by(seed: Node, settings: ServerSettings) -> SlotMap:
 
 
 def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, replica: bool) -> Node:
-    """Where the master is, or a replica of it that is up; the master if there is none.
+    """The address of the master, or of a replica that is up; the master if there is none.
 
-    Raises Away when no Sentinel answers, OptionError when none knows the master's name.
+    Raises Away when no Sentinel answers, OptionError when none monitors a master of this name.
     """
     problems: list[tuple[Node, Exception]] = []
     until = time.monotonic() + LONGEST_SEARCH_S
@@ -199,7 +202,7 @@ def _ask_sentinel(link: NodeConnection, answers: SentinelAnswers, *, replica: bo
     try:
         others = link.ask(*answers.others_command)
     except ServerError:
-        others = None  # those that the options name must do
+        others = None  # only the Sentinels of the options are known then
     master = answers.master(link.node, address, others)
     if not replica:
         return master

@@ -1,4 +1,4 @@
-"""Where the servers are and how to be let in: settings only, nothing is connected here."""
+"""Addresses of servers and credentials for them. No connections are opened here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from pyspark_redis_streams.options.option import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A password, or the place where it is looked up at each connecting."""
+    """A password, or the place where it is read for each connection."""
 
     plain: str | None = field(default=None, repr=False)
     env: str | None = None
@@ -46,7 +46,7 @@ class Secret:
     options: str = "password"  # prefix of the options' names, for messages
 
     def reveal(self) -> str | None:
-        """The password; None when there is none. Raises OptionError when its place is empty."""
+        """The password; None when there is none. Raises OptionError when it cannot be read."""
         if self.env is not None:
             return self._read_variable("Env", self.env).rstrip("\r\n")
         if self.url_env is not None:
@@ -103,9 +103,9 @@ _SECONDS = whole(1).then(lambda milliseconds: milliseconds / 1000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Everything that is needed to connect, from driver and executors alike.
+    """Everything that driver and executors need to connect.
 
-    What `url` says is in the fields of its parts.
+    The parts of `url` are in fields of their own.
     """
 
     topology: str = _server(
@@ -202,28 +202,28 @@ class ServerSettings:
 
     @property
     def rules(self) -> AddressRules | None:
-        """Which addresses may be connected to; None: every one."""
+        """The rules for addresses; None: every address is allowed."""
         if self.allowed_networks is None and self.allowed_hosts is None:
             return None
         return parse_address_rules(self.allowed_networks or "", self.allowed_hosts or "")
 
     @property
     def grant(self) -> CredentialGrant | None:
-        """Which hosts may be given the password; None: every one."""
+        """The hosts to which the password may be sent; None: every host."""
         if self.credential_hosts is None:
             return None
         hosts = parse_host_patterns(self.credential_hosts)
         return CredentialGrant(owner="these options", hosts=hosts)
 
     def describe(self) -> str:
-        """The place as a person would name it."""
+        """The server's name for messages."""
         if self.topology == "sentinel":
             return f"master '{self.sentinel_master}' of the Sentinels"
         return f"{self.host}:{self.port}"
 
 
 def read_server_settings(values: Mapping[str, Any], given: Mapping[str, str]) -> ServerSettings:
-    """The settings that parsed values amount to; `given` are the options as written.
+    """The settings from parsed values; `given` are the options as written.
 
     Raises OptionError.
     """

@@ -1,6 +1,6 @@
-"""The streams that a read is about, and the state of each.
+"""The streams of a read, and the state of each.
 
-The state is what XINFO STREAM reports, read in one command and thus at one moment.
+The state is the reply of one XINFO STREAM, so all of it is from one moment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_STREAMS = 100_000  # that one pattern may find
 
 
 def find_streams(connections: ServerConnections, options: ReadOptions) -> tuple[str, ...]:
-    """The named streams, or those that fit the pattern now, in order of their names.
+    """The named streams, or those that match the pattern now, sorted by name.
 
-    Raises StreamMissing when none fits, unless streams may be missing.
+    Raises StreamMissing when none matches, unless streams may be missing.
     """
     if options.stream_pattern is None:
         return options.streams
@@ -71,16 +71,16 @@ class StreamState:
     """A stream as of one moment; a stream that does not exist is empty with all IDs 0-0."""
 
     length: int = 0
-    added: int = 0  # entries ever added: neither trimming nor deleting lowers it
+    added: int = 0  # entries ever added; trimming and XDEL do not reduce it
     last_generated: EntryId = EntryId.MIN
-    max_deleted: EntryId = EntryId.MIN  # moved by XDEL, not by trimming
-    first: EntryId | None = None  # of the entries that are there
+    max_deleted: EntryId = EntryId.MIN  # updated by XDEL, not by trimming
+    first: EntryId | None = None  # of the existing entries
     last: EntryId | None = None
     groups: int = 0
 
     @property
     def removed(self) -> int:
-        """How many entries were trimmed or deleted."""
+        """The number of entries that were trimmed or deleted."""
         return self.added - self.length
 
 
@@ -90,7 +90,7 @@ ABSENT = StreamState()
 def observe_stream(
     connections: ServerConnections, stream: str, *, allow_missing: bool
 ) -> StreamState:
-    """The stream now. Raises StreamMissing unless `allow_missing`, and every other ServerError."""
+    """The stream now. Raises StreamMissing unless `allow_missing`, and other ServerErrors."""
     try:
         return parse_stream_state(connections.ask(stream, "XINFO", "STREAM", stream))
     except StreamMissing as error:
@@ -103,7 +103,7 @@ def observe_stream(
 
 
 def parse_stream_state(reply: list[Any]) -> StreamState:
-    """The reply of XINFO STREAM."""
+    """The state from a reply of XINFO STREAM."""
     found = dict(zip(reply[::2], reply[1::2], strict=True))
     if not {b"entries-added", b"max-deleted-entry-id"} <= found.keys():
         raise ServerError(

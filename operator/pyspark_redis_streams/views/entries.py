@@ -21,12 +21,12 @@ from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.redis.streams import observe_stream
 
-# Arrow arrays end at 2 GB, and Spark holds some batches at a time.
+# Arrow arrays are limited to 2 GB, and Spark holds several batches at a time.
 _BYTES_OF_A_BATCH = 16_000_000
 
 
 class EntriesReader(DataSourceReader):
-    """A batch read of entries: what is there at planning is what the tasks must find."""
+    """A batch read of entries: tasks must find the entries that existed at planning."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
@@ -42,7 +42,7 @@ class EntriesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EntriesPartition):
-            return iter(())  # Spark makes a partition of its own when there is nothing to read
+            return iter(())  # Spark's own partition, for a read without partitions
         return plain_rows(read_batches(partition, self._schema, self._options))
 
 
@@ -51,7 +51,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The entries of one task. Raises DataLoss, BadValue and ServerError."""
     builder = BatchBuilder(schema, options)
-    # A batch may hold pages of several streams; a page never makes it larger than was asked for.
+    # A batch may hold pages of several streams, but never more rows than requested.
     page_size = min(options.page_size, options.batch_rows)
     with collector_at_rest():
         for stream, page in _pages(partition, page_size, options):
@@ -79,7 +79,7 @@ def _pages(
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """No cyclic garbage collection: pages are millions of lists, and no list is in a cycle."""
+    """Without cyclic garbage collection: pages are millions of lists, none of them in a cycle."""
     was_at_work = gc.isenabled()
     gc.disable()
     try:
@@ -97,7 +97,7 @@ _LOOK_EVERY_S = 0.05
 def connections_for(
     wanted: EntryRange, master: ServerConnections, options: ReadOptions
 ) -> Iterator[ServerConnections]:
-    """Where a range is read: at a replica that has its last entry, else at the master."""
+    """Connections to read a range: to a replica that has its last entry, else to the master."""
     if not options.server.from_replica:
         yield master
         return

@@ -1,7 +1,7 @@
-"""The columns of a read that declares none: the fields of a sample of entries, with their types.
+"""Infers the columns of a read without declared ones, from a sample of entries.
 
-The sample are the first and the last entries of each stream. A type is inferred if the converter
-of declared columns reads every value of the sample as it.
+The sample has the first and the last entries of each stream. A type is inferred if the converter
+for declared columns accepts every value of the sample.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _MOST_STREAMS: Final = 100
 _ENTRIES_OF_AN_END: Final = 100  # and at most about `BYTES_OF_A_PAGE`
 _ENTRIES_OF_A_CALL: Final = 10
 
-# A converter takes more than is certain: a wide number that a double rounds, a time of no zone.
+# Excludes values that a converter accepts, but ambiguously: integers that a double would round, and
+# times without a zone.
 _ANY: Final = re.compile(rb"(?s).*")
 _NARROW: Final = re.compile(rb"(?![+-]?[0-9]{19,}$).*")
 _WITH_ZONE: Final = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)")
@@ -38,7 +39,7 @@ _TYPES: Final[tuple[tuple[DataType, re.Pattern[bytes]], ...]] = (
 
 
 def infer_columns(options: ReadOptions) -> str:
-    """The fields of the streams' first and last entries, as a text for option `columns`.
+    """The columns of the streams' first and last entries, as a text for option `columns`.
 
     Raises OptionError if there is no entry, and ServerError.
     """

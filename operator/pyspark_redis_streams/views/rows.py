@@ -1,7 +1,4 @@
-"""Views `streams`, `groups`, `consumers` and `pending`: what XINFO and XPENDING report, as rows.
-
-Rows are read stream by stream and given as dictionaries.
-"""
+"""Views `streams`, `groups`, `consumers` and `pending`: replies of XINFO and XPENDING as rows."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ _STREAMS_OF_A_TASK = 1000
 
 
 class StreamsPartition(InputPartition):
-    """Streams that one task looks at."""
+    """Streams that one task reads."""
 
     def __init__(self, streams: tuple[str, ...]) -> None:
         super().__init__(None)
@@ -44,7 +41,7 @@ class StreamsPartition(InputPartition):
 
 
 class RowsReader(DataSourceReader):
-    """A batch read of a small view; a schema given by the program may leave columns out."""
+    """A batch read of a small view; a schema given by the program may omit columns."""
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
@@ -71,7 +68,7 @@ class RowsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, StreamsPartition):
-            return iter(())  # Spark makes a partition of its own when there is nothing to read
+            return iter(())  # Spark's own partition, for a read without partitions
         return plain_rows(self._batches(partition.streams))
 
     def _batches(self, streams: Iterable[str]) -> Iterator[pa.RecordBatch]:
@@ -94,7 +91,7 @@ def _column(rows: list[Row], field: pa.Field) -> pa.Array:
         return pa.array(values, field.type)
     except (OverflowError, pa.ArrowInvalid) as error:
         if field.nullable and pa.types.is_int64(field.type):
-            # The parts of an ID go up to 2^64 - 1; the column 'id' has them exactly.
+            # The parts of an ID can be up to 2^64 - 1; the column 'id' has the exact value.
             return pa.array([v if v is None or v < 2**63 else None for v in values], field.type)
         raise BadValue(
             f"column '{field.name}' ({field.type}) cannot hold what Redis returned for stream"
@@ -105,13 +102,13 @@ def _column(rows: list[Row], field: pa.Field) -> pa.Array:
 
 Reply = dict[str, Any]
 
-RAW_NAME = "raw name"  # of a group: the bytes by which Redis knows it
+RAW_NAME = "raw name"  # key for the bytes of a group's name in Redis
 
 
 def read_groups(connections: ServerConnections, stream: str, options: ReadOptions) -> list[Reply]:
     """The groups of a stream, or the one that option `group` names.
 
-    Raises GroupMissing when it is not there, unless the read takes streams by a pattern.
+    Raises GroupMissing when that does not exist, unless streams are selected by a pattern.
     """
     if observe_stream(connections, stream, allow_missing=options.allow_missing) is ABSENT:
         return []
@@ -129,17 +126,17 @@ def read_groups(connections: ServerConnections, stream: str, options: ReadOption
 
 
 def named(reply: list[Any]) -> Reply:
-    """A flat reply of names and values as a dictionary, its texts decoded."""
+    """A flat reply of names and values as a dictionary with decoded texts."""
     return {name.decode(): text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def text(value: Any) -> Any:
-    """Names in Redis are any bytes; those that are no UTF-8 are shown with escapes."""
+    """The value, with bytes decoded; bytes that are not UTF-8 are shown as escapes."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 class StreamsReader(RowsReader):
-    """A stream that does not exist has no row, if it may be missing."""
+    """View `streams`. A stream that does not exist has no row, if it may be missing."""
 
     def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
         state = observe_stream(connections, stream, allow_missing=self._options.allow_missing)
@@ -162,7 +159,7 @@ def _id_text(entry_id: EntryId | None) -> str | None:
 
 
 class GroupsReader(RowsReader):
-    """`entries_read` and `lag` are null where Redis cannot tell them."""
+    """View `groups`. `entries_read` and `lag` are null if Redis does not know them."""
 
     def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
         for group in read_groups(connections, stream, self._options):
@@ -178,7 +175,7 @@ class GroupsReader(RowsReader):
 
 
 class ConsumersReader(RowsReader):
-    """`inactive_ms` is null before Redis 7.2, and `idle_ms` there means what it means now."""
+    """View `consumers`. `inactive_ms` is null before Redis 7.2."""
 
     def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
         for group in read_groups(connections, stream, self._options):
@@ -201,13 +198,14 @@ class ConsumersReader(RowsReader):
         except GroupMissing:
             if self._options.group is not None:
                 raise
-            return []  # it was there a moment ago, and nobody asked for it by name
+            return []  # it was deleted after it was listed, and the read does not name it
 
 
 class PendingReader(RowsReader):
-    """The pending entries of one group, page by page: each row is of its page's moment.
+    """View `pending`: the pending entries of one group, page by page.
 
-    An entry that is acknowledged or delivered meanwhile may be missing or there, but never twice.
+    An entry that is acknowledged or delivered during the read may be missing, but is never twice in
+    the rows.
     """
 
     def _streams_of_a_task(self) -> int:
