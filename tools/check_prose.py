@@ -6,8 +6,9 @@ What is checked, all by one set of rules (`tools/prose/rules.py`):
   operator, without code
 - descriptions in the CustomResourceDefinitions, and the help of metrics
 - messages in the command line, the worker SDK, the pipeline, the data source, the demo and the
-  dashboards; public docstrings of the worker SDK; pages made from templates; `make help`
+  dashboards; pages made from templates; `make help`
 - comments of manifests, of the Helm chart and of examples; headers of Lua scripts
+- docstrings and comments of the operator, its worker SDK, its pipeline and its data source
 - words that the glossary replaces: also in comments, docstrings and identifiers of all sources
 
 Prints file, line, the word and what to write instead, and exits with 1 when it found any.
@@ -107,7 +108,9 @@ def check_source(file: str, source: str) -> Iterator[Finding]:
 
 
 def _check_text(kind: Kind, words: str) -> Iterator[Finding]:
-    if kind is not Kind.FIELD_DESCRIPTION:  # their words are those of the models in Python
+    # The words of field descriptions are those of the models in Python, and PLAIN_SOURCE is also
+    # read as SOURCE.
+    if kind not in {Kind.FIELD_DESCRIPTION, Kind.PLAIN_SOURCE}:
         yield from find_glossary_words(words)
     if kind is not Kind.SOURCE:
         yield from find_prose_faults(words)

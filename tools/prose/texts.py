@@ -20,6 +20,7 @@ class Kind(Enum):
     """Who reads a text, and which rules hold for it."""
 
     SOURCE = auto()  # comments, docstrings and strings for maintainers: the glossary alone
+    PLAIN_SOURCE = auto()  # docstrings and comments of the operator: all rules
     USER = auto()
     METRIC_HELP = auto()
     FIELD_DESCRIPTION = auto()
@@ -38,10 +39,9 @@ class Text:
 _USER_MESSAGES: Final = re.compile(
     r"(demo|operator/pyspark_redis_streams|operator/pelops/(cli|pipeline|worker)|tools/dashboards)/"
 )
-# Modules whose docstrings users read: the public ones of the worker SDK and of the data source.
-_USER_DOCSTRINGS: Final = re.compile(
-    r"operator/(pyspark_redis_streams|pelops/worker|pelops/worker/testing)/\w+\.py$"
-)
+# Sources whose docstrings and comments follow all rules.
+_PLAIN_SOURCES: Final = re.compile(r"operator/")
+_DIRECTIVE: Final = re.compile(r"#\s*(noqa|type:|fmt:|!)")
 _CODE: Final = "\N{WHITE BULLET}"
 _CODE_SPAN: Final = re.compile(r"``[^`]*``|`[^`]*`")
 _METRIC_CLASSES: Final = re.compile(r"(Counter|Gauge|Histogram|Summary|Info)(MetricFamily)?$")
@@ -145,8 +145,11 @@ def find_python_texts(file: str, source: str) -> Iterator[Text]:
     """Yield comments, docstrings and strings; those that users read are of their own kinds."""
     if may_break_glossary(source):  # reading tokens is what takes long
         yield from _find_comments_and_strings(source)
-    for_users = _USER_DOCSTRINGS.match(file) or _USER_MESSAGES.match(file)
-    if for_users or "prometheus_client" in source:
+    if _PLAIN_SOURCES.match(file):
+        for docstring in _find_docstrings(ast.parse(source)):
+            yield from _split_docstring(docstring)
+        yield from _find_comments(source)
+    if _USER_MESSAGES.match(file) or "prometheus_client" in source:
         yield from _find_user_texts(file, ast.parse(source))
 
 
@@ -154,12 +157,9 @@ def _find_user_texts(file: str, tree: ast.Module) -> Iterator[Text]:
     helps = {id(node): node for node in _find_metric_helps(tree)}
     for help_text in helps.values():
         yield Text(help_text.lineno, mask_code(_join(help_text)), Kind.METRIC_HELP)
-    docstrings = {id(node): node for node in _find_docstrings(tree)}
-    if _USER_DOCSTRINGS.match(file):
-        for docstring in docstrings.values():
-            yield from _split_docstring(docstring)
+    docstrings = {id(node) for node in _find_docstrings(tree)}
     if _USER_MESSAGES.match(file):
-        for string in _find_strings(tree, helps.keys() | docstrings.keys()):
+        for string in _find_strings(tree, helps.keys() | docstrings):
             words = _join(string)
             if _SENTENCE.search(words) and not _SQL.search(words):
                 yield Text(string.lineno, mask_code(words))
@@ -171,6 +171,24 @@ def _find_comments_and_strings(source: str) -> Iterator[Text]:
             token.type == tokenize.STRING and _SENTENCE.search(token.string)
         ):
             yield Text(token.start[0], mask_code(token.string), Kind.SOURCE)
+
+
+def _find_comments(source: str) -> Iterator[Text]:
+    """Yield comments; those on successive lines of their own are one text."""
+    words: list[str] = []
+    start = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or _DIRECTIVE.match(token.string):
+            continue
+        line, is_whole_line = token.start[0], not token.line[: token.start[1]].strip()
+        if words and not (is_whole_line and line == last + 1):
+            yield Text(start, mask_code("\n".join(words)), Kind.PLAIN_SOURCE)
+            words = []
+        start = start if words else line
+        words.append(token.string.lstrip("# "))
+        last = line if is_whole_line else -1
+    if words:
+        yield Text(start, mask_code("\n".join(words)), Kind.PLAIN_SOURCE)
 
 
 def _find_metric_helps(tree: ast.AST) -> Iterator[ast.expr]:
@@ -209,7 +227,7 @@ def _split_docstring(node: ast.Constant) -> Iterator[Text]:
     words = re.sub(r"^\s*(>>>|\.\.\.).*$", "", str(node.value), flags=re.MULTILINE)
     words = re.sub(r"::\n((\n|    +.*\n?)+)", lambda found: "\n" * found.group().count("\n"), words)
     for text in find_markdown_texts(words):
-        yield Text(node.lineno + text.line - 1, text.words)
+        yield Text(node.lineno + text.line - 1, text.words, Kind.PLAIN_SOURCE)
 
 
 def _find_strings(node: ast.AST, skipped: Set[int]) -> Iterator[ast.expr]:

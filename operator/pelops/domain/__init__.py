@@ -1,1 +1,1 @@
-"""Facts: frozen records of what was seen and what was asked for. No I/O and no clock."""
+"""Facts: frozen records of observations and of requests. No I/O and no clock."""

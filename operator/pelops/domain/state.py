@@ -43,7 +43,7 @@ SEEN_AT: Final = "seen:at_ms"
 SEEN_REPLID: Final = "seen:replid"  # the master that it was read from
 WATCH: Final = "watch"  # the basis of comparison for the next observation: see watch.lua
 CREATED_AT: Final = "group:created_ms"  # when the operator last created the group
-TRIM_AT: Final = "trim:at_ms"  # when trimming last removed all that it could, or nothing
+TRIM_AT: Final = "trim:at_ms"  # when trimming last removed nothing, or last ran with many groups
 CHECKPOINT_AT: Final = "bookmark:at_ms"
 BACK_SINCE: Final = "back:since_ms"
 BACK_FROM: Final = "back:from"
@@ -261,7 +261,7 @@ class GroupState:
     checkpointed_at: datetime | None = None
     master_since: datetime | None = None  # None: this server was the master from the beginning
     created_at: datetime | None = None  # None: the operator did not create the group
-    trim_tried_at: datetime | None = None  # when trimming last removed all that it could
+    trim_tried_at: datetime | None = None  # see `TRIM_AT`
     retry_wait: RetryWait | None = None
 
 

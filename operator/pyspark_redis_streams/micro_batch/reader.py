@@ -58,7 +58,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress: ProgressGroup | None = None
         self._target: Offsets | None = None  # where a query with trigger availableNow ends
         self._waiting_since = time.monotonic()
-        self._first: dict[str, Any] | None = None  # initial offset, if the query began with this reader
+        self._first: dict[str, Any] | None = None  # initial offset of a new query
         self._reached: Offsets = {}  # the end of the newest micro-batch
 
     def __getstate__(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Replaces a reader for invalid options: every method raises the error.
+    """Replaces a reader for invalid options: its methods raise the error.
 
     If the constructor raised it, Spark's Python process for the reader would fail again, and Spark
     would show that failure last.

@@ -1,11 +1,12 @@
 """The report of an audit: what the page shows, and what `audit.json` holds.
 
-Values that are not valid UTF-8 are base64; durations are in seconds and times in milliseconds since
-1970, unless the field says otherwise. Fields can be added in this version; changing or removing one
-takes a new version. A part that is null was not checked; one that is empty was.
+Values that are not valid UTF-8 are base64. Durations are in seconds, and times in milliseconds since
+1970, unless the description of the field names another unit. Fields can be added in this version;
+a changed or removed field requires a new version. A part that is null was not checked; an empty one
+was.
 
-`python -m pelops.pipeline.report.model --write` writes `audit.schema.json`; `--check` exits 1 and
-shows the difference when the file is not what the models say.
+`python -m pelops.pipeline.report.model --write` writes `audit.schema.json`. `--check` exits 1 and
+shows the difference if the file does not match the models.
 """
 
 # mypy: disable-error-code="prop-decorator"

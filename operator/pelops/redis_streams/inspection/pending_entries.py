@@ -76,7 +76,10 @@ async def list_by_age(inspection: GroupInspection) -> PendingReport:
 
 
 def _streams(view: GroupView) -> Sequence[tuple[Place, int]]:
-    """The streams in which the group has pending entries, and the number of its consumers there."""
+    """The streams in which the group has pending entries, and the number of its consumers there.
+
+    For the retry stream the number shows only whether there are too many to list.
+    """
     seen = view.observation
     found = []
     if seen.group is not None and seen.group.pending:
