@@ -153,8 +153,8 @@ class AuditSummary:
     sentence: str
     oldest_stuck: timedelta | None = None
     recovery: RecoveryTimes | None = None
-    # How far the archive is ahead of trimming, as a share of the retained stream: 1 is all of it,
-    # below 0 means that entries were trimmed before they were archived.
+    # The archived share of the entries that the stream holds; negative: some were trimmed before
+    # they were archived.
     retention_margin: float | None = None
     evidence: EvidenceKind = EvidenceKind.NONE
 

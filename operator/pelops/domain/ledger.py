@@ -35,7 +35,7 @@ class LedgerKind(StrEnum):
     """What was done. The value is what the scripts write."""
 
     GROUP_CREATED = "group-created"
-    GROUP_ADOPTED = "group-adopted"  # found as it was, untouched
+    GROUP_ADOPTED = "group-adopted"  # it existed before; its position is not changed
     OWNER_CHANGED = "owner-changed"  # another resource acts from now on
     REQUEUED = "requeued"  # new ID: the copy's
     DEAD_LETTERED = "dead-lettered"  # new ID: the dead letter's

@@ -35,7 +35,7 @@ class MasterFinder:
     async def __call__(self) -> Node:
         """The master's address.
 
-        Raises RedisUnavailable when no Sentinel returns it, or the kind of error that all of them
+        When no Sentinel returns it, raises RedisUnavailable, or the kind of error that all of them
         have in common.
         """
         try:
