@@ -1,9 +1,9 @@
 """The report of an audit: what the page shows, and what `audit.json` holds.
 
-Values that are not valid UTF-8 are base64. Durations are in seconds, and times in milliseconds since
-1970, unless the description of the field names another unit. Fields can be added in this version;
-a changed or removed field requires a new version. A part that is null was not checked; an empty one
-was.
+Values that are not valid UTF-8 are base64. Durations are in seconds, and times in milliseconds
+since 1970, unless the description of the field names another unit. Fields can be added in this
+version; a changed or removed field requires a new version. A part that is null was not checked; an
+empty one was.
 
 `python -m pelops.pipeline.report.model --write` writes `audit.schema.json`. `--check` exits 1 and
 shows the difference if the file does not match the models.
