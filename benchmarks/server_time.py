@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.numbers import percentile
 from benchmarks.raw_redis import RawRedis, Reply
-from pelops.redis_core.scripts import load_script
+from pelops.scripts.calls import load_script
 
 SCANNING = (
     *("open_scan", "find_idle", "recover_entries", "settle_suspects", "offer_entries"),

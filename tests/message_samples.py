@@ -95,10 +95,10 @@ from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
 from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.resolution import resolve
-from pelops.redis_core.scripts import ScriptAnswer, newer_format
 from pelops.redis_streams.group.group_observation import wrong_type
 from pelops.redis_streams.group.lifecycle import key_in_use
 from pelops.redis_streams.recovery.scan_calls import raise_refusal
+from pelops.scripts.calls import ScriptAnswer, newer_format
 from tests import audit_facts
 from tests.audits import a_summary
 from tests.builders import (

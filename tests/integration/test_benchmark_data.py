@@ -1,4 +1,4 @@
-"""The data sets of benchmarks, and what the server says of its own time, on every server."""
+"""The data sets of benchmarks, and the durations that INFO reports, on every server."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,7 +19,7 @@ from benchmarks.raw_redis import RawRedis, pack
 from benchmarks.server_time import SCANNING, CallMeter, longest_of, scanning_ms
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.naming import derive_keys
-from pelops.redis_core.scripts import load_script
+from pelops.scripts.calls import load_script
 from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 pytestmark = pytest.mark.full

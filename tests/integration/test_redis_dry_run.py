@@ -16,10 +16,10 @@ from pelops.domain.entry_id import EntryId
 from pelops.errors import PelopsError, WouldDuplicate
 from pelops.policy.recovery.dry_run import DryRun
 from pelops.redis_core.commands import text_of
-from pelops.redis_core.declaration import OPERATOR_SCRIPTS, list_scripts, parse_script
-from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
+from pelops.scripts.calls import load_script
+from pelops.scripts.declaration import OPERATOR_SCRIPTS, list_scripts, parse_script
 from tests.integration.recovering import DEAD, KEYS, bodies, pending, read_new, server_time
 from tests.integration.redis_adapter import an_owner, provision
 from tests.integration.stream_scanning import LOCKS, a_run, died, make_idle, moved, scan

@@ -12,11 +12,11 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.state import FORMAT, FORMAT_VERSION
 from pelops.errors import NewerFormat
 from pelops.redis_core.commands import Part
-from pelops.redis_core.declaration import OPERATOR_SCRIPTS, Declaration, Many, list_scripts
-from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group, observe_groups
 from pelops.redis_streams.group.lifecycle import destroy_group, provision_group, release_group
+from pelops.scripts.calls import load_script
+from pelops.scripts.declaration import OPERATOR_SCRIPTS, Declaration, Many, list_scripts
 from tests.integration.redis_adapter import an_owner, provision, writes_so_far
 
 KEYS = derive_keys("orders:events", "processing")

@@ -19,14 +19,6 @@ from pelops.errors import WrongType
 from pelops.policy.group.losses import DroppedEntries
 from pelops.policy.group.position import PositionChange
 from pelops.redis_core.commands import COMMANDS
-from pelops.redis_core.declaration import (
-    OPERATOR_SCRIPTS,
-    WORKER_SCRIPTS,
-    Declaration,
-    Many,
-    list_scripts,
-)
-from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import forget_audit, read_audits, record_audit
 from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
@@ -44,6 +36,14 @@ from pelops.redis_streams.recovery.scan_calls import find_idle, finish_scan
 from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
 from pelops.redis_streams.redrive.moves import finish_redrive
 from pelops.redis_streams.redrive.outcomes import observe_outcomes
+from pelops.scripts.calls import load_script
+from pelops.scripts.declaration import (
+    OPERATOR_SCRIPTS,
+    WORKER_SCRIPTS,
+    Declaration,
+    Many,
+    list_scripts,
+)
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.audits import a_summary
@@ -80,7 +80,7 @@ AUDIT: Final = "shop/nightly"
 
 
 class Seen:
-    """What scripts ran, as MONITOR told it."""
+    """The scripts that ran, according to MONITOR."""
 
     def __init__(self) -> None:
         self.scripts: set[str] = set()

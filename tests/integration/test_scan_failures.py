@@ -1,4 +1,4 @@
-"""Scans that cannot read what a script answers: the group says so, and no number reassures."""
+"""Scans that cannot parse a script's reply: the condition reports it, and counts are unknown."""
 
 import pkgutil
 from collections.abc import Sequence
@@ -19,18 +19,18 @@ from pelops.errors import OutcomeUnknown, PelopsError, RedisUnavailable, Unknown
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.status.conditions import decide_upkeep
 from pelops.policy.status.reasons import ConditionType, Reason
-from pelops.redis_core.scripts import Script, ScriptCall
-from pelops.redis_core.server import Server
+from pelops.redis_core.server import RunnableScript, Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams import recovery
 from pelops.redis_streams.recovery.scan_calls import read_fields
+from pelops.scripts.calls import Script
 from tests.builders import facts, manifest, stream, workload
 from tests.integration.recovering import KEYS, pending
 from tests.integration.redis_adapter import provision
 from tests.integration.stream_scanning import COUNTED, HOUR, add_old, make_idle
 
-ALIVE: Final = "alive"  # its process goes on, and holds an entry for too long
-GONE: Final = "gone"  # its pod is gone, and it holds nothing
+ALIVE: Final = "alive"  # its process runs, and holds an entry for too long
+GONE: Final = "gone"  # its pod is deleted, and it holds nothing
 NAME: Final = ("shop", "order-processing")
 STRATEGIES: Final = ("Requeue", "Release")
 SCRIPTS: Final = sorted(
@@ -52,9 +52,9 @@ class Damaging(Server):
         self.ran: list[str] = []
         self._instead = instead if isinstance(instead, PelopsError) else list(instead)
 
-    async def run_many(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+    async def run_many(self, calls: Sequence[RunnableScript]) -> list[Reply | PelopsError]:
         answers = await super().run_many(calls)
-        names = [call.script.name for call in calls]
+        names = [call.name for call in calls]
         self.ran += names
         return [
             self._instead if name == self.script else answer
@@ -92,7 +92,7 @@ def a_scanner(server: Server, strategy: str) -> Scanner:
         return workload(), ()
 
     async def report(*_: Any) -> None:
-        """Nobody is told."""
+        """Report nothing."""
 
     cache = WorkloadCache()
     spec = {"strategy": strategy, "maxRetries": 1}
@@ -136,7 +136,7 @@ def recovery_of(state: GroupState) -> Condition:
 
 
 async def scan_twice(scanner: Scanner, server: Server) -> list[GroupState]:
-    """What the group remembers after each of two scans."""
+    """The group's state after each of two scans."""
     states = []
     for _ in range(2):
         await scanner.scan(NAME, Trigger.POD_DEATH)

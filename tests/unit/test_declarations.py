@@ -10,8 +10,8 @@ import pytest
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidReply, NewerFormat
 from pelops.redis_core.commands import Need
-from pelops.redis_core.declaration import BadDeclaration, Declaration, parse_script
-from pelops.redis_core.scripts import Script, load_script
+from pelops.scripts.calls import Script, load_script
+from pelops.scripts.declaration import BadDeclaration, Declaration, parse_script
 
 KEYS = derive_keys("orders", "g")
 TEXT = """-- Count what is left.

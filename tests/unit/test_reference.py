@@ -15,7 +15,7 @@ from pelops.api.schema.base import KindDefinition
 from pelops.controller.runtime.settings import build_parser, parse_settings
 from pelops.domain.naming import derive_keys
 from pelops.policy.status.reasons import ALARMS
-from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
+from pelops.scripts.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
 from pelops.worker.metrics import build_metrics
 from tests.docs_pages import list_blocks, list_pages
 from tools.reference.__main__ import ROOT, list_renderers, main

@@ -9,7 +9,8 @@ from importlib.resources import files
 
 import pytest
 
-from pelops.redis_core.declaration import (
+from pelops.redis_streams.access import Feature, Role
+from pelops.scripts.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     Declaration,
@@ -18,7 +19,6 @@ from pelops.redis_core.declaration import (
     read_declaration,
     read_include,
 )
-from pelops.redis_streams.access import Feature, Role
 
 ALL = [
     (name, package)

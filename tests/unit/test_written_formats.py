@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS, LedgerKind
-from pelops.redis_core.declaration import (
+from pelops.scripts.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     list_scripts,

@@ -14,7 +14,7 @@ from typing import Final
 
 from pelops.api.generated_files import write_or_check
 from pelops.api.schema.kind_definitions import KINDS
-from pelops.redis_core.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS
+from pelops.scripts.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS
 from tools.reference.alerts import render_alerts
 from tools.reference.commands import (
     render_cli,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pelops.redis_core.declaration import (
+from pelops.scripts.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     Declaration,

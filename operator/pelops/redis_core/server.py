@@ -7,22 +7,46 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol, Self
 
 from redis import exceptions
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import OutcomeUnknown, PelopsError, PermissionDenied, RedisUnavailable
 from pelops.redis_core.cluster import Router
-from pelops.redis_core.commands import Part
+from pelops.redis_core.commands import Need, Part
 from pelops.redis_core.errors import permission_denied, translate_reply
-from pelops.redis_core.scripts import ScriptCall, find_denied
 from pelops.redis_core.transport import Command, Reply
 
 _COMMANDS_PER_EXCHANGE: Final = 100
 # Called for each call of a script with its name, its outcome (ok, refused, unavailable or unknown),
 # and its duration in seconds.
 OnScript = Callable[[str, str, float], None]
+
+
+class RunnableScript(Protocol):
+    """One call of a Lua script. All its keys are in one slot; the first decides the node."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def keys(self) -> tuple[Part, ...]: ...
+
+    def by_sha(self) -> Command:
+        """The command that runs the cached script."""
+
+    def by_text(self) -> Command:
+        """The command that sends the text, which the server then caches."""
+
+    def dry(self) -> Self:
+        """The same call as a dry run, which writes nothing."""
+
+    def needs(self) -> list[Need]:
+        """The rights without which the script cannot run."""
+
+    def find_denied(self) -> Command:
+        """A command that returns the position of the first denied one of `needs`, from 1; or 0."""
 
 
 class Topology(StrEnum):
@@ -102,11 +126,11 @@ class Server:
             for reply, command in zip(replies, commands, strict=True)
         ]
 
-    async def run(self, call: ScriptCall) -> Reply:
+    async def run(self, call: RunnableScript) -> Reply:
         """The reply of one script; raises as `execute`."""
         return _raise_error((await self.run_many([call]))[0])
 
-    async def run_many(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+    async def run_many(self, calls: Sequence[RunnableScript]) -> list[Reply | PelopsError]:
         """The replies of many scripts in a few round trips, an error in place of a reply."""
         answers: list[Reply | PelopsError] = []
         for start in range(0, len(calls), _COMMANDS_PER_EXCHANGE):
@@ -116,7 +140,7 @@ class Server:
             if self._on_script is not None:
                 seconds = (time.monotonic() - began) / len(chunk)
                 for call, reply in zip(chunk, replies, strict=True):
-                    self._on_script(call.script.name, _name_outcome(reply), seconds)
+                    self._on_script(call.name, _name_outcome(reply), seconds)
             answers += replies
         return answers
 
@@ -124,7 +148,7 @@ class Server:
         """End every connection; commands in flight end with an unknown outcome."""
         await self._router.close()
 
-    async def _run_chunk(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+    async def _run_chunk(self, calls: Sequence[RunnableScript]) -> list[Reply | PelopsError]:
         commands = [call.by_sha() for call in calls]
         replies = await self._exchange_whole(commands)
         unknown = [
@@ -137,7 +161,7 @@ class Server:
             for index, reply in zip(unknown, again, strict=True):
                 replies[index] = reply
         answers = [
-            _translate(reply, calls[index].script.name, commands[index])
+            _translate(reply, calls[index].name, commands[index])
             for index, reply in enumerate(replies)
         ]
         return [
@@ -146,13 +170,12 @@ class Server:
         ]
 
     async def _name_denied(
-        self, answer: Reply | PelopsError, call: ScriptCall
+        self, answer: Reply | PelopsError, call: RunnableScript
     ) -> Reply | PelopsError:
         if not isinstance(answer, PermissionDenied) or answer.command is not None:
             return answer
         needs = call.needs()
-        question = find_denied(needs, near=call.keys[0])
-        place = (await self._exchange_whole([question]))[0]
+        place = (await self._exchange_whole([call.find_denied()]))[0]
         if not isinstance(place, int) or not 0 < place <= len(needs):
             return answer
         need = needs[place - 1]
@@ -190,7 +213,7 @@ class DryServer(Server):
             raise ValueError("a dry run writes nothing")
         return await self._server.execute_many(commands)
 
-    async def run_many(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+    async def run_many(self, calls: Sequence[RunnableScript]) -> list[Reply | PelopsError]:
         return await self._server.run_many([call.dry() for call in calls])
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.domain.naming import GroupKeys, escape_glob
 from pelops.redis_core.commands import NamedKeys, Need, Part
-from pelops.redis_core.declaration import (
+from pelops.scripts.declaration import (
     KEY_TYPES,
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,

@@ -27,11 +27,11 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, audit_index_key
 from pelops.errors import InvalidSpec, PelopsError
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.group_observation import wrong_type
 from pelops.redis_streams.recovery.scan_calls import raise_refusal
+from pelops.scripts.calls import load_script
 
 _RECORD: Final = load_script("record_audit")
 _FORGET: Final = load_script("forget_audit")

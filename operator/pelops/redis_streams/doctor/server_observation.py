@@ -31,12 +31,12 @@ from pelops.redis_core.commands import text_of
 from pelops.redis_core.masters import Masters
 from pelops.redis_core.pool import connect_server, parse_info
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import find_denied
 from pelops.redis_core.server import Server, Topology
 from pelops.redis_core.transport import Command
 from pelops.redis_streams.access import Feature, Role, role_needs
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.recovery.consumers import LISTABLE, list_consumers
+from pelops.scripts.calls import find_denied
 
 T = TypeVar("T")
 

@@ -34,9 +34,9 @@ from pelops.domain.stream_observation import (
 from pelops.errors import PelopsError, WrongType
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script, newer_format
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
+from pelops.scripts.calls import ScriptAnswer, ScriptCall, load_script, newer_format
 
 _SCRIPT: Final = load_script("observe_group")
 _WANTED: Final = ("stream", "stream", "stream", "hash", "hash", "stream", "stream")

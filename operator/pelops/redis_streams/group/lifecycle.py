@@ -16,9 +16,9 @@ from pelops.errors import DeadLetterStreamInUse, NotOurs, StreamInUse
 from pelops.redis_core.commands import Part, text_of
 from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import parse_ownership, wrong_type
+from pelops.scripts.calls import ScriptAnswer, load_script
 
 _PROVISION: Final = load_script("provision_group")
 _DESTROY: Final = load_script("destroy_group")

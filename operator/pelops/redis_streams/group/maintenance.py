@@ -29,7 +29,6 @@ from pelops.policy.group.losses import LOSS_PAUSE, DroppedEntries
 from pelops.policy.group.position import CHECKPOINT_EVERY, PositionChange
 from pelops.policy.group.retention import RetentionPlan
 from pelops.redis_core.replies.shapes import reading
-from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import (
     encode_name,
@@ -37,6 +36,7 @@ from pelops.redis_streams.recovery.scan_calls import (
     raise_obstacle,
     raise_refusal,
 )
+from pelops.scripts.calls import ScriptAnswer, load_script
 
 _REMEMBER: Final = load_script("remember_position")
 _HOLD: Final = load_script("delay_recovery")

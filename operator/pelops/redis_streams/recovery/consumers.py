@@ -13,7 +13,6 @@ from pelops.domain.recovery import Progress
 from pelops.errors import NoSuchGroup, NoSuchStream
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import invalid, reading
-from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan_calls import (
@@ -23,6 +22,7 @@ from pelops.redis_streams.recovery.scan_calls import (
     raise_refusal,
 )
 from pelops.redis_streams.recovery.stuck_entries import ScanContext
+from pelops.scripts.calls import load_script
 
 _REMOVE: Final = load_script("remove_consumer")
 _PROGRESS: Final = load_script("observe_progress")

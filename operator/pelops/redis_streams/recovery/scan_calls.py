@@ -25,10 +25,10 @@ from pelops.errors import (
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, reading
-from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Command, Reply
 from pelops.redis_streams.group.group_observation import wrong_type
+from pelops.scripts.calls import ScriptAnswer, load_script
 
 _OPEN: Final = load_script("open_scan")
 _FIND: Final = load_script("find_idle")

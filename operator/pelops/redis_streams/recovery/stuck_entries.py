@@ -15,7 +15,6 @@ from pelops.domain.recovery import EntryVerdict, Suspect
 from pelops.errors import PelopsError, RetryBatchChanged
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
-from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan_calls import (
@@ -24,6 +23,7 @@ from pelops.redis_streams.recovery.scan_calls import (
     raise_obstacle,
     raise_refusal,
 )
+from pelops.scripts.calls import ScriptAnswer, ScriptCall, load_script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

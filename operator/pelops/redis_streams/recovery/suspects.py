@@ -13,7 +13,6 @@ from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.policy.recovery.scan_interval import FIRST_PAUSE, LONGEST_PAUSE
 from pelops.redis_core.commands import Part, text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
-from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import (
     decode_name,
@@ -27,6 +26,7 @@ from pelops.redis_streams.recovery.stuck_entries import (
     raise_move_refusal,
     read_stays,
 )
+from pelops.scripts.calls import ScriptAnswer, load_script
 
 _SETTLE: Final = load_script("settle_suspects")
 _OFFER: Final = load_script("offer_entries")

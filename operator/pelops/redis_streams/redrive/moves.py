@@ -29,11 +29,11 @@ from pelops.errors import (
 )
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
-from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.maintenance import has_retry_stream
 from pelops.redis_streams.recovery.scan_calls import instant, raise_obstacle, raise_refusal
+from pelops.scripts.calls import ScriptAnswer, ScriptCall, load_script
 
 _START: Final = load_script("start_redrive")
 _MOVE: Final = load_script("move_dead_letters")

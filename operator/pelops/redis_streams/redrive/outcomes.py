@@ -11,7 +11,6 @@ from pelops.policy.redrive.copies import Look, StreamAtLook, compare_looks, find
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
-from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.redrive.moves import (
@@ -20,6 +19,7 @@ from pelops.redis_streams.redrive.moves import (
     raise_redrive_refusal,
     read_progress,
 )
+from pelops.scripts.calls import ScriptAnswer, load_script
 
 _FIND: Final = load_script("find_redriven")
 _COUNT: Final = load_script("count_failed_again")

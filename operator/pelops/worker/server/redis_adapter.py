@@ -15,9 +15,9 @@ from pelops.errors import (
 )
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import number, reading
-from pelops.redis_core.scripts import ScriptAnswer
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, Reply
+from pelops.scripts.calls import ScriptAnswer
 from pelops.worker.server.acknowledgements import AcknowledgementCommands, in_chunks, understand
 from pelops.worker.server.adapter import (
     Boot,

@@ -13,9 +13,9 @@ from typing import Final
 
 from pelops.errors import PelopsError, PermissionDenied, WrongType
 from pelops.redis_core.commands import Need, text_of
-from pelops.redis_core.scripts import find_denied
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.access import worker_needs
+from pelops.scripts.calls import find_denied
 from pelops.worker.server.script_commands import Names, Parts, command_of, with_text, worker_script
 
 VALID_S: Final = 1.0  # how long the replies of the probes are reused

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pelops.redis_core.commands import Part
-from pelops.redis_core.declaration import WORKER_SCRIPTS
-from pelops.redis_core.scripts import Script, ScriptCall, load_script
+from pelops.scripts.calls import Script, ScriptCall, load_script
+from pelops.scripts.declaration import WORKER_SCRIPTS
 from pelops.worker.settings import WorkerPlace
 
 _LOADED: Final[dict[str, Script]] = {}  # by SHA1

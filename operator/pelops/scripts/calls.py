@@ -11,7 +11,10 @@ from typing import Any, Final, TypeVar
 from pelops.domain.state import FORMAT_VERSION
 from pelops.errors import NewerFormat
 from pelops.redis_core.commands import NamedKeys, Need, Part, text_of
-from pelops.redis_core.declaration import (
+from pelops.redis_core.replies.shapes import BadShape, reading
+from pelops.redis_core.replies.wire import WITHOUT_BODIES
+from pelops.redis_core.transport import Command, Reply
+from pelops.scripts.declaration import (
     NEWER_FORMAT,
     OPERATOR_SCRIPTS,
     Argument,
@@ -22,9 +25,6 @@ from pelops.redis_core.declaration import (
     Tail,
     read_declaration,
 )
-from pelops.redis_core.replies.shapes import BadShape, reading
-from pelops.redis_core.replies.wire import WITHOUT_BODIES
-from pelops.redis_core.transport import Command, Reply
 
 _NO_KEYS: Final[Mapping[str, Part]] = {}
 Record = TypeVar("Record", bound=tuple[Any, ...])
@@ -156,6 +156,11 @@ class ScriptCall:
     args: tuple[Part, ...] = ()
 
     @property
+    def name(self) -> str:
+        """The name of the script."""
+        return self.script.name
+
+    @property
     def keys(self) -> tuple[Part, ...]:
         """All keys in the order of the script."""
         return tuple(key for keys in self.named.values() for key in keys)
@@ -174,6 +179,10 @@ class ScriptCall:
                 [key for name in run.keys for key in self.named[name]] if run.keys else [None]
             )
         ]
+
+    def find_denied(self) -> Command:
+        """A command that returns the position of the first denied one of `needs`, from 1; or 0."""
+        return find_denied(self.needs(), near=self.keys[0])
 
     def by_sha(self) -> Command:
         """The command that runs the cached script."""

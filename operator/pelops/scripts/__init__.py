@@ -1,0 +1,1 @@
+"""The Lua scripts of the operator and of its workers: their declarations, and calls by name."""
