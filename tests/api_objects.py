@@ -70,7 +70,7 @@ def list_objects(plane: ControlPlane, namespace: str, kind: str) -> list[Object]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server says to an object that it is given."""
+    """The API server's answer to an object that it is given."""
 
     resource: Object  # as it is accepted, with its defaults; empty when it is refused
     message: str = ""  # why it is refused

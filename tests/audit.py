@@ -1,4 +1,4 @@
-"""What the audit log of the API server says about one user's requests."""
+"""One user's requests, as the audit log of the API server records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for a metrics adapter: external.metrics.k8s.io/v1beta1 with the numbers a test tells.
+"""A stand-in for a metrics adapter: external.metrics.k8s.io/v1beta1 with numbers from a test.
 
 It is a real aggregated API server to Kubernetes: the API server passes requests on to it over
 mutual TLS, by an APIService whose Service is another name of `localhost`.
@@ -26,7 +26,7 @@ from local_cluster.processes import wait_until
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
 SERVICE, NAMESPACE = "external-metrics", "default"
-HOST = f"{SERVICE}.{NAMESPACE}.svc"  # the name that the API server wants in the certificate
+HOST = f"{SERVICE}.{NAMESPACE}.svc"  # the API server requires this name in the certificate
 API_SERVICE = f"{VERSION}.{GROUP}"
 AVAILABLE_TIMEOUT_S = 60.0
 
@@ -35,8 +35,7 @@ Metric = tuple[str, str, str]  # namespace, name, label selector as Kubernetes w
 
 
 class ExternalMetrics:
-    """Numbers by namespace, metric and label selector; a metric that nobody reported has no
-    value."""
+    """Numbers by namespace, metric and label selector; a metric without a report has no value."""
 
     def __init__(self, port: int) -> None:
         self.port = port  # on 127.0.0.1; only the API server is let in
@@ -133,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _build_tls(plane: ControlPlane) -> ssl.SSLContext:
-    """Only the API server may ask: whoever may connect may claim to be any user."""
+    """Only the API server may ask: a client that may connect may claim to be any user."""
     own = plane.serving_certificate_for(HOST)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(plane.front_proxy_ca_file))
     tls.verify_mode = ssl.CERT_REQUIRED

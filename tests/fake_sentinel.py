@@ -1,4 +1,4 @@
-"""A Sentinel that names whom a test says, also what real ones name for a moment only."""
+"""A Sentinel that names the masters a test gives it, also some that real ones name only briefly."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def agree(_: list[bytes]) -> bytes:
 def hostile_server(
     answer: Answer = agree, *, banner: bytes = b"", host: str = "127.0.0.1"
 ) -> Iterator[HostileServer]:
-    """A server that says `banner` to whoever connects, then `answer` to each command."""
+    """A server that sends `banner` to each client, then `answer` to each command."""
     server = HostileServer(host, answer, banner)
     with _Listener((host, 0), _Talk) as listener:
         listener.hostile = server

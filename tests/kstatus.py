@@ -1,4 +1,4 @@
-"""The rules by which kstatus judges an object of a kind that it does not know.
+"""The rules that kstatus applies to an object of a kind that it does not know.
 
 Written after https://pkg.go.dev/sigs.k8s.io/cli-utils/pkg/kstatus/status (`Compute`), which Flux
 uses; `tests/integration/test_kstatus.py` compares the two.

@@ -38,7 +38,7 @@ class LeaseStore:
 
 
 class LeaseApi(KubeApi):
-    """One replica's way to the store. A request that was sent is served, whoever still waits."""
+    """One replica's way to the store. A sent request is served even if its caller gave up."""
 
     def __init__(self, store: LeaseStore) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class LeaseApi(KubeApi):
         if self._store.is_away:
             raise KubernetesUnavailable("nobody answers")
         answered = asyncio.create_task(self._serve(serve))
-        # A failure after the caller gave up is nobody's.
+        # Read a failure after the caller gave up, so that asyncio does not log it.
         answered.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return await asyncio.wait_for(asyncio.shield(answered), ANSWER_S)

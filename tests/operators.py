@@ -104,7 +104,7 @@ class Resources:
     def await_events(self, name: str, *reasons: str) -> list[dict[str, Any]]:
         """The Events of these reasons, the oldest first, once there is one of each.
 
-        They are written beside all else, so they come after what they tell of.
+        They are written beside all else, so they come after what they report.
         """
 
         def found() -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ class Resources:
 
 
 def sleeping_template(**pod: Any) -> dict[str, Any]:
-    """A template whose worker does nothing until it is told to end."""
+    """A template whose worker does nothing until a signal ends it."""
     return {
         "spec": {
             "terminationGracePeriodSeconds": 1,

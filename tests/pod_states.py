@@ -57,7 +57,7 @@ def finished(**more: Any) -> PodObservation:
 
 
 def former(**more: Any) -> FormerPod:
-    """A pod that is gone and that nobody saw end."""
+    """A deleted pod whose end was not observed."""
     usual: dict[str, Any] = {
         "name": "w-1",
         "uid": "pod-1",

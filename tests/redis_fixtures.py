@@ -48,7 +48,7 @@ class RunRedis(Protocol):
 
 @pytest.fixture
 def patient_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the adapters of this process wait for a server on a machine that stands still.
+    """Let the adapters of this process wait for a server on a machine that makes no progress.
 
     A test of how long they wait sets times of its own.
     """

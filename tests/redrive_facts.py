@@ -38,7 +38,7 @@ def some_counts(
     has_outcomes: bool = True,
     is_exact: bool = True,
 ) -> RedriveCounts:
-    """A redrive of 30 letters that are all moved and acknowledged, unless said otherwise."""
+    """A redrive of 30 dead letters; by default all are moved and acknowledged."""
     outcomes = Outcomes(
         moved=moved,
         failed_again=failed_again,

@@ -41,7 +41,7 @@ def auto(**scaling: Any) -> StreamConsumerGroupSpec:
 
 
 def owing(**changes: Any) -> Backlog:
-    """The backlog of a group; nothing, unless said."""
+    """The backlog of a group; by default nothing is undelivered or pending."""
     usual = Backlog(
         at=NOW,
         exists=True,
@@ -87,7 +87,7 @@ def decide(
     scaling: dict[str, Any] | None = None,
     **seen: Any,
 ) -> ScalingDecision:
-    """The decision alone; every worker is ready unless said."""
+    """The decision alone; by default every worker is ready."""
     shown = workload(**{"wished": current, "current": current, "ready": current, **seen})
     known = wanting(0) if memory is None else memory
     return decide_replicas(auto(**(scaling or {})), shown, backlog, known, now=now)[0]

@@ -1,11 +1,11 @@
 """Which process of `make test` runs which file.
 
-pytest-xdist hands out the files with the most tests first, to whoever asks. Here one process keeps
-to what needs Spark, one to what needs a control plane with operators, and one to what needs a
-control plane without, so that each is started once, and a session of Spark is soon warm; only when
-its own files are gone does a process help another. The slowest files come first, so that no process
-works on one when the others have ended. How long each test took in the last run is kept in the
-cache directory.
+pytest-xdist gives the files with the most tests first to any process that asks. Here, one process
+keeps to tests that need Spark, one to those that need a control plane with operators, and one to
+those that need a control plane without. So each is started once, and a session of Spark is soon
+warm. A process helps another only when its own files are done. The slowest files come first, so
+that no process works on one when the others have ended. How long each test took in the last run is
+kept in the
 """
 
 from __future__ import annotations

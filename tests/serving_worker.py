@@ -1,4 +1,4 @@
-"""Whole workers within a test's own event loop, and what they are informed and tell."""
+"""Whole workers within a test's own event loop, and what they report to their observers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE: Final = RetryPolicy(max_retries=2, initial_s=0.01)
 
 
 class ReportedEvents(Observer):
-    """All that a worker tells."""
+    """All that a worker reports."""
 
     def __init__(self) -> None:
         self.done: list[str] = []  # IDs that were handled well and acknowledged

@@ -24,7 +24,7 @@ REFUSED: Final = {"CredentialsNotAllowed", "InvalidSpec", "AddressNotAllowed"}
 
 
 class Tenant(Resources):
-    """Resources, as somebody applies them who may do in one namespace what policies ask for.
+    """Resources, applied by a user who has in one namespace the rights that policies ask for.
 
     So that what is refused is refused by the operator, not by the policies: on a cluster without
     them it is the only one.

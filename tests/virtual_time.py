@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting it tells how long it would have."""
+    """Reports how long it would wait, and does not wait."""
 
     def __init__(self, on_wait: Callable[[float], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What stands in docs/worker/sdk.md, for the tests that hold it to its word."""
+"""The content of docs/worker/sdk.md, for the tests that check its claims."""
 
 import re
 from pathlib import Path

@@ -18,7 +18,7 @@ from pelops.domain.naming import derive_keys
 
 ROOT: Final = Path(__file__).parents[1]
 GROUP: Final = "order-processing"
-# A handler says what it does through `say`; `settings` changes what no variable does.
+# A handler prints what it does through `say`; `settings` changes what no variable does.
 BEGINNING: Final = """
 import asyncio, dataclasses, os, signal, sys, threading, time
 from pelops.worker import Reject, Retry, Worker
@@ -80,7 +80,7 @@ class WorkerProcesses:
         return text[: text.rfind("\n") + 1]
 
     def ids(self, name: str, word: str = "handled") -> list[str]:
-        """The IDs of which a worker's handler said this, in the order in which it did."""
+        """The IDs for which a worker's handler printed this word, in that order."""
         lines = (line.split() for line in self.said(name).splitlines())
         return [words[1] for words in lines if words[:1] == [word]]
 

@@ -196,7 +196,7 @@ def test_a_user_of_several_groups_may_do_in_each_what_its_role_there_may() -> No
     assert may(rules, "xadd", "it?s??odd?") and not may(rules, "xreadgroup", "it?s??odd?")
 
 
-# What Python sends that no rule grants: every user may, or the refusal is borne. The Sentinels have
+# Commands that Python sends and no rule grants: a refusal of them is handled. The Sentinels have
 # users of their own.
 UNGRANTED = {"eval", "evalsha", "config|get", "sentinel|get-master-addr-by-name"}
 UNGRANTED |= {"sentinel|sentinels"}

@@ -1,4 +1,4 @@
-"""What a person reads when something is to be looked at, and until when it stands there."""
+"""Alarm conditions: when each begins, what its message reports, and when it ends."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_written_example_of_any_length_does_not_spoil_the_message() -> None:
 
 
 def before(state: GroupState) -> Any:
-    """A resource whose status tells every alarm of the state."""
+    """A resource whose status shows every alarm of the state."""
     conditions = decide_conditions(remembering(state, evicts_any_key=True, resource=RELEASE))
     written = [
         {

@@ -160,7 +160,7 @@ def test_the_last_of_a_co_failed_did_not_fail_alone() -> None:
 
 
 def test_beside_what_had_failed_before_and_waits_a_suspect_failed_alone() -> None:
-    """A process of the same name took the suspect after the former one had left its crowd."""
+    """A process of the same name took the suspect after the former left its co-failed entries."""
     since = crash(
         suspect(1, attempts=5), suspect(2, attempts=5, delivered=NOW), co_failed=NOW - AGO + MS
     )
@@ -204,7 +204,7 @@ def test_what_was_marked_alone_is_given_up_after_its_retries() -> None:
     assert reported(plan(crash(suspect(1, attempts=3, is_started=True)))) == [(1, "dead", 4, 1)]
 
 
-# -- entries that idled past their limit, while their process goes on
+# -- entries idle beyond the processing timeout, whose process is still running
 
 
 def idled(*suspects: Suspect, **changes: Any) -> Crash:

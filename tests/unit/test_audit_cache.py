@@ -1,4 +1,4 @@
-"""Changes of audits, CronJobs and groups reach whom they concern, and nobody else."""
+"""Which audits and groups a change of an audit, a CronJob or a group concerns."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ ORDERS: Name = ("shop", "order-processing")
 
 
 class AuditCache(AuditIndex):
-    """The index, and the cache that it follows; as one that writes audits sees them."""
+    """The index and the cache that it follows, as the controller of audits uses them."""
 
     def __init__(self) -> None:
         self.objects = Cache()

@@ -1,4 +1,4 @@
-"""What an audit tells, and of whom."""
+"""The conditions of an audit, and the groups that they name."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -81,7 +81,7 @@ def test_many_groups_are_reported_in_a_message_of_bounded_length() -> None:
     ("added", "length", "is_behind"),
     [
         (10, 0, False),  # all of it is archived, however little is left
-        (100, 100, False),  # much is not archived, and nobody trims
+        (100, 100, False),  # much is not archived, and nothing trims the stream
         (12, 4, False),  # of the 4 that are left half are archived
         (14, 5, True),  # a fifth
         (20, 11, True),
@@ -118,12 +118,12 @@ def test_entries_that_went_unseen_are_reported_as_gone() -> None:
     [
         ({}, 5, None),
         ({"last_start": None, "last_success": None}, 5, None),  # before the first
-        ({"last_success": None, "is_active": True}, 5, None),  # goes on
+        ({"last_success": None, "is_active": True}, 5, None),  # still running
         ({"last_success": None, "is_active": True}, 62, "RunFailed"),  # beyond its deadline
-        ({"last_success": None}, 0.5, None),  # its end may not be told yet
+        ({"last_success": None}, 0.5, None),  # its end may not be reported yet
         ({"last_success": None}, 5, "RunFailed"),
         ({"last_success": CLOSED - timedelta(hours=1)}, 5, "RunFailed"),  # an older one
-        (  # another run goes on already
+        (  # another run is already active
             {
                 "last_success": None,
                 "is_active": True,

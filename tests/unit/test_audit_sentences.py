@@ -1,4 +1,4 @@
-"""What an audit says of entries that are lost, and of those that went with their consumers."""
+"""The sentences of an audit about lost entries and entries dropped with their consumers."""
 
 from __future__ import annotations
 

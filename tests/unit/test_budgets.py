@@ -22,7 +22,7 @@ LABELS = {RESOURCE_LABEL: "returns", "team": "sales"}
 def budget(
     name: str, selector: dict[str, Any] | None, *, version: int = 1, **spec: Any
 ) -> Manifest:
-    """A budget with this selector, of nobody."""
+    """A budget with this selector, without an owner."""
     return build(name, version=version, spec={"selector": selector, **spec})
 
 

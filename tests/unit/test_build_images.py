@@ -114,7 +114,7 @@ def test_both_images_are_built_with_what_is_installed(
     assert [value(call, "--target") for call in ended.calls] == ["operator", "pipeline"]
     assert {call[-1] for call in ended.calls} == {"."}
     assert ended.output.split() == [OPERATOR, PIPELINE]
-    # Only Buildx needs to be told that this machine's engine gets the image.
+    # Only Buildx needs a flag to load the image into this machine's engine.
     assert [("--load" in call) for call in ended.calls] == ["buildx" in begin] * 2
     assert not any("--push" in call or "push" in call for call in ended.calls)
 

@@ -1,4 +1,4 @@
-"""What a replica knows of the cluster, and whom each change concerns."""
+"""What a replica's cache holds of the cluster, and which resources each change concerns."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_versions_are_numbers_and_not_texts(cache: WorkloadCache) -> None:
 
 
 def test_the_event_of_an_own_write_still_concerns_its_resource(cache: WorkloadCache) -> None:
-    # The answer of a write may bring a change of the user's that no event has told of yet.
+    # The answer of a write may include a change of the user whose event has not arrived yet.
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
 

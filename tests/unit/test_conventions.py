@@ -18,7 +18,7 @@ QUICK: Final = ("unit", "properties", "contract")
 # What the fixtures of control planes, nodes, operators and Spark begin with.
 HEAVY: Final = {"plane", "java"}
 FAILING: Final = {"raises", "warns", "fail"}
-# They fail in another way than by a helper of ours.
+# Functions that make a test fail without an `assert` in a test helper.
 OTHERWISE: Final = {"check_reply", "run_state_machine_as_test", "shown"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

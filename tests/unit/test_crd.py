@@ -1,4 +1,4 @@
-"""The generated files, and the checker that stands in for an API server."""
+"""The generated files, and the checker that the tests use in place of an API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of the demo: what a person is told before each, and what is kept for the next run."""
+"""The steps of the demo: what is printed before each, and what is kept for the next run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The demo's two kinds of workers, and what their effects tell."""
+"""The demo's two kinds of workers, and what their effects show."""
 
 import ast
 from pathlib import Path

@@ -26,7 +26,7 @@ _BEGINNINGS: Final = (
     "1 ",
     "Always 1",
 )
-# A description is no answer to a question.
+# A description begins with a noun or a verb, not with an article or a question word.
 _QUESTION: Final = re.compile(r"(The|A|An|When|Whether|How|What|Who|Where|Which|By)\b")
 _ADVICE: Final = re.compile(r"\b(should|must|set|check|take|use) ", re.IGNORECASE)
 

@@ -41,7 +41,7 @@ def shorten(page: str) -> str:
 
 
 def find_fault(block: Block) -> str | None:
-    """What a block lacks; None when it has all."""
+    """Return what is wrong with a block; None if nothing is."""
     if block.language not in RUN | NEVER_RUN | CHECKED | SHOWN:
         return f"{block}: name the language"
     if block.language in NEVER_RUN and not block.is_marked:

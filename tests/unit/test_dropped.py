@@ -1,4 +1,4 @@
-"""Consumers that are gone with what they had pending, and those that went as they should."""
+"""Consumers that were deleted with pending entries, and those that left as they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restarted server may have forgotten: what nobody finds in its file, and no more."""
+"""What a restarted server may have lost: only what is missing in its append-only file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_delivery_that_the_file_holds_is_not_forgotten() -> None:
 
 
 def test_a_claim_that_was_answered_and_never_written_may_be_made_again() -> None:
-    """The file holds the first delivery, to somebody else."""
+    """The file holds the first delivery, to another consumer."""
     kept = replace(KEPT, deliveries=DELIVERED_TO_FIRST)
     assert repeated(kept, event(9, Act.READ), event(9.9, Act.READ, OTHER)) == {"a"}
     both = DELIVERED_TO_FIRST | {(STREAM, place(1)[1], OTHER.consumer)}

@@ -26,7 +26,7 @@ print(plan(sys.argv[1], seconds=float(sys.argv[2]), seed=int(sys.argv[3])))
 
 
 def plan(fault: str, *, seconds: float, seed: int) -> Sequence[tuple[str, Sequence[Injection]]]:
-    """Every phase of a run as its own line tells it, with every fault in it."""
+    """Every phase of a run as its summary line, with its schedule of faults."""
     return [
         (
             phase.about,

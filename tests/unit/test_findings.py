@@ -1,4 +1,4 @@
-"""What one scan tells people: each thing once, and nothing that did not happen."""
+"""What one scan reports: each fact once, and nothing that did not happen."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""How often Redis is asked whether a retry stream is left that nobody asks for any more."""
+"""How often Redis is asked whether a retry stream is left that the spec no longer asks for."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Heard(list[PodChange]):
 
     @property
     def ends(self) -> list[tuple[str, set[Name]]]:
-        """The pods with an end, and whom it concerns; forgets all changes."""
+        """The pods with an end, and the resources that it concerns; clears all changes."""
         found = [
             ((one.after or one.before).uid, set(one.concerned))  # type: ignore[union-attr]
             for one in self
@@ -120,7 +120,7 @@ def test_only_the_pods_of_the_workload_are_reported(cache: WorkloadCache) -> Non
         cache.put(POD, pod(name, labels, namespace=namespace))
         cache.remove(POD, (namespace, name))
     assert gone(cache) == {"uid-w-1": "Running"}
-    assert len(cache.pods.gone) == 2  # nobody asks about a namespace without resources
+    assert len(cache.pods.gone) == 2  # pods of a namespace without resources are not kept
 
 
 def test_the_pods_of_a_foreign_target_are_found_by_its_selector(cache: WorkloadCache) -> None:

@@ -1,4 +1,4 @@
-"""How long workers hold an entry, told from numbers of the whole group alone."""
+"""How long workers hold an entry, estimated from numbers of the whole group alone."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_the_deadline_counts_from_the_newest_change_of_the_spec() -> None:
 
 @pytest.mark.parametrize("reason", [*WAITING, *sorted(UNDER_WAY)])
 def test_a_resource_that_was_too_late_stays_failed_until_it_is_ready(reason: Reason) -> None:
-    """A container that crashes and starts again must not look like progress now and then."""
+    """A container that crashes and starts again must not look like progress in between."""
     failed = seen(Reason.CRASH_LOOPING, before=seen(Reason.CRASH_LOOPING), now=LATE)
     assert compute(seen(reason, before=failed, now=LATE + timedelta(seconds=1))) == "Failed"
     assert compute(seen(Reason.READY, before=failed, now=LATE)) == "Current"

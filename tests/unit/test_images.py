@@ -304,7 +304,7 @@ def test_the_pinned_packages_are_all_that_the_pipeline_imports() -> None:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    """A PATH on which Spark and Java tell how they were called."""
+    """A PATH on which Spark and Java print how they were called."""
     for name in ("spark-submit", "java"):
         program = tmp_path / name
         program.write_text(

@@ -24,7 +24,7 @@ from tests.pod_states import (
     running,
 )
 
-# --- a pod that is gone
+# --- a pod that no longer exists
 
 
 def test_a_pod_that_ended_before_it_went_is_dead_now() -> None:

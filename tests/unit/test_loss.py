@@ -35,7 +35,7 @@ def seen(**changes: Any) -> RememberedPosition:
 
 
 def read_three_of_ten(**changes: Any) -> StreamObservation:
-    """Ten entries were added and three delivered; 4 to 6 are gone, and 7 is the first left."""
+    """Ten entries were added and three delivered; 4 to 6 were trimmed, and 7 is the first left."""
     usual: dict[str, Any] = {
         "length": 4,
         "first_id": EntryId(7),
@@ -155,7 +155,7 @@ def last(**changes: Any) -> LastSeen:
 
 
 def another_stream(added: int = 2, first: int = 11, **changes: Any) -> StreamObservation:
-    """A stream of the same name that holds new entries, without a group unless said."""
+    """A stream of the same name that holds new entries; by default without a group."""
     usual: dict[str, Any] = {
         "length": added,
         "first_id": EntryId(first),

@@ -34,7 +34,7 @@ class Scene:
         self.second = RunningReplica(self.store, SECOND)
 
     async def watch(self, seconds: float) -> list[tuple[float, str]]:
-        """From when on who decided; an empty name for nobody."""
+        """Each change of the replica that decides, with its time; an empty name for none."""
         time = asyncio.get_running_loop().time
         began, seen = time(), [(0.0, "")]
         while time() - began < seconds:
@@ -234,7 +234,7 @@ def test_a_replica_is_outdated_while_one_of_a_newer_format_lives() -> None:
         scene.store.put(SECOND, {**lease, "metadata": newer})
         await asyncio.sleep(RENEW_S * 2)
         assert first.members.is_outdated()
-        await asyncio.sleep(DURATION_S * 2)  # nobody renews it
+        await asyncio.sleep(DURATION_S * 2)  # no replica renews it
         assert not first.members.is_outdated()
 
     play(scenario)

@@ -1,4 +1,4 @@
-"""What a replica remembers of a resource between passes."""
+"""What a replica keeps in memory about a resource between passes."""
 
 from __future__ import annotations
 

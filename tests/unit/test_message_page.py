@@ -16,7 +16,7 @@ from tools.messages import PAGE, main, read_meanings, render_page
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = list_examples()
-# What a person is asked to do, or that Pelops needs nobody.
+# What the reader is asked to do, or that Pelops continues without it.
 ACTION: Final = re.compile(
     r"\b([Aa]cknowledge|[Aa]dd|[Cc]heck|[Cc]hoose|[Cc]orrect|[Cc]reate|[Dd]elete|[Dd]estroy"
     r"|[Dd]o not|[Ff]ind out|[Gg]rant|[Ii]nstall|[Ll]et|[Mm]ount|[Nn]ame|[Pp]ut|[Rr]aise|[Rr]emove"
@@ -24,10 +24,10 @@ ACTION: Final = re.compile(
     r"|retries automatically|writes it again)\b"
 )
 GOOD_WHEN_FALSE: Final = {
-    # The number of workers is left to others, or held while another condition says why.
+    # The number of workers is left to others, or held for a reason that another condition gives.
     *(Reason.SCALING_DISABLED, Reason.BACKLOG_UNKNOWN),
     Reason.CREATING,
-    # A redrive goes on by itself.
+    # A redrive continues by itself.
     *(Reason.RUNNING, Reason.TRIAL_RUNNING, Reason.BACKLOG_TOO_LARGE, Reason.AWAITING_OUTCOMES),
 }
 

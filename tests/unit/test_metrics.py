@@ -1,4 +1,4 @@
-"""What is exported of a resource, and that one that is gone leaves no series behind."""
+"""The metrics of a resource; a deleted resource leaves no series behind."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -267,7 +267,7 @@ def test_every_metric_says_what_it_is() -> None:
 
 
 def reported_audit(seen: AuditFacts) -> dict[tuple[str, ...], float]:
-    """The gauges of the audit `metrics-test/audit`, by name and what tells their series apart."""
+    """The gauges of the audit `metrics-test/audit`, by name and the labels of their series."""
     measure_audit(seen, decide_audit_conditions(seen, now=after(minutes=5)))
     return {
         (sample.name, *(sample.labels.get(name, "") for name in ("stream", "status", "type"))): (

@@ -1,4 +1,4 @@
-"""Lookups of names: a silent name server holds up nobody but the namespace that asks for it."""
+"""Lookups of names: a silent name server delays only the namespace that asks for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 6379))]
 
 
 class NameServer:
-    """Answers for names that end with .alive, and is silent about others until told otherwise."""
+    """Answers for names that end with .alive, and for others once `silent` is set."""
 
     def __init__(self) -> None:
         self.silent = threading.Event()

@@ -1,4 +1,4 @@
-"""The Pod Security level of a namespace, as the operator remembers it."""
+"""The Pod Security level of a namespace, as the operator caches it."""
 
 from __future__ import annotations
 

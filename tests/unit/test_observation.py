@@ -191,7 +191,7 @@ def test_a_group_is_provisioned_with_all_of_its_streams() -> None:
         (101, Ahead(64, is_all=False), None),  # more than the stream holds
         (-76, Ahead(64, is_all=False), None),
         (None, Ahead(64, is_all=False), None),
-        (5, None, None),  # nobody may count
+        (5, None, None),  # the entries ahead are not counted
         (0, None, None),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_lag_is_believed_only_when_it_can_be(
 @pytest.mark.parametrize(
     ("delivered", "generated", "believed"),
     [
-        (EntryId(9), EntryId(9), 0),  # at its very end: nothing can be owed
+        (EntryId(9), EntryId(9), 0),  # at its very end: no entry is undelivered
         (EntryId.MIN, EntryId.MIN, 0),
         (EntryId(10), EntryId(9), None),  # ahead of the stream: new entries are skipped
     ],

@@ -1,4 +1,4 @@
-"""When nobody seems to take what is offered, and when it is worth a look."""
+"""When offers count as not taken, and when the next scan for them is due."""
 
 from datetime import datetime, timedelta
 
@@ -29,7 +29,7 @@ def open_since(
         (Offers(now=NOW), False),
         (open_since(LONG_AGO + SECOND), False),
         (open_since(LONG_AGO), True),
-        # Busy workers take some now and then.
+        # Busy workers take some from time to time.
         (open_since(LONG_AGO, taken_at=NOW - SECOND), False),
         (open_since(LONG_AGO, taken_at=LONG_AGO), True),
         # The clock went back.
@@ -49,7 +49,7 @@ def test_offers_are_not_taken_when_one_waits_and_none_was_taken_for_long(
         (Offers(now=NOW), None),
         (open_since(NOW, due=NOW + 5 * SECOND), 5 * SECOND),
         (open_since(NOW, due=NOW), SOONEST),
-        # In time to report that nobody takes it.
+        # In time to report that no worker takes it.
         (open_since(LONG_AGO + 2 * SECOND, due=NOW + 9 * SECOND), 2 * SECOND),
         (open_since(LONG_AGO, due=NOW + 9 * SECOND), 9 * SECOND),
     ],

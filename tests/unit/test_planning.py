@@ -1,4 +1,4 @@
-"""Who acts, what is lacking in Redis, and how many workers there should be."""
+"""Which resource acts, what is missing in Redis, and how many workers there should be."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def test_a_reason_that_cannot_be_shown_becomes_waiting(found: str) -> None:
     assert fit_reason(found) == Reason.CONTAINER_WAITING
 
 
-# A reason in the code: a word in quotes, also behind `else`. A sentence is what a ledger or a dead
-# letter tells, where no program looks for a word; new["reason"] reads a reason.
+# A reason in the code: a word in quotes, also behind `else`. A ledger or a dead letter holds a
+# sentence instead, which no program matches; new["reason"] reads a reason.
 LITERAL = re.compile(r"""\breason=(?:[^,()\[\n]* else )?["']\w*["']""")
 
 

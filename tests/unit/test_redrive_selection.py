@@ -1,4 +1,4 @@
-"""Which letters a redrive selects, and how far it may go."""
+"""Which dead letters a redrive selects, and how far it may go."""
 
 import re
 from datetime import UTC, datetime, timedelta

@@ -138,7 +138,7 @@ def test_a_former_retry_stream_without_its_group_is_nothing_to_be_made_anew() ->
     assert not both(exists=False).is_provisioned
 
 
-# --- whether anybody reads it
+# --- whether workers read it
 
 
 def asked(seen: StreamObservation, **more: Any) -> Facts:

@@ -32,7 +32,7 @@ def now() -> float:
 
 
 class Alone(Members):
-    """A replica that is the only one, until it is told otherwise."""
+    """The membership of a replica that is the only one until a test sets `known`."""
 
     def __init__(self) -> None:
         self.known = frozenset({"one"})

@@ -63,7 +63,7 @@ def write(*, ends_s: float) -> tuple[SlowTargets, Scaled, float]:
 
 
 class Silent(Reporter):
-    """Tells nobody."""
+    """Reports nothing."""
 
     async def report(self, *_: object) -> None:
         return

@@ -1,4 +1,4 @@
-"""Pelops in traffic that nobody designed: it serves everything and makes no wrong decision."""
+"""Pelops in random traffic: it serves everything and makes no wrong decision."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who moved the replicas: a write of ours whose answer was lost is nobody else's."""
+"""Who changed the replicas: a write by Pelops whose answer was lost counts as its own."""
 
 from __future__ import annotations
 

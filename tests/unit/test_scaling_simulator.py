@@ -1,4 +1,4 @@
-"""The simulated world keeps count, its judgement is right, and Pelops does well in it."""
+"""The simulated world keeps count, its verdict is right, and Pelops does well in it."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ TUNED = "keda-tuned"
 
 
 class _Script:
-    """Sets the replicas that it was told, at the seconds that it was told."""
+    """Sets the given numbers of replicas at the given seconds."""
 
     name = "script"
 

@@ -1,4 +1,4 @@
-"""Each Lua script does what its header declares, as far as its text tells."""
+"""Each Lua script does what its header declares, as far as its text shows."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ TARGET = "Deployment shop/workers"
 
 
 def claim(name: str, mode: str | None = "Auto", **changes: Any) -> Claim:
-    """What a resource of this name says, the older of two unless said."""
+    """The claim of a resource of this name; by default the older of two."""
     usual = Claim(name=name, uid=f"uid-{name}", created=FIRST)
     return replace(usual, mode=None if mode is None else ScalingMode(mode), **changes)
 

@@ -291,7 +291,7 @@ def test_a_difference_is_as_urgent_as_it_deserves(case: tuple[dict[str, Any], Di
 
 
 def scaled(message: str, reason: Reason = Reason.SCALED, **changes: Any) -> dict[str, Any]:
-    """The status while scaling tells this, all conditions included."""
+    """The status while scaling reports this message, all conditions included."""
     decision = ScalingDecision(replicas=2, reason=reason, message=message)
     seen = facts(resource=resource(scaling={"mode": "Auto"}), scaling=decision, **changes)
     return render_status(seen, decide_conditions(seen), FRESH, NOW)

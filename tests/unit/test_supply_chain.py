@@ -46,7 +46,7 @@ def bill() -> dict[str, Any]:
 
 
 def released_requirements() -> Iterator[tuple[str, Requirement]]:
-    """What the metadata of ours say that each extra needs, without the extra for maintainers."""
+    """The requirements of each extra, by Pelops' metadata, except those for maintainers."""
     for name in (OURS, *PARTS):
         for text in requires(name) or ():
             requirement = Requirement(text)
@@ -288,7 +288,7 @@ def test_one_commit_of_an_action_has_one_version_everywhere() -> None:
 def test_nothing_is_published_while_an_action_can_be_replaced(
     tmp_path: Path, name: str, pin: str | None
 ) -> None:
-    """A tag of an action can be moved by whoever takes it over; a commit cannot."""
+    """An attacker who takes an action over can move its tags; a commit cannot be moved."""
     copied = tmp_path / ".github" / "workflows"
     copied.mkdir(parents=True)
     for path in WORKFLOWS:
@@ -305,7 +305,7 @@ def test_nothing_is_published_while_an_action_can_be_replaced(
 
 
 def test_the_images_begin_with_a_base_whose_content_is_known() -> None:
-    """By tag and digest: the tag tells people and Renovate which one it is."""
+    """By tag and digest: the tag shows people and Renovate which one it is."""
     text = (ROOT / "Dockerfile").read_text()
     (named,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", text, re.MULTILINE)
     assert re.fullmatch(r"python:\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", named)

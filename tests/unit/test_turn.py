@@ -1,4 +1,4 @@
-"""Whose turn it is to write."""
+"""Which replica may write first, and how long the others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checkpoints say was observed without a gap, and how an audit tells it."""
+"""What checkpoints record as observed without a gap, and how an audit reports it."""
 
 from __future__ import annotations
 

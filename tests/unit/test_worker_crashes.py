@@ -1,4 +1,4 @@
-"""An entry that ends every process in which it runs, and nobody but the workers to see it."""
+"""An entry that ends every process in which it runs, without an operator to detect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An entry whose delivery took long may be somebody else's: it is asked for before it runs."""
+"""An entry that arrived late may belong to another worker: it is asked for before it runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_was_granted_before_a_long_stop_does_not_start_unasked() -> None:
 
 
 def test_where_nobody_answers_whose_it_is_it_starts_all_the_same() -> None:
-    # A worker that may not send heartbeats, or a server without memory: it was asked for in vain.
+    # A worker that may not send heartbeats, or a server without memory: no answer came.
     in_flight = InFlight(concurrency=10, idle_s=IDLE_S)
     entry = an_entry(b"1-0", 0.0)
     in_flight.accept(entry)

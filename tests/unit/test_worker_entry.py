@@ -1,4 +1,4 @@
-"""What an entry tells its handler."""
+"""What a handler can read from an entry."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ async def test_a_blocked_event_loop_is_reported_while_it_is_blocked() -> None:
 
     @worker.handler
     async def handle(entry: Entry) -> None:
-        while not reported or reported[-1][0] != 503:  # a blocking client: the loop stands still
+        while not reported or reported[-1][0] != 503:  # a blocking client stops the event loop
             reported.append(_ask(health.port, "/livez"))
             time.sleep(0.02)
         worker.stop()

@@ -1,4 +1,4 @@
-"""When a worker says that it still has what it has."""
+"""When a worker sends heartbeats for the entries that it holds."""
 
 from __future__ import annotations
 

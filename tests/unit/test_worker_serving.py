@@ -1,4 +1,4 @@
-"""What a worker says to Redis, and when."""
+"""What a worker sends to Redis, and when."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_after_a_group_was_lost_nothing_is_acknowledged_without_a_look() -> None
 
 
 def test_all_that_is_held_is_refreshed_within_half_of_the_limit() -> None:
-    """What runs, what waits for its turn, and what waits for its backoff."""
+    """Entries that run, entries that wait for a slot, and entries that wait for their backoff."""
     adapter = ScriptedAdapter(fresh=_entries(4))
     refreshed: dict[bytes, list[float]] = {}
 

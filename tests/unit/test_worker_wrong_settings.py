@@ -1,4 +1,4 @@
-"""How a process ends whose settings are wrong, and that who catches it goes on."""
+"""How a process with wrong settings ends, and that a caller who catches the error continues."""
 
 from __future__ import annotations
 
