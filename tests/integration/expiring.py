@@ -66,7 +66,7 @@ async def expire(server: Server, *keys: str) -> None:
 
 
 async def expire_until_reported(server: Server, reported: Expiries, *keys: str) -> None:
-    """Have keys expire, again and again while nobody is connected to hear it."""
+    """Let keys expire, and repeat it until the subscription reports all of them."""
 
     async def try_until_reported() -> None:
         while not set(keys) <= set(reported.keys):

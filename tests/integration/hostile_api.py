@@ -1,4 +1,4 @@
-"""An API server of a few kinds that misbehaves as it is told, in the event loop of the test."""
+"""An API server of a few kinds that misbehaves on request, in the event loop of the test."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def look(server: Server, *, deep: bool = False) -> GroupObservation:
 
 
 async def reported(server: Server) -> int | None:
-    """The lag as the server itself tells it."""
+    """The lag that XINFO GROUPS returns; None where it is unknown."""
     (reply,) = await server.execute("XINFO", "GROUPS", STREAM)
     lag: int | None = dict(zip(reply[::2], reply[1::2], strict=True))[b"lag"]
     return lag

@@ -1,4 +1,4 @@
-"""A group that owes something, for tests of what becomes of it when it is lost."""
+"""A group with a backlog, for tests of what becomes of it when it is lost."""
 
 from collections.abc import Iterable
 

@@ -102,7 +102,7 @@ async def recover_all(
     order: RecoveryOrder | None = None,
     cutoff: datetime | None = None,
 ) -> list[Recovered]:
-    """All batches of the dead consumer; the cut lies in the future unless said."""
+    """All batches of the dead consumer; without a cutoff every delivery lies before it."""
     used = context or a_context()
     moment = cutoff or await server_time(server, used.keys) + timedelta(minutes=1)
     return [one async for one in recover_owner(server, used, order or an_order(), cutoff=moment)]
@@ -165,7 +165,7 @@ async def ledger(server: Server, keys: GroupKeys = KEYS) -> list[LedgerEvent]:
 
 
 async def recorded(server: Server, kind: str, keys: GroupKeys = KEYS) -> list[LedgerEntry]:
-    """What the ledger says of entries, of one kind of act."""
+    """The entries in the ledger's events of one kind."""
     return [
         entry
         for event in await ledger(server, keys)
@@ -175,7 +175,7 @@ async def recorded(server: Server, kind: str, keys: GroupKeys = KEYS) -> list[Le
 
 
 async def targets(server: Server, kind: str, keys: GroupKeys = KEYS) -> set[str | None]:
-    """The streams that have the new IDs, as the ledger says."""
+    """The streams that have the new IDs, according to the ledger."""
     events = await ledger(server, keys)
     return {event.details.get("target") for event in events if event.kind == kind}
 

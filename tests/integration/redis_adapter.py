@@ -45,7 +45,7 @@ def an_owner(
     cluster: str = "c",
     name: str | None = None,
 ) -> OwnerRecord:
-    """A resource, named after its uid unless said; the greater its age, the older."""
+    """A resource, by default named after its uid; the greater its age, the older."""
     return OwnerRecord(
         uid=uid, cluster=cluster, namespace="shop", name=name or f"of-{uid}", created=BORN - age
     )
@@ -73,7 +73,7 @@ async def deliver(server: Server, keys: GroupKeys, count: int, consumer: str = "
 
 
 async def kinds_in_ledger(server: Server, keys: GroupKeys) -> list[str]:
-    """What the ledger says was done, the oldest first."""
+    """The kinds of the ledger's events, the oldest first."""
     entries = await server.execute("XRANGE", keys.ledger, "-", "+", key=keys.ledger)
     events = [
         parse_ledger_event(

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Proxy:
-    """What stands between the adapter and a server."""
+    """A TCP proxy between the adapter and a server."""
 
     def __init__(self, port_behind: int, refused: Collection[str]) -> None:
         self.port = 0

@@ -26,7 +26,7 @@ Flat = Sequence[str | bytes]
 
 
 def a_redrive(keys: GroupKeys = KEYS, **changed: Any) -> RedriveContext:
-    """A redrive of all letters back to the stream."""
+    """A redrive of all dead letters back to the stream."""
     usual = RedriveContext(
         keys=keys,
         owner_uid=OWNER.uid,
@@ -84,7 +84,7 @@ async def entries_of(server: Server, key: str) -> list[tuple[str, list[bytes]]]:
 async def move_all(
     server: Server, context: RedriveContext, *, count: int = 300, **bounds: int
 ) -> MoveResult:
-    """Start a redrive and move every letter, page by page, until a call stops for a reason."""
+    """Start a redrive and move dead letters page by page, until a call stops for a reason."""
     progress = await start_redrive(server, context)
     moved, skipped = 0, dict[Any, int]()
     while True:

@@ -29,7 +29,7 @@ class Sleepers:
         await until(lambda: all(map(self.waker.is_watched, names)), "all are watched")
 
     async def are_woken(self, *tokens: Hashable) -> None:
-        """Nobody else is by then."""
+        """Wait until these are woken, and assert that no others are."""
         await until(lambda: len(self.woken) >= len(tokens), f"{tokens} are woken")
         assert sorted(map(str, self.woken)) == sorted(map(str, tokens))
         self.woken.clear()

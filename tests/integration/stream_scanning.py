@@ -45,7 +45,7 @@ def died(at: datetime) -> dict[str, Judgement]:
 async def a_run(
     server: Server, *, context: dict[str, Any] | None = None, **recovery: Any
 ) -> StreamRun:
-    """The group as a scan sees it that begins now."""
+    """A scan that begins, with the group as it is observed now."""
     observation = await look(server)
     return StreamRun(
         server=server,
@@ -95,7 +95,7 @@ async def add_old(server: Server, number: int, *pairs: str | int | bytes) -> lis
 
 
 async def cursor(server: Server) -> str:
-    """Where the next scan goes on; empty: at the front."""
+    """The position from which the next scan continues; empty: the front."""
     (found,) = await read_fields(server, KEYS, ["sweep:cursor"])
     return found or ""
 
@@ -105,5 +105,5 @@ async def write_cursor(server: Server, text: str) -> None:
 
 
 async def moved(server: Server) -> list[EntryId]:
-    """What the ledger says was moved, in that order."""
+    """The IDs of requeued entries in the ledger, in that order."""
     return [one.entry_id for one in await recorded(server, "requeued")]

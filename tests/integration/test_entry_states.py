@@ -1,4 +1,4 @@
-"""`pelops why` tells the states of an entry apart, by the rules that recovery applies."""
+"""`pelops why` distinguishes the states of an entry by the rules that recovery applies."""
 
 from __future__ import annotations
 

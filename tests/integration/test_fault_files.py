@@ -1,4 +1,4 @@
-"""What the fault runner reads in a server's append-only file is what the server was told to do."""
+"""The fault runner reads from an append-only file the commands that the server has executed."""
 
 from __future__ import annotations
 

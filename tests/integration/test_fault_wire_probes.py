@@ -1,4 +1,4 @@
-"""The fault runner notices when nobody was served, though it did nothing to anybody."""
+"""The fault runner detects a server that serves no client, though no fault was injected."""
 
 from __future__ import annotations
 

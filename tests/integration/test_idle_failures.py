@@ -37,7 +37,7 @@ class Fleet:
 
     server: Server
     poisons: set[bytes]  # what no handler finishes, by its number
-    hangs: bool = False  # at a poison its worker stops for good; else it swallows the error
+    hangs: bool = False  # at a poison entry its worker blocks; else it ignores the error
     loses_reads: bool = False  # with a poison in it, the answer to a read cannot be parsed
     done: set[bytes] = field(default_factory=set)
     is_over: bool = False  # a cancellation may meet the answer of a call, and be lost
@@ -126,7 +126,7 @@ async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_
 async def test_invariant_11_neighbours_of_an_entry_that_fails_a_whole_read_are_finished(
     server: Server, how: str
 ) -> None:
-    """Its worker stops for good with all of the read, or never receives any of it."""
+    """Its worker blocks until the end with the whole read, or never receives any of it."""
     names = tuple(f"w{number}" for number in range(12))
     await provision(server, KEYS)
     await add_many(server, KEYS, ENTRIES)

@@ -298,7 +298,7 @@ def test_no_file_is_installed_by_two_packages(installed: Environment) -> None:
 
 @pytest.fixture(scope="module")
 def data_source(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The wheels of the data source and of what it needs of ours, with the packages of others."""
+    """The data source's wheel and those of Pelops that it needs, with third-party packages."""
     made = Environment.create(tmp_path_factory.mktemp("data-source") / "venv")
     own = select(wheels, CORE.name, SPARK_SOURCE.name)
     install(made, "install", "--no-index", "--no-deps", "--no-compile", *map(str, own))

@@ -22,7 +22,7 @@ ME, OTHER = "web-1:uid-1", "web-2:uid-2"
 
 
 class Side:
-    """A group of the page, and somebody with the rights of a worker that does all of it."""
+    """A group of the page, and a user with the rights of a worker that does all of it."""
 
     def __init__(self, servers: RedisServers) -> None:
         self.keys: GroupKeys = derive_keys("orders:events", "order-processing")

@@ -165,7 +165,7 @@ async def test_no_role_reaches_a_key_of_somebody_else(
     empty_redis: StandaloneServers, role: Role
 ) -> None:
     grant(empty_redis, acl_rules(KEYS, role, {Feature.DELETE_POLICY, Feature.RECOVERY}))
-    # The wildcards of our own names must not match other names.
+    # The wildcards of Pelops' own names must not match other names.
     for key in ("orders", "{orders:ev ents}:processing:dlq", "other"):
         verdict = empty_redis.cli("ACL", "DRYRUN", USER, "XADD", key, "*", "f", "v")
         assert "permission" in verdict

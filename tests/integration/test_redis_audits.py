@@ -194,7 +194,7 @@ async def test_a_destroyed_group_takes_what_audits_recorded_with_it(server: Serv
         ((6,), 3),  # all of the week before is archived
         ((10,), 8),  # waits for an audit that is behind
         ((6, 10), 8),  # and for the slowest of several
-        ((15,), 3),  # one that is gone for two weeks is waited for no longer
+        ((15,), 3),  # one last seen two weeks ago is not waited for
     ],
 )
 async def test_the_ledger_waits_for_audits_that_have_not_archived_it(

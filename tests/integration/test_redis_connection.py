@@ -73,7 +73,7 @@ async def test_a_server_that_is_down_is_unavailable_and_found_again(run_redis: R
         server = await pool.server(endpoint)
         assert not (await observe_group(server, KEYS)).exists
         servers.master().restart()
-        assert not (await observe_group(server, KEYS)).exists  # no restart of ours is needed
+        assert not (await observe_group(server, KEYS)).exists  # without a restart of the operator
         servers.master().kill()
         with pytest.raises(RedisUnavailable):
             await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)

@@ -1,4 +1,4 @@
-"""Dead letters and the ledger go by their age alone, and that is told."""
+"""Dead letters and ledger events expire by age alone, and the ledger records the expiry."""
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId

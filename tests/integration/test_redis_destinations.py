@@ -151,7 +151,7 @@ async def test_of_several_addresses_only_those_that_are_allowed_are_tried(
     monkeypatch.setattr(socket, "getaddrinfo", Names(["127.0.0.2", "127.0.0.1"]))
     assert await resolve(Node("rebound.test", 1), HERE) == ("127.0.0.1",)
     both = parse_address_rules("127.0.0.0/8", "")
-    # Nobody listens at the first one.
+    # Only the second address has a listener.
     endpoint = RedisEndpoint(node=Node("rebound.test", redis_86.master().port), rules=both)
     async with connected(endpoint) as server:
         assert await server.execute("PING") == b"PONG"

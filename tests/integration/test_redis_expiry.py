@@ -1,6 +1,6 @@
 """Keys that expire are reported by every master, also after connections, masters and slots moved.
 
-A key is looked at once its time is over, since a server may remove one that nobody touches late.
+A key is read when its time is over, since a server may remove a key that no client reads late.
 """
 
 import asyncio

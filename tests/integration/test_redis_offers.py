@@ -1,4 +1,4 @@
-"""An offer that nobody takes recovers nothing: it is told once, and counted when it is taken."""
+"""An offer is reported once, and counts as a recovery only when a worker claims the entry."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

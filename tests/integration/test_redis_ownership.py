@@ -1,4 +1,4 @@
-"""Who acts on a group: the oldest resource whose hold is alive, and nobody against it."""
+"""Only one resource acts on a group: the oldest whose ownership record has not expired."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Where a lost group begins anew, on real servers."""
+"""Where a lost group begins when it is created again, on real servers."""
 
 import asyncio
 from collections.abc import Iterable
@@ -65,7 +65,7 @@ async def test_a_flushed_server_is_read_from_its_beginning(
     await with_pending_3_and_5(server)
     empty_redis.cli("FLUSHALL")
     await add_all(server, [1, 2])
-    # The state is gone too: that the group existed is known from the resource.
+    # The state is lost too: that the group existed is known from the resource.
     lost = await provision_group(server, KEYS, start=END_OF_STREAM, owner=OWNER, existed=True)
     assert lost.creation == GroupCreation(
         position=EntryId.MIN, why=CreationReason.NEW_STREAM, repeats=2
@@ -107,7 +107,7 @@ async def test_a_stream_that_holds_nothing_of_what_was_seen_is_another_one(serve
     await remember_position(server, KEYS, OWNER)
     await lose_tail(server, range(1, 5))
     await server.execute("HSET", KEYS.state, "seen:replid", "another")
-    # Both 6, where the group stood, and 10, where the stream ended, are gone.
+    # Both 6, the group's position, and 10, the stream's end, are lost.
     creation = await create_anew(server)
     assert creation.position == EntryId.MIN
 

@@ -1,4 +1,4 @@
-"""A group's position is remembered when it changes, and a damaged memory is written anew."""
+"""A group's position is recorded when it changes, and again when the record is damaged."""
 
 import pytest
 

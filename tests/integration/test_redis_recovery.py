@@ -73,7 +73,7 @@ async def test_a_copy_of_a_copy_keeps_the_first_id(server: Server) -> None:
 
 
 async def test_a1_what_a_restarted_worker_read_again_stays_with_it(server: Server) -> None:
-    """Rule A1: same owner, same name; only the cut tells."""
+    """Rule A1: same owner, same name; only the cutoff distinguishes them."""
     ids = await strand(server, 4)
     await asyncio.sleep(0.005)  # the cut must lie between two different milliseconds
     cutoff = await server_time(server)
@@ -86,7 +86,7 @@ async def test_a1_what_a_restarted_worker_read_again_stays_with_it(server: Serve
 
 
 async def test_a_cut_is_exact_to_the_millisecond(server: Server) -> None:
-    """What was delivered at the cut itself stays; also where the clock goes on in a script."""
+    """An entry delivered at the cutoff itself stays, also when the clock advances in a script."""
     ids = await strand(server, 300)
     now = await server_time(server)
     delivered = now - timedelta(hours=1)

@@ -54,7 +54,7 @@ async def test_b3_a_users_own_field_under_our_name_stays_as_it_is(
 
 
 async def test_a_forged_count_of_failed_attempts_is_bounded(server: Server) -> None:
-    """One more than six digits would no longer be taken for ours, and the chain would end there."""
+    """A count of more than six digits is not recognized, and would end the chain of copies."""
     await provision(server, KEYS)
     pairs = [b"a", b"1", b"_original_id", b"1-1", b"_retry_count", b"999999"]
     await server.execute("XADD", KEYS.stream, "*", *pairs, key=KEYS.stream)

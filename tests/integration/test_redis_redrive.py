@@ -179,7 +179,7 @@ async def test_a_page_that_the_cursor_has_not_reached_is_refused(server: Server)
     assert (result.stop, result.moved, result.progress.cursor) == (Stop.BEHIND, 0, EntryId.MIN)
     result = await move_letters(server, REDRIVE, ids[:1], after=EntryId.MIN, through=ids[1])
     assert (result.moved, result.progress.cursor) == (1, ids[1])
-    # Another replica, which has not seen that: the second letter was not selected, and stays.
+    # Another replica with an older cursor: the entry outside its selection stays.
     result = await move_letters(server, REDRIVE, ids, after=EntryId.MIN, through=ids[2])
     assert (result.moved, result.progress.moved) == (1, 2)
     assert [one for one, _ in await entries_of(server, KEYS.dead_letter)] == [str(ids[1])]
@@ -205,7 +205,7 @@ async def test_the_rate_is_shared_and_counted_by_redis_time(server: Server) -> N
     assert result.stop is Stop.RATE
     assert 5 <= result.moved < 400
     assert result.wait.total_seconds() > 0
-    # However long it was idle, a second's letters come together at most.
+    # However long the redrive was idle, it moves at most one second's worth at once.
     bucket = f"redrive:{REDRIVE.uid}:bucket"
     await server.execute("HSET", KEYS.state, bucket, "0 1760000000000", key=KEYS.state)
     more = await move_all(server, REDRIVE, rate=50)

@@ -46,13 +46,13 @@ async def test_entries_are_followed_until_they_are_acknowledged_or_fail_again(
     await server.execute("XADD", KEYS.stream, "*", "f", "v", key=KEYS.stream)
     seen = await observe_outcomes(server, REDRIVE)
     assert seen == Outcomes(moved=5, failed_again=0, unprocessed=5)
-    read = await _read(server, 4)  # one of a producer, then three of ours
+    read = await _read(server, 4)  # one of a producer, then three redriven
     assert await observe_outcomes(server, REDRIVE) == seen
     await _acknowledge(server, read[0][0], read[1][0])
     seen = await observe_outcomes(server, REDRIVE)
     assert (seen.unprocessed, seen.acknowledged) == (4, 1)
     await _fail(server, read[2])
-    for _ in range(2):  # a letter counts once, however often they are counted
+    for _ in range(2):  # each failure counts once, however often it is observed
         seen = await observe_outcomes(server, REDRIVE)
         assert (seen.failed_again, seen.unprocessed, seen.acknowledged) == (1, 3, 1)
     rest = await _read(server, 10)
@@ -122,7 +122,7 @@ async def test_what_was_discarded_has_no_outcome(server: Server) -> None:
 
 
 async def _move_looked_at(server: Server, count: int) -> None:
-    """Move letters as a run does: it looks at the stream before it moves any."""
+    """Redrive as a run does: it observes the stream before it moves any dead letter."""
     await provision(server, KEYS)
     for _ in range(count):
         await add_letter(server, KEYS)
@@ -196,7 +196,7 @@ async def test_entries_that_are_trimmed_before_the_first_copy_leave_the_outcomes
     await fill(server, KEYS.stream, 20, ms=1_000)
     await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 20)))
     await add_letter(server, KEYS)
-    await move_all(server, REDRIVE)  # nobody has looked before
+    await move_all(server, REDRIVE)  # the stream was not observed before
     await server.execute("XTRIM", KEYS.stream, "MAXLEN", 1, key=KEYS.stream, writes=True)
     await _acknowledge(server, *(entry_id for entry_id, _ in await _read(server, 1)))
     assert _fates(await observe_outcomes(server, REDRIVE)) == (1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""A retry stream that nobody reads, or that is no longer asked for, on real servers."""
+"""A retry stream without readers, or one that is no longer configured, on real servers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_copies_that_nobody_was_given_go_back_once_and_as_they_were(server
     assert [pairs[4:] for pairs in moved.values()] == [
         [b"_original_id", b"1-%d" % (n + 1), b"_retry_count", b"%d" % n] for n in range(5, MANY)
     ]
-    # What a worker holds there stays its own, and nothing waits for nobody.
+    # Entries pending with a worker stay in the retry stream; all others have left it.
     assert list(await entries(server, KEYS.retry)) == [str(one) for one in given]
     left = await seen_former(server)
     assert (left.lag, left.pending, left.first_undelivered) == (0, 5, None)

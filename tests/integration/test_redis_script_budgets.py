@@ -1,6 +1,6 @@
 """How long a script holds the server when bodies are large: no longer than a few bodies take.
 
-A server answers nobody else meanwhile. What one body of that size costs is measured in the same
+A server runs no other command meanwhile. What one body of that size costs is measured in the same
 test, on the same server, so that a busy machine changes both; the times are printed (`pytest -s`).
 """
 
@@ -183,7 +183,7 @@ async def _move_letters(server: Server) -> Callable[[], Awaitable[object]]:
 
 
 async def _count_failed_again(server: Server) -> Callable[[], Awaitable[object]]:
-    """Letters that failed again, and copies that wait."""
+    """Dead letters of copies that failed again, and copies that wait."""
     await provision(server, KEYS)
     context = a_redrive(KEYS)
     await add_letter(server, KEYS)

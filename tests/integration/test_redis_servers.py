@@ -1,4 +1,4 @@
-"""The servers that all other tests stand on are what they claim to be."""
+"""The servers that all other tests use are what they claim to be."""
 
 import json
 import subprocess

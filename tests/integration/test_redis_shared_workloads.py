@@ -71,7 +71,7 @@ class Alone(Members):
 
 
 class Cluster(KubeApi):
-    """Runs as many pods as it is told to, at once."""
+    """A cluster that runs the requested number of pods at once."""
 
     def __init__(self, cache: Cache) -> None:
         self.cache = cache
@@ -189,7 +189,7 @@ class Replica:
 
     @property
     def replicas(self) -> int:
-        """What the Deployment is told to run."""
+        """The replicas that the Deployment requests."""
         return self.kind._cache.deployments["shop", "workers"].observation.wished or 0
 
     async def status(self, name: str) -> Object:

@@ -75,7 +75,7 @@ async def test_a_group_that_went_back_is_reported_and_held_once(server: Server) 
 
 
 async def look_after(server: Server, moment: datetime) -> StreamObservation:
-    """A look in a later millisecond than what was written just after `moment`."""
+    """Observe the group at least 1 ms after its position last went back, after `moment`."""
     seen = await observe_group(server, KEYS)
     while seen.state.back is None or seen.server_time - seen.state.back.since < MILLISECOND:
         seen = await observe_group(server, KEYS)
@@ -109,7 +109,7 @@ async def test_a_restored_snapshot_is_noticed_whoever_looks(
     empty_redis.master().kill()
     empty_redis.master().start()
     seen = await observe_group(server, KEYS)
-    # The memory beside the group went back with it: only who looked before can tell.
+    # The position in the group's state went back too: only an earlier observation shows it.
     assert seen.state.seen is not None
     assert seen.state.seen.last_delivered_id == EntryId(6)
     change = decide_went_back(before, seen)
@@ -274,7 +274,7 @@ async def test_a_deleted_stream_is_recorded_as_a_loss_with_the_group_that_is_mad
     assert before.at is not None
     assert timedelta() <= before.at - sticky.observed < MILLISECOND
     assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.DATA_LOSS) == 1
-    # Another replica that saw the group before finds what was done, and tells nothing again.
+    # Another replica with an earlier observation finds the recorded loss and reports nothing.
     assert find_vanished(before, await observe_group(server, KEYS)) is None
     await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, existed=True, loss=loss)
     assert not await record_loss(server, KEYS, OWNER, loss, first_id=None)

@@ -1,4 +1,4 @@
-"""Streams of somebody else are never adopted, trimmed or deleted (invariant 14)."""
+"""Streams of other users are never adopted, trimmed or deleted (invariant 14)."""
 
 from __future__ import annotations
 

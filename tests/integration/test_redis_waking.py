@@ -21,7 +21,7 @@ from tests.integration.sleeping import Sleepers, blocked
 
 @pytest.fixture
 def endless_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits that end within a test only when somebody ends them."""
+    """Blocking reads that end within a test only when a test ends them."""
     monkeypatch.setattr(transport, "ANSWER_TIMEOUT_S", 100.0)
     monkeypatch.setattr(waiting, "BLOCK_MS", 90_000)
 

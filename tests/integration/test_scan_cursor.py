@@ -40,7 +40,7 @@ async def test_a_scan_stops_after_so_many_pages_and_the_next_goes_on(server: Ser
 
 
 async def test_nothing_is_skipped_when_entries_are_moved_meanwhile(server: Server) -> None:
-    """Entries before the cursor, behind it and the cursor's own are gone when it goes on."""
+    """Entries before and after the cursor, and the cursor's own, are acknowledged between scans."""
     number = 3 * FIRST_PAGE + 10
     ids = await add_old(server, number)
     alive = ids[FIRST_PAGE - 10 : FIRST_PAGE]

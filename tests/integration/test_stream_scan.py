@@ -128,7 +128,7 @@ async def test_suspects_of_one_owner_failed_together_on_whichever_pages_they_are
 
 
 async def test_large_bodies_that_are_idle_move_in_one_scan(server: Server) -> None:
-    """A script reads 256 KiB; the scan goes on with what that left."""
+    """A script reads 256 KiB at most; the scan continues with the rest."""
     ids = await add_old(server, 50, "f", b"v" * 40_000)
     await make_idle(server, ids)
     await scan(await a_run(server))
@@ -144,7 +144,7 @@ async def test_missing_bodies_of_entries_that_a_worker_holds_are_noted(server: S
 
 
 async def test_what_no_consumer_holds_is_reported_as_that(server: Server) -> None:
-    """XCLAIM can name nobody, and a delivery in 1970."""
+    """XCLAIM accepts an empty consumer name, and a delivery time in 1970."""
     (entry_id,) = await add_old(server, 1)
     claim = ("XCLAIM", KEYS.stream, KEYS.group, "", 0, str(entry_id), "TIME", 0, "JUSTID")
     await server.execute(*claim, key=KEYS.stream)
@@ -160,7 +160,7 @@ async def test_what_no_consumer_holds_is_reported_as_that(server: Server) -> Non
 
 @pytest.fixture
 async def closing() -> AsyncIterator[ScanCloser]:
-    """The end of scans as far as it concerns Redis; nobody is reported."""
+    """The end of scans as far as it concerns Redis; no event can be sent."""
     api = KubeApi(Configuration(host="http://127.0.0.1:1"))
     yield ScanCloser(Reporter(api, STREAM_CONSUMER_GROUP, identity="replica-1"))
     await api.close()

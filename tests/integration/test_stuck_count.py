@@ -43,7 +43,7 @@ async def test_entries_of_the_dead_and_idle_ones_are_stuck_and_others_are_not(
     await make_idle(server, ids[:3], idle=timedelta(seconds=1))  # of the dead
     await make_idle(server, ids[3:5], owner=ALIVE)  # beyond the processing timeout
     await make_idle(server, ids[5:7], owner=ALIVE, idle=timedelta(seconds=1))
-    await make_idle(server, ids[7:], owner="laptop")  # nobody knows whose
+    await make_idle(server, ids[7:], owner="laptop")  # of a consumer without a known pod
     assert await counted(server, died(now) | LIVES) == 3 + 2 + 1
     assert await counted(server, LIVES) == 2 + 1
 

@@ -1,4 +1,4 @@
-"""A worker that deletes what it has acknowledged, told by a variable."""
+"""A worker that an environment variable configures to delete what it has acknowledged."""
 
 from __future__ import annotations
 

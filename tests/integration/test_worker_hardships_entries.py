@@ -91,7 +91,7 @@ async def test_a_consumer_that_is_deleted_by_hand_costs_what_it_held_and_goes_on
         held = await redis.add(3)
         await until(lambda: len(handling.begun) == 3)
         await redis.run("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "one")
-        await until(lambda: len(heard.lost) == 3)  # nobody can tell this from a move by another
+        await until(lambda: len(heard.lost) == 3)  # looks like a claim by another worker
         handling.gate.set()
         (after,) = await redis.add(1)
         await until(lambda: after.decode() in heard.done and worker.is_ready)
@@ -110,7 +110,7 @@ async def test_a_group_that_is_made_anew_elsewhere_is_worked_from_where_it_was_m
         await until(lambda: len(handling.begun) == 3)
         await redis.run("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
         await until(lambda: heard.was_refused("NoSuchGroup") and not worker.is_ready)
-        await redis.add(2)  # which nobody asks for: the group is to begin behind them
+        await redis.add(2)  # never delivered: the group is to begin behind them
         assert await redis.run("XINFO", "GROUPS", KEYS.stream) == []
         await redis.run("XGROUP", "CREATE", KEYS.stream, KEYS.group, "$")
         began_at = await position(redis)

@@ -1,4 +1,4 @@
-"""A whole worker whose handler raises anything, hangs, or is given what nobody can read."""
+"""A whole worker whose handler raises anything, hangs, or gets an entry that cannot be decoded."""
 
 from __future__ import annotations
 

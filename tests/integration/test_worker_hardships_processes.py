@@ -1,4 +1,4 @@
-"""Worker processes that are stopped, blocked, signalled, killed, overfed or told a wrong time."""
+"""Worker processes that are stopped, blocked, killed, given huge entries or a wrong clock."""
 
 from __future__ import annotations
 

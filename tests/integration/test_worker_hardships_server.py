@@ -1,4 +1,4 @@
-"""A whole worker while its server refuses, forgets, hangs up or is gone for a time."""
+"""A whole worker while its server refuses commands, loses scripts, hangs up or is down."""
 
 from __future__ import annotations
 

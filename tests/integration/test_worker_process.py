@@ -1,4 +1,4 @@
-"""A worker as a process, with a real server: signals, exit codes, a loop that stands still."""
+"""A worker as a process, with a real server: signals, exit codes, a blocked event loop."""
 
 from __future__ import annotations
 

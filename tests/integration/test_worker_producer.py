@@ -204,7 +204,7 @@ async def test_what_was_refused_for_a_time_is_tried_again(run_redis: RunRedis) -
 
 async def test_patience_has_an_end(empty_redis_86: StandaloneServers) -> None:
     async with cutting(empty_redis_86) as (_, port):
-        pass  # nobody listens there any more
+        pass  # the port is closed from here on
     async with producing(empty_redis_86, port, patience_s=0.2) as producer:
         with pytest.raises(RedisUnavailable):
             await producer.add({"n": 1}, key="one")

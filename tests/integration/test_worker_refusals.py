@@ -1,4 +1,4 @@
-"""What a worker says when Redis refuses it a command or a key, until that is mended."""
+"""What a worker reports while Redis refuses it a command or a key."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ async def test_offers_of_the_operator_are_taken_as_far_as_their_owner_still_has_
     delivered_ms = await redis.now_ms()
     while (cutoff_ms := await redis.now_ms()) <= delivered_ms:
         pass
-    # A process that began anew under the same name holds this one.
+    # A process that restarted under the same consumer name holds this one.
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "dead", 0, read_again, "JUSTID")
     ids = b" ".join((offered, claimed, deleted, read_again)).decode()
     await redis.add(2, KEYS.offer_stream, consumer="dead", before=str(cutoff_ms), ids=ids)

@@ -96,7 +96,7 @@ async def test_a_dead_letter_whose_answer_is_lost_is_not_written_twice(
     await adapter.begin()
     proxy.lose_answers_to = {"EVAL", "EVALSHA"}
     with pytest.raises(OutcomeUnknown):
-        while True:  # the first time the server may only say that it lacks the script
+        while True:  # the first reply may only be that the script is missing
             await adapter.reject(STREAM, entry_id, reason="r", error="e")
     proxy.lose_answers_to = {"EVAL"}
     with pytest.raises(OutcomeUnknown):

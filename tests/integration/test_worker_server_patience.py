@@ -1,4 +1,4 @@
-"""How long a worker's adapter waits: for large entries, silent servers, and those that are gone."""
+"""How long a worker's adapter waits: for large entries, for silent and for stopped servers."""
 
 import asyncio
 from itertools import pairwise
@@ -77,7 +77,7 @@ class SlowLine:
             writer.write(data)
             await asyncio.sleep(0.15 if len(data) > 10_000 else 0)
         if self.is_stalled:
-            await self.is_over.wait()  # whoever returns hangs up
+            await self.is_over.wait()  # to return would close the connection
         writer.close()
 
 

@@ -1,4 +1,4 @@
-"""A worker needs each right that it has and says which one it lacks; its scripts are whole."""
+"""A worker needs each right that it has and names one that is missing; its scripts run whole."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ from tests.integration.worker_adapter import (
 DENIED: Final = "(?i)no permissions|NOPERM|ACL failure|executing the script can't"
 OF_CLIENTS: Final = {"+hello", "+auth", "+ping", "+client|setname"}  # sent by client libraries
 OF_OWN_ACCORD: Final = {b"client|setinfo", b"cluster|slots"}  # asked of any server, and not needed
-OF_OTHERS: Final = {"+xautoclaim"}  # of workers without our scripts
+OF_OTHERS: Final = {"+xautoclaim"}  # of workers without the SDK's scripts
 OF_RUNS_ALONE: Final = {"+hincrby"}  # of workers without an operator
 RULES: Final = acl_rules(KEYS, Role.SDK_WORKER)
 WORDS: Final = sorted(

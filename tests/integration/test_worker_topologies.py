@@ -40,7 +40,7 @@ class Traffic:
         self.handled.add(entry.raw_id)
 
     async def produce(self) -> None:
-        """Add entries until told to end."""
+        """Add entries until `_ends` is set."""
         while not self._ends.is_set():
             try:
                 self.added += await self.redis.add(3)

@@ -61,13 +61,13 @@ async def opened(
 
 @asynccontextmanager
 async def behind(servers: RedisServers, keys: GroupKeys = KEYS) -> AsyncIterator["Behind"]:
-    """The same servers as whoever may do everything sees them."""
+    """The group as a user with all rights reads it."""
     async with connected(endpoint_of(servers)) as server:
         yield Behind(server, keys)
 
 
 class Behind:
-    """What stands in Redis."""
+    """What is in Redis."""
 
     def __init__(self, server: Server, keys: GroupKeys = KEYS) -> None:
         self.server = server
@@ -103,7 +103,7 @@ class Behind:
         return {one[0]: one[1] for one in await self.pending(stream)}
 
     async def pending(self, stream: str | None = None) -> list[Any]:
-        """What is pending, as XPENDING tells it."""
+        """The pending entries that XPENDING returns."""
         key = stream or self.keys.stream
         return list(await self.run("XPENDING", key, self.keys.group, "-", "+", 1000))
 
