@@ -1,4 +1,4 @@
-"""The command of the pipeline; the last line tells whether it has imported PySpark."""
+"""The command of the pipeline; the last line shows whether it has imported PySpark."""
 
 from __future__ import annotations
 

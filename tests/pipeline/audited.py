@@ -200,14 +200,14 @@ class Audited:
         return sorted(self._table(STATUSES, condition), key=_place)
 
     def rows(self, part: str, number: int = 0, group: str = GROUP) -> list[Row]:
-        """Some of what the audit of a window says of entries.
+        """Some of the statuses that the audit of a window reports.
 
-        exceptions  of the window, and not acknowledged
-        open        of this or an earlier window, and can still change
-        settled     of earlier windows, and came to an end
-        retried     copies in the group's retry stream
-        roots       that were followed to their last copy: `status` is that of the copy
-        statuses    all
+        - exceptions: of the window, and not acknowledged.
+        - open: of this or an earlier window, and can still change.
+        - settled: of earlier windows, and came to an end.
+        - retried: copies in the group's retry stream.
+        - roots: that were followed to their last copy; `status` is that of the copy.
+        - statuses: all.
         """
         rows = self.statuses(number, group)
         retry = derive_keys(self.stream, group).retry
@@ -228,7 +228,7 @@ class Audited:
         return sorted(self._table(ENTRIES, condition), key=_place)
 
     def events(self, number: int | None = None) -> list[Row]:
-        """What ledgers and append-only files tell of entries: of a window, or of all."""
+        """Events from ledgers and append-only files: of a window, or of all."""
         condition = None if number is None else ds.field("window") == number
         return sorted(self._table(EVENTS, condition), key=_place)
 
@@ -241,7 +241,7 @@ class Audited:
             table.update(updates={"date": day}, predicate=f'"window" = {number}')
 
     def content(self) -> dict[str, list[Row]]:
-        """The rows of every table, without what tells when or by which run they were written.
+        """The rows of every table, without the times and the run numbers of their writing.
 
         An archive whose run was repeated has the same ones: it is planned more often, that is all.
         """

@@ -6,7 +6,7 @@ AUDITING_DIES_AFTER it is killed, with all that it has started, right after that
 With AUDITING_IS_LARGE the rows of a window of any size pass through Spark's tasks. With
 AUDITING_LOSES_EXECUTOR one of its executors is killed once every entry has its status. With
 AUDITING_LOSES_JAVA Java alone is killed right after that step, and with AUDITING_INTERRUPTED_AFTER
-somebody presses Ctrl-C there.
+it gets SIGINT there.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from pelops.pipeline.tables import STATUSES, Archive
 from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life
 
-# What the stream alone cannot tell apart.
+# Statuses that the stream alone cannot distinguish.
 UNSEEN: Final = {
     EntryStatus.ACKNOWLEDGED_PROVEN,
     EntryStatus.ACKNOWLEDGED_INFERRED,
@@ -41,12 +41,12 @@ UNSEEN: Final = {
 }
 UNSURE: Final = {None, EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE}
 PAUSES: Final = 3  # audits on the way
-_SHOWN: Final = 10  # entries that are told wrongly
+_SHOWN: Final = 10  # entries with a wrong status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What an audit said, beside what is true."""
+    """The statuses that an audit reports, beside the true ones."""
 
     has_files: bool
     summaries: Sequence[AuditSummary]  # of each window
@@ -59,11 +59,11 @@ class Compared:
     broken: Sequence[str] = ()  # identities that do not hold
 
     def pairs(self) -> Counter[tuple[EntryStatus | None, EntryStatus]]:
-        """How many entries were told to be the one, and are the other; None: only counted."""
+        """Number of entries by reported and true status; None: only counted."""
         return Counter((self.reported.get(one), true) for one, true in self.true.items())
 
     def wrong(self) -> dict[bytes, tuple[EntryStatus | None, EntryStatus]]:
-        """Entries of which the audit says something else; with files nothing else is allowed."""
+        """Entries with a wrong status; with files only the true one is right."""
         pairs = ((one, (self.reported.get(one), true)) for one, true in self.true.items())
         return {one: pair for one, pair in pairs if not self._is_right(*pair)} | {
             one: (reported, EntryStatus.INDETERMINATE)
@@ -74,8 +74,8 @@ class Compared:
     def miscounted(self) -> list[EntryStatus]:
         """Statuses that more or fewer entries have than in truth; without files, than are named.
 
-        Nobody watched: what was gone before it was archived is indeterminate without files, or lost
-        as far as counters prove it.
+        Without files, an entry that was removed before it was archived is indeterminate, or lost as
+        far as counters prove it.
         """
         expected = Counter(self.true.values() if self.has_files else self.reported.values())
         if not self.has_files:
@@ -87,7 +87,7 @@ class Compared:
         return [one for one in EntryStatus if self.counts[one] != expected[one]]
 
     def _is_right(self, reported: EntryStatus | None, true: EntryStatus) -> bool:
-        """Without files nothing is proven, and what nobody can tell is inferred or unknown."""
+        """Without files nothing is proven, and statuses in `UNSEEN` are inferred or unknown."""
         if self.has_files:
             return reported is true
         if reported in UNSURE:
@@ -154,7 +154,7 @@ class _Audits:
             counts.update(one.counts)
             for entry_id, window, status in self._statuses(one.window.number):
                 if window != one.window.number:
-                    # Of an earlier window: what its own audit counted is counted anew.
+                    # Of an earlier window: move the count from the former status to the new one.
                     counts[reported.get(entry_id, status)] -= 1
                     counts[status] += 1
                 reported[entry_id] = status

@@ -13,7 +13,7 @@ Pairs = list[tuple[str, bytes]]
 def dead_letter_fields(
     number: int, payload: Pairs, *, prefix: str = "_", **marks: str | bytes
 ) -> list[bytes]:
-    """Names and values of a letter as the operator writes it; `marks`: what the test is about."""
+    """Names and values of a dead letter of the operator; `marks`: what the test is about."""
     ms = FIRST_MS + 1000 * number
     known: dict[str, str | bytes] = {
         "original_id": f"{FIRST_MS - 5000}-{number}",
@@ -34,13 +34,13 @@ def dead_letter_fields(
 def dead_letter(
     number: int, payload: Pairs, *, prefix: str = "_", **marks: str | bytes
 ) -> DeadLetter:
-    """A letter as the operator writes it, parsed."""
+    """A dead letter as the operator writes it, parsed."""
     flat = dead_letter_fields(number, payload, prefix=prefix, **marks)
     return parse_dead_letter(EntryId(FIRST_MS + 1000 * number), flat, prefix)
 
 
 def foreign_letter(number: int, payload: Pairs) -> DeadLetter:
-    """What somebody else put into the stream of dead letters."""
+    """An entry of another producer in the dead-letter stream."""
     return parse_dead_letter(EntryId(FIRST_MS + 1000 * number), _flat(payload))
 
 

@@ -97,26 +97,26 @@ class Driver:
         self.main.finish(owner, places, End.DROPPED)
 
     def delete(self, places: Sequence[int]) -> None:
-        """Somebody deletes entries by hand."""
+        """A user deletes entries by hand."""
         ids = [self.main.ids[place] for place in places]
         assert self.wire.ask("XDEL", self.main.stream, *ids) == len(ids)
         self.main.lose_bodies(places)
 
     def trim(self, *how: str | int | bytes) -> None:
-        """Somebody trims the stream."""
+        """A user trims the stream."""
         self.wire.ask("XTRIM", self.main.stream, *how)
         left = self.wire.ask("XRANGE", self.main.stream, "-", "+", "COUNT", 1)
         self.main.lose_before(left[0][0] if left else None)
 
     def remove_consumer(self, consumer: str) -> None:
-        """Somebody deletes a consumer that still holds entries."""
+        """A user deletes a consumer that still holds entries."""
         held = set(self.main.held.get(consumer, set()))
         words = ("XGROUP", "DELCONSUMER", self.main.stream, self.keys.group, consumer)
         assert self.wire.ask(*words) == len(held)
         self.main.finish(consumer, held, End.DROPPED)
 
     def set_position(self, place: int) -> None:
-        """Somebody moves the position to an entry, over what was not delivered or back."""
+        """A user sets the position to an entry, past undelivered ones or back."""
         to = self.main.ids[place]
         self.wire.ask("XGROUP", "SETID", self.main.stream, self.keys.group, to)
         if place + 1 < self.main.reached:

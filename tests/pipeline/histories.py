@@ -1,4 +1,4 @@
-"""What a ledger tells of a group, for tests that make it up."""
+"""The history of a group as a ledger records it, for tests that make it up."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ async def _deleted_while_pending(life: Life) -> None:
 
 
 async def _claims_drop(life: Life) -> None:
-    """Workers that claim drop the records of what was deleted: nobody ever processes it."""
+    """Workers that claim drop the pending records of deleted entries, which are never handled."""
     driver, worker, claimer = life.driver, life.newcomer(), life.newcomer()
     held = driver.read(worker, BATCH)
     gone = life.some(held, 6)
@@ -108,13 +108,13 @@ async def _takeover(life: Life) -> None:
     driver.claim(other, held[::2])
     driver.acknowledge(worker, held[1::2])
     driver.acknowledge(other, held[::2])
-    # Acknowledging again, or what is nobody's, changes nothing.
+    # To acknowledge again, or an ID that is not pending, changes nothing.
     ids = [driver.main.ids[place] for place in held[:5]]
     assert driver.wire.ask("XACK", driver.main.stream, driver.keys.group, *ids, "1-1") == 0
 
 
 async def _careless_trim(life: Life) -> None:
-    """Somebody trims by length what is pending, and what was not even delivered."""
+    """A user trims by length what is pending, and what was not even delivered."""
     driver, worker = life.driver, life.newcomer()
     held = driver.read(worker, BATCH)
     ahead = len(driver.main) - driver.main.reached
@@ -124,7 +124,7 @@ async def _careless_trim(life: Life) -> None:
 
 
 async def _consumer_removed(life: Life) -> None:
-    """Somebody deletes a worker's consumer; what it held is acknowledged too late, with others."""
+    """A user deletes a worker's consumer; what it held is acknowledged too late, with others."""
     driver, worker, other = life.driver, life.newcomer(), life.newcomer()
     held = driver.read(worker, BATCH)
     driver.acknowledge(worker, held[10:])
@@ -147,7 +147,7 @@ async def _skipped(life: Life) -> None:
 
 
 async def _set_back(life: Life) -> None:
-    """Somebody has entries delivered again that were acknowledged before."""
+    """A user has entries delivered again that were acknowledged before."""
     driver, worker = life.driver, life.newcomer()
     held = driver.read(worker, BATCH)
     driver.acknowledge(worker, held)

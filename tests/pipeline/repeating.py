@@ -23,7 +23,7 @@ def prepare(audited: Audited) -> None:
 
 
 def die_after(audited: Audited, step: Step) -> None:
-    """Audit, and be gone after a step."""
+    """Audit, and die after a step."""
 
     def die() -> None:
         raise Killed

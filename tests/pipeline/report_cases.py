@@ -1,4 +1,4 @@
-"""Reports for tests: one with something of everything, one with nothing to tell, a hostile one."""
+"""Reports for tests: one with something of everything, one without findings, a hostile one."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def quiet_group() -> GroupReport:
 
 
 def hostile_group(text: str = HOSTILE) -> GroupReport:
-    """Every text that anybody else may have written says something evil, or this text."""
+    """Every text that other users may have written is an attack, or is this text."""
     evil = cluster(
         text,
         f"Error: {text}",

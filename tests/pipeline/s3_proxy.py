@@ -1,8 +1,8 @@
-"""What stands between a run and its object store, and answers in the place of the store.
+"""A proxy between a run and its object store, which can answer in the place of the store.
 
 python -m tests.pipeline.s3_proxy ADDRESS STORE: a proxy of HTTP, in a process of its own, since
 deltalake may keep Python waiting while it asks its store. `PUT /-/fault` begins a fault, a DELETE
-of it ends the fault, and a GET tells how many requests have met it.
+of it ends the fault, and a GET returns how many requests have met it.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class S3Store:
         return {str(path.relative_to(base)): path.read_bytes() for path in found}
 
     def remove(self, name: str) -> None:
-        """Remove an object, or all below a name, and what the server remembers of them."""
+        """Remove an object, or all below a name, and the server's metadata of them."""
         for place in (self.bucket, self.directory / "metadata" / BUCKET):
             path = place / name
             if path.is_dir():

@@ -19,7 +19,7 @@ class Step(StrEnum):
     CLAIMED = "claimed"  # the run has its number
     ENTRIES = "entries"  # and the entries are archived, which no row says yet
     ARCHIVED = "archived"  # and the rows of `windows` say so
-    EVENTS = "events"  # and what the ledgers tell is archived
+    EVENTS = "events"  # and the events of the ledgers are archived
     STATUSES = "statuses"  # and so are the statuses; the run has not ended
     AUDITED = "audited"  # and it has ended; no report is written
 

@@ -37,7 +37,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """For the block: a user who is not root, for whom rights are checked."""
+    """For the block: a user other than root, so that permissions are checked."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(NOBODY)
@@ -49,7 +49,7 @@ def without_rights() -> Iterator[None]:
 
 @pytest.fixture
 def closed() -> Iterator[Path]:
-    """A directory that everybody may list and nobody may write to."""
+    """A directory that all users may list and only root may write to."""
     path = Path(tempfile.mkdtemp(dir="/tmp"))
     path.chmod(0o555)
     yield path

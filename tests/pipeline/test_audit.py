@@ -76,7 +76,7 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     summary = audited.audit_one()
     assert summary.produced == 0
     later = {one.kind: one.count for one in summary.findings}
-    # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: nothing tells these apart.
+    # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: these look the same.
     assert later == {"lost-later": 2, "indeterminate-later": 6}
     assert (summary.lost, summary.lost_earlier) == (0, 2)
     assert summary.sentence == (

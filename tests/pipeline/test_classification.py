@@ -1,4 +1,4 @@
-"""The rules by which an entry gets its status."""
+"""The rules that give an entry its status."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def first_rule(facts: EntryFacts) -> Outcome:
 
 
 def every_facts() -> list[EntryFacts]:
-    """Every combination that a rule could tell apart."""
+    """Every combination that a rule could distinguish."""
     both = (False, True)
     values = {
         "act": (None, *ENDING_ACTS, *LETTER_ACTS, LedgerKind.RELEASED),

@@ -285,7 +285,7 @@ def test_the_running_job_of_a_run_is_cancelled(spark: SparkSession, tmp_path: Pa
 
 
 def count_behind(context: SparkContext, gate: Path, tasks: int = 2) -> int:
-    """A job of so many tasks that last until somebody opens the gate."""
+    """A job of so many tasks that last until the gate exists."""
 
     def wait(number: int) -> int:
         while not gate.exists():

@@ -42,7 +42,7 @@ def test_entries_left_open_whose_rows_were_given_up_are_a_finding(audited: Audit
     audited.acknowledge(*audited.deliver(10))
     assert audited.audit_one().open == 20
     lose_a_file(audited, STATUSES)
-    # What a user does who has no backup: the table goes on without the file.
+    # What a user without a backup does: continue the table without the file.
     DeltaTable(audited.archive_tables.place.path(STATUSES)).repair()
     audited.add(5)
     audited.acknowledge(*audited.deliver(25))
@@ -75,7 +75,7 @@ def test_what_is_pending_though_no_window_left_it_open_is_found_and_looked_at(
     ids = audited.add(10)
     audited.acknowledge(*audited.deliver(10))
     audited.audit_one()
-    # Somebody sets the position back: what was acknowledged is delivered again.
+    # A user sets the position back: what was acknowledged is delivered again.
     audited.client.xgroup_setid(audited.stream, audited.keys.group, ids[5])
     audited.add(1)
     again = audited.deliver(4)

@@ -9,7 +9,7 @@ from tests.pipeline.audited import Audited
 
 
 def drop(audited: Audited, observed_ms: int, *consumers: str) -> None:
-    """Consumers are deleted by hand, and the operator sees it."""
+    """Consumers are deleted by hand, and the operator records it."""
     pairs = [word for name in consumers for word in ("consumer", name)]
     at_most = sum(
         audited.client.xgroup_delconsumer(audited.stream, "workers", c) for c in consumers
@@ -56,7 +56,7 @@ def test_entries_that_may_have_gone_with_their_consumers_are_not_said_to_be_ackn
     }
     # What was delivered after it is not concerned.
     assert (unknown, settled.keys() - unknown) == ({2, 3, 4, 5, 7, 8}, {9, 0})
-    # It is told once.
+    # It is reported once.
     assert "pending-dropped" not in {one.kind for one in audited.audit_one().findings}
 
 

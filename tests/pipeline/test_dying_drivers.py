@@ -140,7 +140,7 @@ def test_files_that_may_not_grow_are_a_clear_error_and_leave_nothing_half_archiv
     (reported,) = [line for line in log.read_text().splitlines() if "ERROR cannot write" in line]
     assert "no room is left. Make room there" in reported and "File too large" in reported
     assert not audited.windows(Phase.ARCHIVED) and not audited.entries()
-    # With room again, the run goes on where that one ended, and tells what it found.
+    # With room again, the run continues where that one ended, and reports what it found.
     process = start(audited, log)
     assert ends(process, log) == 0, log.read_text()[-3000:]
     page = audited.archive / "report" / "audit.html"

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 CLUSTER = "local-cluster[2,1,1024]"  # executors, cores and MiB of each
 ENTRIES = 30_000
 PATIENT = {"PELOPS_AUDIT_STUCK_AFTER_MS": "3600000"}  # nothing is stuck, however slow the runs are
-Lose = Callable[[int], list[int]]  # by the session of the driver: whom to kill
+Lose = Callable[[int], list[int]]  # from the driver's session to the PIDs to kill
 RUN_S = 900
 
 
@@ -59,7 +59,7 @@ class Repeated:
     def run_on_executors(
         self, lose: Lose | None = None, variables: dict[str, str] | None = None
     ) -> Done:
-        """What was done; `lose` chooses whom to kill amid the reading."""
+        """What was done; `lose` chooses and kills processes during the read."""
         log = self.directory / "driver.log"
         events = self.directory / "events"
         events.mkdir()

@@ -52,7 +52,7 @@ def test_a_base_of_commands_reports_how_things_stood_and_no_more(witnessed: Witn
     assert {number: row["proof"] for number, row in rows.items()} == {
         1: None, 2: "acknowledged", 3: "acknowledged", 4: None, 5: "acknowledged", 6: None,
     }  # fmt: skip
-    assert rows[1]["fate"] == "undelivered"  # acknowledged, which the base does not tell
+    assert rows[1]["fate"] == "undelivered"  # acknowledged, which the base does not show
     assert not rows[1]["covered"]
     assert {number for number, row in rows.items() if row["covered"]} == {5, 6}
 

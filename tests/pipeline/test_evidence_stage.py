@@ -1,4 +1,4 @@
-"""What append-only files tell, as rows of the table of events."""
+"""The events in append-only files, as rows of the table of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was added and removed before the first archive: told by evidence, or said to be unknown."""
+"""Entries added and removed before the first archive: proven by evidence, or unknown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_first_audit_does_not_hide_what_was_deleted_before_it(audited: Audited
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 91, "payload_gone": 4}
     assert summary.produced == 95
-    # Nothing but an append-only file reports the five that they were never delivered.
+    # Only an append-only file shows that the other five were never delivered.
     assert kinds(summary) == {"payload-gone": 4, "removed-before-archive": 5}
     assert (summary.verdict, summary.certainty) == (AuditVerdict.FINDINGS, Certainty.UNKNOWN)
     assert [one for one in audited.limits() if "5 entries were added and removed before" in one]
@@ -110,7 +110,7 @@ def test_a_group_s_counters_prove_what_was_trimmed_before_it_was_delivered(
     audited.client.xtrim(audited.stream, minid=ids[18], approximate=False)
     summary = audited.audit_one()
     assert audited.counts(summary) == {"undelivered": 12, "lost": 8}
-    # The first ten were delivered, and nothing tells how they ended.
+    # The first ten were delivered; how they ended is unknown.
     assert kinds(summary) == {"lost": 8, "removed-before-archive": 10}
 
 

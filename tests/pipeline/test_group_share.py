@@ -48,7 +48,7 @@ def moved(to: str) -> tuple[LedgerKind, dict[str, str]]:
 def find(
     position: str, *, why: str = "first", archived: int = 10, before: int = 0, **beyond: int
 ) -> GroupShare:
-    """The part of WINDOW that a group owes that the ledger says was made there."""
+    """The share of WINDOW of a group that was created there according to the ledger."""
     ledger = read_first_creation("orders", ledger_of(created(position, why=why)))
     there = Archived(entries=archived, count_until=lambda _: before, **beyond)
     begin = find_beginning(ledger, GroupStart(), there, position=None)
@@ -59,7 +59,7 @@ def find(
     ("ledger", "files", "position", "found"),
     [
         ((), GroupStart(), None, GroupStart()),
-        # Without a word of where it began, its position tells nothing.
+        # Without a record of where it began, its position proves nothing.
         ((), GroupStart(), EntryId(14), GroupStart()),
         ((created("14-0"),), GroupStart(), EntryId(20), GroupStart(at=EntryId(14))),
         # Of 15 that had been added four are archived.
@@ -79,7 +79,7 @@ def find(
         ((), GroupStart(at=EntryId(14), gone=3), EntryId(20), GroupStart(at=EntryId(14), gone=3)),
         # A number that is none.
         ((created("14-0", added="-1"),), GroupStart(), EntryId(20), GroupStart(at=EntryId(14))),
-        # It was set back: what was gone by then is not known from the ledger.
+        # It was set back: the ledger does not show what was removed by then.
         ((created("14-0", added="15"),), GroupStart(), EntryId(12), GroupStart(at=EntryId(12))),
         (
             (created("14-0", added="15"), moved("11-0"), moved("12-0")),
@@ -120,7 +120,7 @@ def test_a_group_began_at_the_lowest_place_that_anything_reports(
 
 
 def test_what_the_archive_cannot_hold_was_not_gone_before_the_group_began() -> None:
-    """Entries at the end of the window are the group's; of others nobody knows, so they stay."""
+    """Entries at the end of the window are the group's; others of unknown origin stay."""
     ledger = read_first_creation("orders", ledger_of(created("14-0", added="15")))
     there = Archived(entries=10, count_until=lambda _: 4, beyond=3, beyond_seq=2)
     found = find_beginning(ledger, GroupStart(), there, position=None)

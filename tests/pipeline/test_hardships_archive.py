@@ -1,4 +1,4 @@
-"""Archives on file systems that are full, or take nothing: a clear end, and later it goes on."""
+"""Archives on file systems that are full or refuse writes: a clear error; later runs continue."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_the_clock_of_the_driver_does_not_matter(
         if process.poll() is None:
             end(process)
     summary = audited.report().summary
-    # By its own clock what was just delivered would have been pending for two hours.
+    # By the driver's clock the deliveries would have been pending for two hours.
     assert audited.counts(summary) == {"in_flight": 6, "undelivered": 4}
     assert abs(summary.window.at.timestamp() - time.time()) < AHEAD.total_seconds() / 2
 
@@ -65,7 +65,7 @@ def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited
     first = audited.audit_one(window=HOUR, name=NAME)
     assert first.evidence is EvidenceKind.LEDGER
     set_ahead(audited)
-    # A failover put the clock right. The ledger goes on from its last ID, before that audit.
+    # A failover put the clock right. The ledger continues from its last ID, before that audit.
     audited.acknowledge(*ids[:6])
     audited.record("dead-lettered", "reason", "Poison", ids[0], f"9-9 {ids[0]} 3 4 70")
     added = audited.add(5)

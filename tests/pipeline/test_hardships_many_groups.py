@@ -28,7 +28,7 @@ def test_thousands_of_consumers_and_hundreds_of_groups_are_looked_at(audited: Au
         many.xgroup_createconsumer(audited.stream, GROUP, f"idle-{number}")
     for number in range(GROUPS):
         many.xgroup_create(audited.stream, f"group-{number}", id="0" if number % 2 else "$")
-    # Nobody can name this one, so nobody can ask for an audit of it.
+    # The name is not UTF-8, so no audit of this group can be requested.
     many.xgroup_create(audited.stream, b"\xff\xfe", id="0")
     many.execute()
     audited.acknowledge(*ids[:1000])
@@ -60,7 +60,7 @@ def test_a_pattern_records_the_groups_of_all_its_streams(audited: Audited) -> No
 
 
 def _go(audited: Audited, streams: list[str], pattern: str) -> None:
-    """A stream and a group that go are informed of, and after that they are gone."""
+    """A stream and a group that disappear are reported once, and left out afterwards."""
     audited.client.delete(streams[0])
     audited.client.xgroup_create(streams[1], "other", id="0")
     reported = audited.audit(targets=(), pattern=pattern)

@@ -26,7 +26,7 @@ def adds_up(summary: AuditSummary) -> bool:
 
 
 def make_anew(audited: Audited) -> None:
-    """As somebody does who wants to skip a backlog."""
+    """Create the group again at the end, as a user does to skip a backlog."""
     audited.client.xgroup_destroy(audited.stream, GROUP)
     audited.create_group(at="$")
 
@@ -37,7 +37,7 @@ def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> 
     with amid(rounds, "look_at", lambda: audited.client.delete(audited.stream)):
         summary = audited.audit_one()
     assert summary.produced == summary.archived == 30
-    # Nobody knows any more what was pending: nothing counts as acknowledged.
+    # What was pending is lost: nothing counts as acknowledged.
     assert summary.verdict is AuditVerdict.FAILING
     assert audited.counts(summary) == {"indeterminate": 30}
     again = audited.audit_one()

@@ -36,7 +36,7 @@ def task_workers(java: int) -> Iterator[int]:
 
 
 def kill_amid_reading(audited: Audited) -> list[int]:
-    """Kill the workers once they have read some pages; answers whom."""
+    """Kill the workers once they have read some pages; return their PIDs."""
     gateway: Any = audited.session.sparkContext._gateway
     java = gateway.proc.pid
     begin, until = pages(audited), time.monotonic() + 60

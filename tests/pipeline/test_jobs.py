@@ -57,7 +57,7 @@ def jobs_of(audited: Audited) -> int:
 
 @pytest.fixture
 def counted(audited: Audited) -> Callable[[Shape], list[int]]:
-    """The jobs of a first audit, and of one that goes on from it."""
+    """The jobs of a first audit, and of one that continues from it."""
 
     def count(shape: Shape) -> list[int]:
         archive = audited.archive.with_name(shape.__name__)

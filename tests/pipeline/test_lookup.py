@@ -240,7 +240,7 @@ def test_a_missing_file_is_named_with_what_to_do(
 
 def test_only_rows_of_runs_that_ended_count(written: Written) -> None:
     written.window(0, entries=["5-0"], acts=[], statuses=["5-0"])
-    # Entries that were archived stay; what the same run tells of them is read again by the next.
+    # Entries that were archived stay; the run's events about them are read again by the next.
     act = ("dead-lettered", "5-0", "9-0")
     written.window(1, entries=["6-0"], acts=[act], statuses=["6-0"], upto=Phase.ARCHIVED)
     written.window(2, entries=["7-0"], acts=[act], statuses=["7-0"], upto=Phase.PLANNED)

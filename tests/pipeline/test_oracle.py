@@ -20,7 +20,7 @@ SEEDS: Final = int(os.environ.get("PELOPS_TEST_ORACLE_SEEDS", "20"))
 MORE: Final = 200  # of these, the rest runs in `make test-full`
 LARGE: Final = int(os.environ.get("PELOPS_TEST_ORACLE_LARGE", "0"))
 _SCALE: Final = 2000
-# With whole files, without any, and with files that begin anew in between.
+# With whole files, without any, and with files that start over in between.
 _LARGE_SEEDS: Final = (1006, 1009, 1004, 1001, 1005, 1011)
 
 

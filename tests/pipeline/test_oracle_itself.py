@@ -124,7 +124,7 @@ _BROKEN = (
 
 
 def test_what_a_stream_made_anew_began_with_is_still_open_in_later_windows() -> None:
-    """The run after the break closes two windows: only the first of them begins anew."""
+    """The run after the break closes two windows: only the first of them starts over."""
     history = replace(KNOWN["deleted before delivery"], acts=_BROKEN, files=Files.WHOLE)
     assert _judge(history, lambda reported: reported) == []
     assert "open:forgotten" in kinds_of(
@@ -245,7 +245,7 @@ def _say_roots(one: WindowReport, roots: dict[EntryStatus, int]) -> WindowReport
 
 
 def _best(judge: Judge, place: int) -> EntryStatus:
-    """What was done once, was done; what nobody owes is nobody's loss."""
+    """What was done once, was done; an entry outside the backlog is not lost."""
     status, marks = judge.book.status(place), Mark(judge.book.marks[place])
     if status is not _S.LOST:
         return status

@@ -75,7 +75,7 @@ def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> N
     assert finding.kind == "indeterminate"
     assert "was set by XGROUP CREATE or SETID" in finding.sentence
     assert [one for one in audited.limits() if "XGROUP CREATE" in one]
-    # From there on it is a group like any other.
+    # From there on it is an ordinary group.
     audited.add(5)
     audited.acknowledge(*audited.deliver(5))
     again = audited.audit_one()

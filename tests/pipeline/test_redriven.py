@@ -28,7 +28,7 @@ class Operator:
     """What the operator writes, each act as its script does."""
 
     audited: Audited
-    # Of each letter its root, and how often it was redriven; both streams can have the same IDs.
+    # Dead-letter ID -> root and number of redrives; both streams can have the same IDs.
     letters: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     discarded: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class Operator:
         return self.audited.keys
 
     def dead_letter(self, entry: str, root: str = "", *, letter: str = "*", times: int = 0) -> str:
-        """The entry goes to the dead-letter stream; the ID of its letter."""
+        """Move the entry to the dead-letter stream; return the new ID."""
         root = root or entry
         added = self._add(self.keys.dead_letter, letter, root)
         self.audited.acknowledge(entry)
@@ -46,7 +46,7 @@ class Operator:
         return added
 
     def redrive(self, letter: str, *, to_retry: bool = False) -> str:
-        """The letter goes back as a copy; its ID."""
+        """Move the dead letter back as a copy; return its ID."""
         root, times = self.letters.pop(letter)
         marks: dict[str, Any] = {"_redrive": REDRIVE, "_returned": times + 1}
         marks |= {"_original_id": root, "_retry_count": 0}
@@ -111,7 +111,7 @@ def currently(audited: Audited) -> dict[str, tuple[str, str | None]]:
 
 
 def moved(audited: Audited, number: int) -> Counter[str]:
-    """What became of letters of earlier windows that the audit of a window saw move."""
+    """What became of dead letters of earlier windows whose moves this audit observed."""
     rows = audited.statuses(number, stream=audited.stream)
     earlier = [row for row in rows if row["window"] < number]
     before = {
@@ -226,7 +226,7 @@ def test_a_discarded_letter_needs_no_attention_and_is_never_lost(operator: Opera
 
 @pytest.mark.full
 def test_a_chain_of_moves_in_one_window_ends_at_the_last_one(operator: Operator) -> None:
-    """The IDs in both streams of letters are the same, as those of one millisecond can be."""
+    """The dead-letter and the discard stream have equal IDs, as those of one millisecond can be."""
     audited = operator.audited
     first, second = audited.add(2)
     audited.deliver(2)

@@ -244,7 +244,7 @@ def test_a_timeline_loses_no_count() -> None:
     ("head", "size", "shown"),
     [
         (b"plain", 5, "plain"),
-        ("für".encode()[:2], 4, "f"),  # cut within a letter
+        ("für".encode()[:2], 4, "f"),  # cut within a character
         (b"f\xc3", 2, "f\\xc3"),  # whole, and no text
         (b"\x00\xff", 2, "\\x00\\xff"),
         (b"a\tb\nc", 5, "a\u21e5b\u23cec"),

@@ -54,7 +54,7 @@ def test_an_auditor_needs_no_other_right_and_writes_one_key(restricted: Audited)
 
 
 def _live(audited: Audited) -> None:
-    """A bit of everything that an audit looks at: a ledger, copies, letters, what is pending."""
+    """A bit of everything that an audit reads: a ledger, copies, dead letters, pending entries."""
     keys = audited.keys
     audited.create_group()
     ids = audited.add(200)

@@ -256,7 +256,7 @@ def test_a_run_whose_tasks_the_store_does_not_serve_ends_and_is_repeated_to_the_
     words += ["--group", GROUP, "--archive", audited.settings.archive, "--master", "local[2]"]
     log = tmp_path / "driver.log"
     with proxy.troubled(trouble, *ENTRIES_FILE):
-        # Without the options by which tests wait for a store more briefly than audits do.
+        # Without the options with which tests wait for a store more briefly than audits do.
         process = store.run(
             ["-m", "tests.pipeline.auditing_driver", "0", "audit", *words],
             log,

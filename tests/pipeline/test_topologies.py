@@ -165,7 +165,7 @@ def test_failovers_between_windows_and_in_mid_run_change_nothing(watched: Audite
     assert second.open == 30
     watched.acknowledge(*watched.deliver(30))
     watched.client.wait(2, 10_000)
-    # Entries that a failover took away are reported, and the audit goes on without them.
+    # Entries that a failover took away are reported, and the audit continues without them.
     _lose_the_end(watched, 5)
     after = watched.audit_one()
     assert (after.verdict, after.findings[0].kind) == (AuditVerdict.FAILING, "epoch-break")

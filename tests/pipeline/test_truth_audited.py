@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pelops.domain.audit import EntryStatus, EvidenceKind
 from tests.pipeline.auditing_truth import Compared, audit_life
 
-# As many as are promised: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` tells more.
+# The promised number: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` shows more.
 PROMISED: Final = int(os.environ.get("PELOPS_TRUTH_ENTRIES", "1000000"))
 FEW: Final = 50_000
 SIZE: Final = 1000  # entries of a round

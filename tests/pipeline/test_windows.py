@@ -104,7 +104,7 @@ def traces(**changes: Any) -> Traces:
 
 KNOWN = mark(0, 5)
 FIRST, LAST = EntryId(KNOWN.at_id.ms + 1), EntryId(KNOWN.at_id.ms + 9)
-TRIMMED = seen(LAST, 50, first=FIRST, length=45)  # what was archived is gone, and no more
+TRIMMED = seen(LAST, 50, first=FIRST, length=45)  # only archived entries are trimmed
 BEYOND = seen(LAST, 50, first=FIRST, length=4)
 
 

@@ -1,4 +1,4 @@
-"""What in truth became of every entry, told by what did it and not by what reads about it."""
+"""The true end of every entry, recorded by what acts on it and not by what reads about it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Truth:
         self._mark(done, end)
 
     def pass_by(self, upto: int, end: End) -> None:
-        """The position moved on without a delivery; what was gone is lost as it was."""
+        """The position moved on without a delivery; deleted entries keep their end."""
         for place in range(self.reached, upto):
             if self.bodies[place] and self.ends[place] == End.WAITING:
                 self.ends[place] = end

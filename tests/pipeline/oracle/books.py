@@ -1,4 +1,4 @@
-"""What in truth became of every entry, for each group: kept by whoever acts, read from no audit."""
+"""The true end of every entry, for each group: recorded by those who act, never by an audit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class State(IntEnum):
     CLAIMED_AWAY = 8  # a claim found no body and dropped its pending record
     DESTROYED = 9  # its pending record went with the group
     SKIPPED = 10  # the position was moved past it
-    PASSED_GONE = 11  # the position passed it when it was gone already
+    PASSED_GONE = 11  # it was deleted when the position passed it
     BEFORE_GROUP = 12  # the group was created after it
     REDRIVEN = 13  # its dead letter was moved back, as a copy
     DISCARDED = 14
@@ -145,8 +145,8 @@ class GroupBook:
     reached: int = 0  # so many entries lie at or before the position
     exists: bool = False
     has_been: bool = False
-    # Of these the operator recorded what it saw: dropped entries, and those that went while the
-    # group owed them, by its position then.
+    # In the operator's ledger: dropped entries, and those that were removed while they were in the
+    # group's backlog, by its position then.
     reported_by_ledger: set[int] = field(default_factory=set)
     lost_by_ledger: set[int] = field(default_factory=set)
 
@@ -163,7 +163,7 @@ class GroupBook:
         self._put(places, State.HELD)
 
     def read(self, consumer: str, places: Sequence[int], end: State = State.HELD) -> None:
-        """New entries were delivered; what is gone before them was passed over."""
+        """New entries were delivered; deleted ones before them were passed over."""
         if not places:
             return
         self._pass(places[-1] + 1, State.PASSED_GONE, State.PASSED_GONE)
@@ -184,7 +184,7 @@ class GroupBook:
                 self.states[place] = State.WAITING
 
     def follow(self, place: int, stream: StreamBook, copy: int) -> None:
-        """The entry goes on as a copy; one that was delivered again has an end beside it."""
+        """The entry continues as a copy; one that was delivered again has an end beside it."""
         known = self.following.setdefault(place, [])
         is_end = self.states[place] in {State.REQUEUED, *OF_LETTERS}
         known.insert(len(known) if is_end else 0, (stream, copy))
@@ -211,7 +211,7 @@ class GroupBook:
     def set_reached(self, reached: int, skipped: State = State.SKIPPED) -> None:
         """The position was set by hand: over what was not delivered, or back.
 
-        What came before the group and was gone by then is as if it had been created there.
+        Entries from before the group that are removed count as if it had been created there.
         """
         pending, bodies = set(self.pending()), self.stream.bodies
         for place in range(reached, len(self.states)):

@@ -22,14 +22,14 @@ _OPEN: Final = {_S.IN_FLIGHT, _S.STUCK, _S.UNDELIVERED}
 _NOT_FINAL: Final = {*_OPEN, _S.PAYLOAD_GONE}
 _BEFORE_THE_FIRST: Final = re.compile(r"before .*(first|archive)|(removed|gone) before")
 _MOVED: Final = Mark.REQUEUED | Mark.REDRIVEN | Mark.DISCARDED
-_COPIED: Final = {_S.REQUEUED, _S.REDRIVEN}  # it goes on as a copy
+_COPIED: Final = {_S.REQUEUED, _S.REDRIVEN}  # it continues as a copy
 _OF_LETTERS: Final = {_S.DEAD_LETTERED, _S.DISCARDED}
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untrue:
-    """Something that an audit says and that is not so."""
+    """A wrong statement of an audit."""
 
     kind: str  # the same for the same defect, so that a history can be made smaller
     group: str
@@ -54,13 +54,13 @@ class Record:
     audited_to: EntryId | None = None  # where the last window that was judged ended
     judged: int = -1  # the last window that was judged
     copies: dict[bytes, EntryStatus] = field(default_factory=dict)  # of the retry stream
-    is_lost: bool = False  # the stream was replaced, and nobody could see it: all is in doubt
+    is_lost: bool = False  # the stream was replaced undetectably: all is in doubt
     counted: tuple[int, int] = (0, 0)  # entries added until the last audit, and there
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The books, and what anybody could see, when an audit was made."""
+    """The books, and what was observable when an audit was made."""
 
     world: World
     group: str
@@ -88,7 +88,7 @@ class Judge:
         if self.record.is_lost:
             return found
         for reported in runs:
-            # Of a group that is gone an audit accounts for nothing, and says so.
+            # An audit of a group that no longer exists accounts for nothing, and reports that.
             if not self.observation.exists and reported.summary.verdict is AuditVerdict.FAILING:
                 continue
             if reported.summary.window.number > self.record.judged:
@@ -103,7 +103,7 @@ class Judge:
         return found
 
     def _judge_again(self, reported: WindowReport) -> Iterator[Untrue]:
-        """A window that was judged: the audit says that nothing is new."""
+        """A window that was judged before: its audit may report nothing new."""
         untrue = self._report(reported)
         yield from self._check_open(reported, untrue)
         yield from self._check_final({}, untrue)
@@ -190,7 +190,7 @@ class Judge:
             yield untrue(f"{what}:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
 
     def accepts(self, place: int, reported: EntryStatus) -> bool:
-        """Whether it may be said: it is so, it was so for good, or nobody could know better."""
+        """Whether a status may be reported: it is or was true, or the evidence shows no better."""
         book, marks = self.book, Mark(self.book.marks[place])
         is_before = State(book.states[place]) is State.BEFORE_GROUP
         # An entry was done, then the position was set back to before it, and then it was trimmed:
@@ -204,7 +204,7 @@ class Judge:
             return bool(marks & (Mark.DONE | Mark.UNRECORDED)) or self.is_excused(place)
         if reported is _S.INDETERMINATE:
             return is_before or not self._is_covered(place)
-        # What was done to a letter is no more so once it was moved again.
+        # The former status of a dead letter no longer holds once it was moved again.
         of_letters = {State.DEAD_LETTERED, State.DISCARDED, State.REDRIVEN}
         if book.states[place] in of_letters and reported in {_S.DEAD_LETTERED, _S.DISCARDED}:
             return False
@@ -221,7 +221,7 @@ class Judge:
         """Whether what was not acknowledged looks as if it was, to all who could look.
 
         The documented limits: a pending record that went with its consumer or by a claim; a
-        position that was moved by hand and has been read from since, which nobody watched.
+        position that was moved by hand and has been read from since, without observations between.
         """
         state = State(self.book.states[place])
         if state is State.UNRECORDED:
@@ -235,7 +235,7 @@ class Judge:
         return False
 
     def _is_position_in_doubt(self) -> bool:
-        """Whether anybody can see that the position did not come where it is by deliveries."""
+        """Whether it is observable that the position did not come where it is by deliveries."""
         before = self.record.observation
         went_back = before is not None and self.observation.position < before.position
         # Servers also lose count of what a group has read where entries were deleted by hand.
@@ -339,7 +339,7 @@ class Judge:
             yield untrue("balanced:inferred-untold", f"says {summary.sentence!r}")
 
     def _needing_a_look(self, reported: WindowReport, places: Sequence[int]) -> Iterator[int]:
-        """Entries that somebody should look at, as far as anybody could know.
+        """Entries that need attention, as far as the evidence shows.
 
         Those of the window, those added before the first one, and those of earlier windows that
         have come to a bad end since the last audit or are stuck.
@@ -350,11 +350,11 @@ class Judge:
             status = self.book.status(place)
             if status in EXPECTED_STATUSES:
                 continue
-            # Of dropped entries the operator only tells how many: each may have been acknowledged.
+            # The operator only records how many were dropped: each may have been acknowledged.
             if self.is_excused(place) and place not in self.book.reported_by_ledger:
                 continue
             if State(self.book.states[place]) is State.BEFORE_GROUP:
-                continue  # nobody owes it
+                continue  # it is not in the group's backlog
             marks = Mark(self.book.marks[place])
             if marks & (Mark.DONE | Mark.UNRECORDED):
                 continue
@@ -459,7 +459,7 @@ class Judge:
         yield from judge._check_each("retried", reported.retried, untrue)
 
     def _check_letters(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
-        """What was said of roots and of copies whose letters may have been moved is still so."""
+        """Reported statuses of roots and of copies still hold when dead letters may have moved."""
         copies = self._of(self.world.retry(self.group))
         yield from copies._check_each("moved-copy", reported.moved_copies, untrue)
         self.record.copies |= {**reported.retried, **reported.moved_copies}
@@ -493,7 +493,7 @@ class Judge:
         if differing or rest:
             yield untrue("table", f"{_show([*differing, *rest])} differ, window {window}")
 
-    # What anybody could know.
+    # What is observable.
 
     @property
     def _has_files(self) -> bool:
@@ -510,10 +510,10 @@ class Judge:
         return waits or state is State.HELD
 
     def _is_owed(self, place: int, window: Window) -> bool:
-        """Whether an open entry is to be told: all may see it, or it came after the first window.
+        """Whether an open entry must be reported: it is observable, or came after the first window.
 
-        What has still to be delivered again, of what lay before the first window, is told by the
-        audit after its delivery.
+        An entry from before the first window that is to be delivered again is reported by the audit
+        after its delivery.
         """
         begin = self.record.audited_from or EntryId.MIN
         if place in self._within(begin, window.to_id):
@@ -532,7 +532,7 @@ class Judge:
         return self.world.archived_breaks not in {None, self.world.breaks}
 
     def _is_break_visible(self) -> bool:
-        """Whether anybody can see that the stream went and came anew: else it went on.
+        """Whether it is observable that the stream was deleted and made again.
 
         The operator's ledger shows it, a server that restarted, and counters that are lower than
         before or lower than what has come since.

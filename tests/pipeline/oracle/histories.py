@@ -1,6 +1,6 @@
 """Random histories as data: a history is made from a number, and stays one when acts are dropped.
 
-An act names no entry: it takes what there is when its turn comes, so any part of a history can be
+Acts do not name entries: each uses those that exist when it runs. So any part of a history can be
 lived, and a failing one can be made small.
 """
 
@@ -33,7 +33,7 @@ class Kind(StrEnum):
     DELETE_PENDING = "delete-pending"
     DELETE_UNDELIVERED = "delete-undelivered"
     DELETE_DONE = "delete-done"
-    TRIM = "trim"  # the oldest go, whoever needs them
+    TRIM = "trim"  # the oldest go, in whatever state they are
     TRIM_DONE = "trim-done"  # as careful users trim
     RETENTION = "retention"  # as the operator trims
     DELETE_CONSUMER = "delete-consumer"

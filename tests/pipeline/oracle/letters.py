@@ -26,7 +26,7 @@ _ENDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """Which entry or copy a letter was."""
+    """The entry or copy that became a dead letter."""
 
     stream: StreamBook
     place: int
@@ -39,7 +39,7 @@ class Letter:
 
 @dataclass(slots=True)
 class LetterBook:
-    """Where the letters of one group are, by their IDs, the oldest first."""
+    """The dead letters of one group by their IDs, the oldest first."""
 
     keys: GroupKeys
     wire: Wire
@@ -53,7 +53,7 @@ class LetterBook:
         for (letter_id, pairs), place in zip(found, places, strict=True):
             own = len(pairs) - 2 * len(LETTER_FIELDS)
             letter = Letter(stream=stream, place=place, has_body=own > 0)
-            # Without its body nothing tells the root of a copy.
+            # Without its body the root of a copy is not in its fields.
             roots = {letter.root} if letter.has_body else {letter.root, stream.ids[place]}
             assert pairs[own + 1] in roots
             self.there[letter_id] = letter
@@ -66,7 +66,7 @@ class LetterBook:
         number: int,
         copies: StreamBook | None = None,
     ) -> None:
-        """Move some letters as a StreamRedrive does; `copies` is where redriven ones go."""
+        """Move some dead letters as a StreamRedrive does; `copies` is where redriven ones go."""
         source = self.discarded if action is LetterAction.RESTORE else self.there
         chosen = sorted(map(parse_entry_id, chance.sample(list(source), min(number, len(source)))))
         if not chosen:

@@ -1,4 +1,4 @@
-"""What an audit says, read from its archive: the only module here that knows how results lie."""
+"""The results of an audit from its archive: the only module here that knows their format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class WindowReport:
     open: Mapping[Id, EntryStatus]  # of this and earlier windows
     roots: Sequence[Root]
     retried: Mapping[Id, EntryStatus]
-    moved: Mapping[Id, EntryStatus]  # entries of earlier windows whose letters were moved
+    moved: Mapping[Id, EntryStatus]  # entries of earlier windows whose dead letters were moved
     moved_copies: Mapping[Id, EntryStatus]  # the same of copies in the retry stream
 
     @property

@@ -55,7 +55,7 @@ _COUNT: Final = 10**7
 
 @dataclass(slots=True)
 class Watched:
-    """What the operator remembers of a group."""
+    """What the operator keeps in memory about a group."""
 
     seen: LastSeen | None = None
     holders: Holders | None = None
@@ -85,8 +85,8 @@ class World:
     watched: dict[str, Watched] = field(default_factory=dict)
     added: int = 0
     covered_from: int = 0  # append-only files have seen every entry from this place on added
-    breaks: int = 0  # how often the stream went and came anew
-    # Positions that moved or groups that were made where the operator's ledger says so.
+    breaks: int = 0  # how often the stream was deleted and made again
+    # Groups that were made or moved according to the operator's ledger.
     reported: set[str] = field(default_factory=set)
     pick: int = 0  # of the present act
     has_restarted: bool = False
@@ -243,7 +243,7 @@ class World:
             self.book(group).destroy()
 
     async def create(self, group: str, number: int, chance: random.Random) -> None:
-        """The group anew: by hand, where somebody thinks that it should begin."""
+        """Create the group again by hand, at any position."""
         await self.destroy(group, number, chance)
         at = self._choose_position()
         self.ask("XGROUP", "CREATE", STREAM, group, at, "MKSTREAM")
@@ -286,7 +286,7 @@ class World:
                 book.stuck.update(some)
 
     async def flush(self, group: str, number: int, chance: random.Random) -> None:
-        """Somebody empties the server; then it fills again."""
+        """A user empties the server; then it fills again."""
         self.ask("FLUSHALL")
         await self._begin_anew(number)
 
@@ -414,7 +414,7 @@ class World:
         return min([book.reached if book.exists else 0, *book.pending()])
 
     def _note_position(self, group: str, *, is_new: bool, stream: StreamBook | None = None) -> None:
-        """As the server says where the group stands."""
+        """Record the group's position as XINFO GROUPS returns it."""
         used = stream or self.main
         found = [
             dict(zip(one[::2], one[1::2], strict=True))
@@ -429,7 +429,7 @@ class World:
             used.group(group).set_reached(reached)
 
     async def _begin_anew(self, number: int, *, keeps_records: bool = False) -> None:
-        """The stream is gone; producers go on, and the operator makes what is missing."""
+        """The stream was lost: producers continue, and the groups are created again."""
         self.breaks += bool(len(self.main))
         self.main = StreamBook(STREAM)
         self.covered_from = 0
@@ -456,7 +456,7 @@ class World:
             self._note_position(group, is_new=True, stream=self.retry(group))
 
     def _note_copies(self) -> None:
-        """Nobody but recovery adds copies: all that is in the stream is known."""
+        """Only recovery adds copies: all that is in the stream is known."""
         assert self.ask("XLEN", STREAM) == sum(self.main.bodies)
 
     def _holder(self, book: GroupBook, chance: random.Random) -> tuple[str, list[int]]:
@@ -544,7 +544,7 @@ class World:
                 assert pairs[pairs.index(b"_original_id") + 1] == target.copies[copy]
 
     async def _watch(self) -> None:
-        """What the operator sees between two acts, as its loops do."""
+        """Record what the operator observes between two acts, as its loops do."""
         looks = [
             ObservationRequest(self.keys(one), with_retry=True, with_consumers=True)
             for one in self.groups
