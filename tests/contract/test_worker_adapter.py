@@ -15,7 +15,7 @@ from tests.integration.worker_adapter import RETRY, STREAM, ids_of, last_ids
 
 
 async def _read_until(adapter: GroupAdapter, wanted: Sequence[bytes]) -> list[Delivered]:
-    """Read until these have come; a server without CLAIM looks for idle ones now and then."""
+    """Read until these have come; a server without CLAIM looks for idle ones periodically."""
     found: list[Delivered] = []
     async with asyncio.timeout(60):
         while not set(wanted) <= set(ids_of(found)):

@@ -1,8 +1,8 @@
 """All fuzzed specs, or all fuzzed replies: the seed and the counts, and exit code 1 for a finding.
 
-    python -m tests.fuzz specs              10,000 resources of both kinds, for a real operator
-    python -m tests.fuzz replies            more than 100,000 replies to everything that asks Redis
-    python -m tests.fuzz replies --seed 7   the same again
+    - `python -m tests.fuzz specs`: 10,000 resources of both kinds, for a real operator.
+    - `python -m tests.fuzz replies`: more than 100,000 replies to everything that asks Redis.
+    - `python -m tests.fuzz replies --seed 7`: the same again.
 
 The last line of standard output is one JSON object.
 """

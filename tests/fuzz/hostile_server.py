@@ -22,7 +22,7 @@ import hiredis
 from local_cluster.redis_servers.tls import make_tls_files
 from tests.fuzz.mutations import Sent, Tree, encode, mutate
 
-_ENDLESS: Final = 96 * 1024 * 1024  # bytes after which nobody is going to stop
+_ENDLESS: Final = 96 * 1024 * 1024  # bytes; a client that reads these would read forever
 _MORE: Final = object()
 
 
@@ -214,7 +214,7 @@ async def _read_command(reader: asyncio.StreamReader) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a hostile server speaks TLS, and whom its clients trust."""
+    """How a hostile server speaks TLS, and the authority that its clients trust."""
 
     context: ssl.SSLContext
     ca: Path

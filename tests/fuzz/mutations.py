@@ -12,7 +12,7 @@ Tree = Any  # bytes, int, None, a list of these, or a Raw
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes that stand in a reply as they are."""
+    """Bytes that are sent in a reply as they are."""
 
     text: bytes
 
@@ -23,7 +23,7 @@ class Sent:
 
     text: bytes
     closes: bool = False
-    is_endless: bool = False  # more of its last byte, for as long as somebody reads
+    is_endless: bool = False  # more of its last byte, for as long as a client reads
     pause_s: float = 0.0  # before each further byte
 
 
@@ -91,7 +91,7 @@ _RAW: Final = (
 
 
 def mutate(rng: Random, tree: Tree) -> Sent:
-    """What a hostile server sends where a real one sends this; now and then the reply itself."""
+    """What a hostile server sends in place of a reply; sometimes the reply itself."""
     (spoil,) = rng.choices(_WAYS, _WEIGHTS)
     return spoil(rng, tree)
 

@@ -1,4 +1,4 @@
-"""Specs that anybody may write: begun as the samples are, changed by a seed.
+"""Specs that any user may write: begun as the samples are, changed by a seed.
 
 Half of the changes keep to the schema of the CRD and take its limits to their ends; the others put
 any JSON anywhere.

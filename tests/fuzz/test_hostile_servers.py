@@ -1,8 +1,8 @@
-"""Servers that answer anything: each reply that is wrong becomes one error of whoever asked.
+"""Servers that answer anything: each wrong reply becomes one error of its caller.
 
 Every command of operator, workers and the data source is sent to a real server, whose replies are
-spoilt on the way by a seed. Nothing else than an error of ours may come of it, soon, and what was
-read may not stay. `FUZZ_REPLIES` and `FUZZ_SEED` repeat what was found; both are printed.
+spoilt on the way by a seed. Each call must end soon, with a `PelopsError` if it fails, and keep no
+memory. `FUZZ_REPLIES` and `FUZZ_SEED` repeat what was found; both are printed.
 `python -m tests.fuzz replies` runs all of them in full.
 """
 
@@ -64,7 +64,7 @@ def resident_bytes() -> int:
 
 
 async def attempt(call: Awaitable[Any]) -> str:
-    """What became of a call; any other error than one of ours ends the test."""
+    """What became of a call; any other error than a `PelopsError` ends the test."""
     try:
         await asyncio.wait_for(call, LONGEST_S)
     except PelopsError as error:
@@ -258,4 +258,4 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
         await events.close()
         await pool.close()
     assert ANSWERS.held == 0
-    assert not [record for record in caplog.records if record.exc_info]  # a mistake of ours
+    assert not [record for record in caplog.records if record.exc_info]  # an unhandled error

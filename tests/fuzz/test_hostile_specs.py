@@ -35,7 +35,7 @@ from tests.operators import Operators, Resources, is_ready, metrics
 FUZZED, HEALTHY = "fuzzed", "healthy"
 BATCH: Final = 250
 SOON_S: Final = 20.0  # for a healthy resource beside a batch; 2 to 3 s where nothing else is
-ANSWERED_S: Final = 120.0  # until each resource of a batch has a status, and until each is gone
+ANSWERED_S: Final = 120.0  # until each resource of a batch has a status, and until each is deleted
 MOST_BYTES: Final = 1024 * 1024  # etcd takes half as much again, and the status has to fit too
 API: Final = "/apis/pelops.dev/v1alpha1"
 _MADE: Final = (  # what the operator makes for them
@@ -187,7 +187,7 @@ def await_answers(plane: ControlPlane) -> Counter[str]:
 
 
 def empty(plane: ControlPlane) -> None:
-    """Delete the batch, wait until it is gone, then what was made for it."""
+    """Delete the batch, wait until no resource is left, then delete what was made for it."""
     for plural in PLURALS.values():
         delete_all(plane, f"{API}/namespaces/{FUZZED}/{plural}")
     try:

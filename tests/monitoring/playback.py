@@ -32,7 +32,7 @@ _NO_NUMBER: Final = frozenset({"_", "NaN"})
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """An alert that fires, with the labels that tell its instances apart."""
+    """An alert that fires, with the labels that distinguish its instances."""
 
     alert: str
     labels: Mapping[str, str]

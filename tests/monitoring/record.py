@@ -403,7 +403,7 @@ def record(name: str) -> Recording:
             SCENARIOS[name](stage)
         else:
             record_workers(stage)
-        stage.scraper.stop()  # what goes on in the background would be recorded as it ends
+        stage.scraper.stop()  # else it would record how the stage is torn down
         return stage.scraper.recording
 
 

@@ -170,7 +170,7 @@ SHOPS: Final = (
         handler_ms=0,
         rate=lambda _: 0.5,
         natures={},
-        # Nobody made this Deployment: the resource is not ready, and its lag grows.
+        # This Deployment does not exist: the resource is not ready, and its lag grows.
         spec={"template": None, "targetRef": {"name": "statement-workers"}, "replicas": 1},
     ),
 )

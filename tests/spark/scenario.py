@@ -74,7 +74,7 @@ class Scenario:
 
     @contextmanager
     def running(self, frame: DataFrame, target: str) -> Iterator[Any]:
-        """A query that goes on, to the same place."""
+        """A query that runs until the block ends, to the same place."""
         writing = frame.writeStream.format("parquet").option("path", str(self.directory / target))
         writing = writing.option("checkpointLocation", str(self.directory / f"{target}-offsets"))
         query = writing.trigger(processingTime="100 milliseconds").start()
@@ -123,7 +123,7 @@ def read_views(scene: Scenario) -> list[Any]:
 
 
 def stream_what_there_is(scene: Scenario) -> list[Any]:
-    """From a checkpoint, the next query goes on where the last one ended."""
+    """From a checkpoint, the next query continues where the last one ended."""
     scene.fill("available", 0, 600)
     first = scene.copy(scene.read_stream("available"), "available")
     nothing = scene.copy(scene.read_stream("available"), "available")

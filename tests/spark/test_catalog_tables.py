@@ -27,7 +27,7 @@ def source(**options: str) -> Any:
 
 
 def created(**options: str) -> StructType:
-    """The columns that Spark hands over with each query of a table with these options."""
+    """The columns that Spark passes with each query of a table with these options."""
     properties = {f"option.{name}".lower(): value for name, value in options.items()}
     given = options | properties | {"provider": "redis_streams", "owner": "me", "team": "it's"}
     found = re.match(r"`stream` STRING COMMENT '([^'\\]*)', `id`", source(**given).schema())

@@ -1,4 +1,4 @@
-"""What a user of Spark sees when something is wrong: one sentence, and nothing of the inside."""
+"""Errors as users of the data source read them: one sentence, without internal details."""
 
 from collections.abc import Callable
 from functools import partial

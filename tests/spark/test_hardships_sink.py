@@ -1,4 +1,4 @@
-"""Writes while servers forget, fail over and restart, and rows that no producer would send."""
+"""Writes while servers lose data, fail over and restart, and rows that no producer would send."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_whole_write_that_the_server_forgets_fails_and_is_made_again(
 
 
 def forgetting_source(marker: Path, port: int) -> type[DefaultSource]:
-    """The data source, whose server forgets all once the tasks of a write are done."""
+    """The data source, whose server loses all data once the tasks of a write are done."""
 
     class Forgetting(BatchWriter):
         def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -25,7 +25,7 @@ LONG = "é%" * 100  # 300 bytes
 
 
 class Running:
-    """A query that goes on, whose rows are counted as they come."""
+    """A query that runs until it is stopped, whose rows are counted as they come."""
 
     def __init__(self, spark: SparkSession, folder: Path, **options: str) -> None:
         reader = spark.readStream.format("redis_streams").options(startingId="earliest", **options)

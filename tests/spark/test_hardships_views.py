@@ -1,4 +1,4 @@
-"""Views of what is very many, very odd, or just going away."""
+"""Views of very many rows, of odd names, and of objects that are being deleted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_thousands_of_consumers_and_hundreds_of_groups_have_a_row_each(
         many.xgroup_create(name, f"group-{number}", id="$")
     many.execute()
     rows = load(spark, streams, "consumers", group="mail").collect()
-    # Those that came too late have nothing pending: they are consumers all the same.
+    # Those that came too late have nothing pending, and are consumers nevertheless.
     assert len({row.consumer for row in rows}) >= CONSUMERS - 100
     assert sum(row.pending for row in rows) == CONSUMERS - 100
     groups = load(spark, streams, "groups").collect()

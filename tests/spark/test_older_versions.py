@@ -1,4 +1,4 @@
-"""What the source does where PySpark lacks something, called as those versions call it."""
+"""What the source does where PySpark misses a method, called as those versions call it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_before_4_2_a_query_that_is_started_again_has_nothing_new(streams: Strea
     streams.add({"n": 1}, ids=[f"{FIRST_MS + 5000}-0"])
     streams.client.xdel(streams.name(), f"{FIRST_MS + 5000}-0")
     again = open_reader(streams)
-    # This is how Spark tells the end of the last micro-batch, planned or finished.
+    # This is how Spark passes the end of the last micro-batch, planned or finished.
     reached = open_reader(streams).latestOffset()
     assert again.partitions(reached, reached) == []
     assert again.latestOffset() == reached

@@ -151,7 +151,7 @@ def test_a_tail_lost_in_a_failover_is_data_loss_although_new_entries_came(
     streams.fill(50)
     pages = read(connections, streams)
     next(pages)
-    # A replica that had 30 of 50 entries became master, and producers went on.
+    # A replica that had 30 of 50 entries became master, and producers continued.
     streams.client.delete(streams.name())
     streams.fill(30)
     streams.fill(50, first_ms=FIRST_MS + 1000)

@@ -78,7 +78,7 @@ def test_a_start_amid_a_stream_knows_its_rank(query: Query, streams: Streams) ->
     streams.fill(50)
     streams.client.xtrim(streams.name(), maxlen=45, approximate=False)
     assert query.run(startingId=f"{FIRST_MS + 2}-0") == [30]
-    # Ten more entries come and twelve old ones go, so that nothing unread is gone.
+    # Ten more entries come and twelve old ones go, so that every unread one is left.
     streams.fill(10, first_ms=FIRST_MS + 1000)
     streams.client.xtrim(streams.name(), maxlen=10, approximate=False)
     assert query.run() == [10]

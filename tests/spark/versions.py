@@ -2,7 +2,7 @@
 
 `python -m tests.spark.versions` makes the environments of the selected versions and prints their
 interpreters. PELOPS_TEST_SPARK_VERSIONS selects, as in "4.0 4.1 4.2 4.3"; default the oldest and
-the newest. They hold nothing but what the source needs, and the client of Spark Connect.
+the newest. They hold only what the source needs, and the client of Spark Connect.
 """
 
 from __future__ import annotations
