@@ -74,7 +74,7 @@ def read_files(root: Path) -> dict[str, str]:
 
 
 def find_stale(root: Path, files: Mapping[str, str]) -> list[str]:
-    """Copies whose source is gone, by their paths from the root."""
+    """Copies whose source no longer exists, by their paths from the root."""
     found = (path for path in (root / CHART / "files").rglob("*") if path.is_file())
     names = (path.relative_to(root).as_posix() for path in found)
     return sorted(name for name in names if name not in files)

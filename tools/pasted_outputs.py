@@ -6,7 +6,7 @@ Messages of conditions and Events, and the columns of `kubectl get`, change with
 - A message matches an example of `tests.message_samples` with the same reason, whatever its names,
   numbers and times are. It stands after `Type=Status Reason:` or in a row of an Event. Any other
   paragraph counts as a message if it has `SHARED_WORDS` successive words of one.
-- A line of columns with those of our kinds has the columns of that kind, in their order, unless it
+- A line of columns of a kind of Pelops has the columns of that kind, in their order, unless it
   follows a command other than `kubectl get`. The last one, AGE, can be left out, and a line of
   `-o wide` can be cut at its end. Below REASON are reasons that exist.
 
@@ -188,7 +188,7 @@ def _find_column_faults(block: Block) -> Iterator[str]:
 
 
 def _find_tables(block: Block) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines of each output of `kubectl get` of our kinds, with their numbers."""
+    """Yield the lines of each output of `kubectl get` of Pelops' kinds, with their numbers."""
     is_kubectl = True
     table: list[tuple[int, str]] = []
     for number, line in enumerate([*block.code.splitlines(), ""], block.line):
@@ -204,7 +204,7 @@ def _find_tables(block: Block) -> Iterator[list[tuple[int, str]]]:
 
 
 def _names_our_columns(columns: list[str]) -> bool:
-    """Whether this is the first line of `kubectl get` of one of our kinds."""
+    """Whether this is the first line of `kubectl get` of one of Pelops' kinds."""
     if "NAME" not in columns[:2] or not all(map(_COLUMN.fullmatch, columns)):
         return False
     own = {name for kind in _KINDS for name in _columns(kind.columns)} - {"READY", "AGE"}

@@ -1,6 +1,6 @@
 """The tables of options in docs/spark/data-source.md, written from what the data source declares.
 
-Each table stands between `<!-- options: <section> -->` and `<!-- end of options -->`.
+Each table is between `<!-- options: <section> -->` and `<!-- end of options -->`.
 
 `python -m tools.spark_options --write` writes them; `--check` exits 1 and shows the difference when
 the page is not what the declarations say.
@@ -28,10 +28,10 @@ _TABLE: Final = re.compile(
 
 
 def render_page(page: str, options: Iterable[Option] = OPTIONS) -> str:
-    """Return the page with its tables made anew.
+    """Return the page with its tables written again.
 
     Raises:
-        ValueError: the page lacks the table of a section, or has one that no option belongs to.
+        ValueError: the page has no table of a section, or a table that no option belongs to.
     """
     tables = {ALIASES: ["| Kafka's name | Option | Value |", "|---|---|---|"]}
     for option in options:

@@ -178,7 +178,7 @@ def _build_content(content: Row | Panel) -> Json:
 
 
 def _number(panel: Panel) -> Iterator[tuple[str, Query]]:
-    """Yield the queries with their letters."""
+    """Yield the queries with their reference IDs: A, B, C."""
     for number, query in enumerate(panel.queries):
         yield chr(ord("A") + number), query
 

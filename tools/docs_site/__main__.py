@@ -1,11 +1,11 @@
 """Build the documentation site: `python -m tools.docs_site build|version`.
 
-build    build/docs-pages from docs/, then build/site with Zensical in strict mode. Exits 1 when a
-         link, an anchor or an entry of the navigation leads nowhere, a page loads something
-         from another host, or an ordered list has only one item.
-version  Build the site with a selector of versions in the header of each page, and add it to a
-         directory of versions, each in a directory of its own, with the versions.json that the
-         selector reads.
+- build: writes build/docs-pages from docs/, then build/site with Zensical in strict mode. Exits 1
+  when a link, an anchor or a navigation entry leads nowhere, a page loads something from another
+  host, or an ordered list has only one item.
+- version: builds the site with a selector of versions in the header of each page. Adds it to a
+  directory of versions, each in a directory of its own, with the versions.json that the selector
+  reads.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _OF_CATALOGS = ("io.delta:delta-kernel-*", "io.unitycatalog:*")
 
 
 def main(packages: str, directory: str | None = None) -> None:
-    """Fetch and copy, to Spark's own jars unless told otherwise; nothing for no packages."""
+    """Fetch and copy, by default to Spark's own jars; nothing for no packages."""
     if not packages:
         return
     target = Path(directory) if directory else Path(pyspark.__path__[0], "jars")

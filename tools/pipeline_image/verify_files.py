@@ -3,7 +3,7 @@ verify_files.py [--complete] CHECKSUMS DIRECTORY PATTERN
 
 CHECKSUMS is in the format of sha256sum. Every file of the directory that matches the pattern must
 be listed and be the same, and there must be one. With --complete every listed file must be there
-too. Exit code 1, and a line for each difference, otherwise. Needs nothing but Python.
+too. Exit code 1, and a line for each difference, otherwise. Needs only Python.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from typing import Final
 
 from tools.prose.rules import Finding
 
-# A part of an identifier of ours -> what to write instead.
+# A part of an identifier of this project -> what to write instead.
 NAMES: Final = {
     "bookmark": "checkpoint",
     "crowd": "co_failed",
@@ -50,7 +50,7 @@ ALLOWED: Final = {
     "docs/reference/metrics.md": {"bookmark", "bookmarks"},
     "local_cluster/*": {"bookmark", "bookmarks"},
 }
-# In the name of a test somebody may be told something.
+# Parts that are allowed in the names of tests.
 _SAID_OF_PEOPLE: Final = {"told", "tell", "tells"}
 # A name and what follows it where it is defined. A file without any need not be parsed.
 _DEFINED: Final = re.compile(rf"(?:{'|'.join(NAMES)})\w*\s*(?:[-=:,(\[)\]|+*/&^%@<>]|in\b)")

@@ -1,4 +1,4 @@
-"""The parts of others that a release runs with: what they are, their licence and their hashes.
+"""The third-party parts that a release runs with: what they are, their license and their hashes.
 
 Packages come from the metadata of the installed ones and from requirements/dev.txt, which pins
 them; jars from requirements/jars.sha256.
@@ -24,14 +24,14 @@ ROOT: Final = Path(__file__).parents[2]
 OURS: Final = OPERATOR.name
 # Extras that are for maintainers, and in no release.
 MAINTAINERS: Final = frozenset({"dev"})
-# By their licence file, where the metadata name no licence of SPDX.
+# By their license file, where the metadata have no SPDX license.
 _LICENSES: Final = {
     "aiosignal": "Apache-2.0",
     "google-re2": "BSD-3-Clause",
     "jinja2": "BSD-3-Clause",
     "py4j": "BSD-3-Clause",
 }
-# By group, from the POM or the licence file in each jar.
+# By group, from the POM or the license file in each jar.
 _LICENSES_OF_JARS: Final = {
     "io.delta": "Apache-2.0",
     "org.apache.hadoop": "Apache-2.0",
@@ -56,7 +56,7 @@ class Component:
     version: str
     license: str  # an SPDX expression
     sha256: tuple[str, ...]  # of each file in which it is published and may be installed
-    extras: frozenset[str] = frozenset()  # of ours, that need it; of a package that all need: all
+    extras: frozenset[str] = frozenset()  # of Pelops, that need it; all, if Pelops itself does
     needs: tuple[str, ...] = ()  # names of packages
     group: str | None = None  # of a jar: its Maven group
 
@@ -96,7 +96,7 @@ def list_packages() -> list[Component]:
     """All packages of others that any extra of a release needs, directly or not, by name.
 
     Raises:
-        ValueError: the licence or a hash of a package is not known, or it has another version than
+        ValueError: the license or a hash of a package is not known, or it has another version than
             is pinned.
     """
     wanted: dict[str, set[str]] = {}
@@ -118,14 +118,14 @@ def list_jars() -> list[Component]:
     """The jars that the pipeline image has beside those of PySpark, by name.
 
     Raises:
-        ValueError: the licence of a jar is not known.
+        ValueError: the license of a jar is not known.
     """
     lines = (ROOT / "requirements" / "jars.sha256").read_text().splitlines()
     return [_jar(*reversed(line.split("  "))) for line in lines]
 
 
 def license_texts(name: str) -> Iterator[tuple[str, str]]:
-    """Name and text of each file about the licence that a package was installed with."""
+    """Name and text of each license file that a package was installed with."""
     found = distribution(name)
     for path in sorted(found.files or (), key=str):
         if _LICENSE_FILE.search(path.name) and ".dist-info" in path.parts[0]:
@@ -133,9 +133,9 @@ def license_texts(name: str) -> Iterator[tuple[str, str]]:
 
 
 def needed_by_extra(extra: str | None) -> list[str]:
-    """The packages of others that an extra of ours names itself; None: that all of ours need.
+    """The third-party packages that an extra of Pelops names itself; None: that all extras need.
 
-    Our own distributions count as one.
+    The distributions of Pelops count as one.
     """
     asked = {(OURS, extra or "")} | {one for one in _closure(extra) if one[0] in PARTS}
     return sorted(
@@ -145,13 +145,13 @@ def needed_by_extra(extra: str | None) -> list[str]:
 
 
 def parse_license(text: str) -> LicenseExpression | DisjunctiveLicense | None:
-    """The licence in the words of SPDX; None where it is no expression of SPDX."""
+    """The license as an SPDX expression; None where the text cannot be parsed as one."""
     parsed = LicenseFactory().make_from_string(text)
     return None if isinstance(parsed, DisjunctiveLicense) and parsed.id is None else parsed
 
 
 def _closure(extra: str | None) -> set[tuple[str, str]]:
-    """All that an extra of ours needs, each with the extra of it that is asked for, or nothing.
+    """All that an extra of Pelops needs, each with the extra of it that is asked for, or nothing.
 
     None: what is needed without any.
     """

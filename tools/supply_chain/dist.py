@@ -1,11 +1,13 @@
 """Builds what is released: `python -m tools.supply_chain.dist DIRECTORY`.
 
-A wheel and a source archive of each distribution (distributions.py), `pelops-VERSION.pyz` (the
-command line as one file), `kubectl-pelops-VERSION.tar.gz` and `pelops.yaml` (its plugin for krew),
-`pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and `SHA256SUMS` of them all.
+- A wheel and a source archive of each distribution (distributions.py).
+- `pelops-VERSION.pyz`: the command line as one file.
+- `kubectl-pelops-VERSION.tar.gz` and `pelops.yaml`: its plugin for krew.
+- `pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt`, and `SHA256SUMS` of them all.
+
 pelops-core contains the commit that it is built from (`pelops/REVISION`). The same commit gives the
-same bytes on every machine with the pinned packages: only tracked files go in, with the same
-permissions, in the order of their names, and with the time of the commit, or SOURCE_DATE_EPOCH.
+same bytes on every machine with the pinned packages. Only tracked files go in, with the same
+permissions, in the order of their names. Their time is that of the commit, or SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def build(root: Path, directory: Path, epoch: int, revision: str) -> list[Path]:
     """Build all into the directory; return what was made.
 
     Raises:
-        ValueError: the licence or hash of a component is not known.
+        ValueError: the license or hash of a component is not known.
     """
     archives = build_archives(root, directory, epoch, revision)
     source = archives[0]

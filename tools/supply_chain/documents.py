@@ -16,7 +16,7 @@ from packageurl import PackageURL
 
 from tools.supply_chain.components import OURS, Component, license_texts, needed_by_extra
 
-EXTRA = "pelops:extra"  # property: an extra of ours that needs the component
+EXTRA = "pelops:extra"  # property: an extra of Pelops that needs the component
 _RULE = "=" * 100
 
 
@@ -57,7 +57,7 @@ def render_bill_of_materials(version: str, components: Iterable[Component], epoc
 
 
 def render_notices(components: Iterable[Component]) -> str:
-    """The licence of each component, with the texts that its authors want to be passed on."""
+    """The license of each component, with the texts that its authors require to be passed on."""
     listed = list(components)
     lines = [
         "Pelops runs with the packages below, each under its own licence. The wheel and the source",

@@ -1,14 +1,13 @@
 """Writes what pins the inputs of a build: `python -m tools.supply_chain.lock WHAT`.
 
-packages  requirements/*.txt, with uv, from the ranges in pyproject.toml and packages/. What is
-          pinned stays unless `--upgrade [NAME ...]` says otherwise.
-jars      requirements/jars.sha256: what s3a:// needs beside PySpark, and Delta Lake.
-debian    requirements/debian-ARCHITECTURE.sha256: the JRE of the pipeline image and all that it
-          depends on, from the signed index of the Debian release of the base image.
-          `--sources FILE` names the sources to ask; the default is that of the base image, in which
-          this is meant to be run.
-binaries  local_cluster/checksums.txt: the official binaries of the control plane and Helm, in the
-          versions of the go.mod files there, with the checksums that the official sites publish.
+- packages: requirements/*.txt, with uv, from the ranges in pyproject.toml and packages/. Pins stay
+  unless `--upgrade [NAME ...]` is given.
+- jars: requirements/jars.sha256: what s3a:// needs beside PySpark, and Delta Lake.
+- debian: requirements/debian-ARCHITECTURE.sha256: the JRE of the pipeline image and all that it
+  depends on, from the signed index of the Debian release of the base image. `--sources FILE` names
+  the sources to ask. Default: those of the base image, in which this is meant to be run.
+- binaries: local_cluster/checksums.txt: the official binaries of the control plane and Helm, in the
+  versions of the go.mod files there, with the checksums that the official sites publish.
 
 No file that is written names the address of a registry or a mirror.
 """
@@ -52,7 +51,7 @@ _UV_OPTIONS: Final = (
 _PRINT_URIS: Final = ("-qq", "install", "--print-uris", "--yes", "--no-install-recommends")
 # File -> what it is made from. The others take the versions of dev.txt, with which the tests run.
 _CONSTRAINED: Final = ("-c", "requirements/dev.txt")
-# Our own distributions are in this tree (`tool.uv.sources`), and have no hash.
+# Pelops' own distributions are in this tree (`tool.uv.sources`), and have no hash.
 _WITHOUT_OURS: Final = tuple(f"--no-emit-package={name}" for name in PARTS)
 _PACKAGES: Final = {
     "dev": ("pyproject.toml", "--extra", "dev", *_WITHOUT_OURS),
@@ -141,7 +140,7 @@ def lock_debian(architecture: str, sources: Path) -> None:
     It lists all that the packages depend on, whether or not a base image has it already.
 
     Raises:
-        CalledProcessError: apt-get cannot reach the sources, or they lack a package.
+        CalledProcessError: apt-get cannot reach the sources, or they do not have a package.
     """
     found = re.search(r"--download-only ([a-z0-9 .+-]+)", _DOCKERFILE.read_text())
     if found is None:

@@ -1,7 +1,7 @@
 """The command line as one file, and as a plugin for krew.
 
-Both contain the modules of our wheels and no other package. Python 3.11 or later runs the file; the
-commands that need a package name it.
+Both contain the modules of Pelops' wheels and no other package. Python 3.11 or later runs the file;
+the commands that need a package name it.
 """
 
 from __future__ import annotations
