@@ -4,8 +4,8 @@ pytest-xdist gives the files with the most tests first to any process that asks.
 keeps to tests that need Spark, one to those that need a control plane with operators, and one to
 those that need a control plane without. So each is started once, and a session of Spark is soon
 warm. A process helps another only when its own files are done. The slowest files come first, so
-that no process works on one when the others have ended. How long each test took in the last run is
-kept in the
+that no process works on one when the others have ended. The cache directory keeps
+how long each test took in the last run.
 """
 
 from __future__ import annotations

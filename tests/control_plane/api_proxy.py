@@ -1,6 +1,6 @@
-"""An API server that fails as it is told: a proxy of HTTP before the real one, in a thread.
+"""An API server that fails on request: a proxy of HTTP before the real one, in a thread.
 
-It acts for the operator's ServiceAccount, whatever the client shows; so nobody needs TLS here.
+It acts for the operator's ServiceAccount, whatever the client shows; so no client needs TLS here.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from tests.control_plane.tenants import request
 from tests.operators import GROUPS, ROOT, SERVICE_ACCOUNT
 
 BASE = ROOT / "manifests" / "base"
-# Asked only about the node of a pod whose end nobody saw; when it is refused, what the watch told
-# of the node is believed.
+# Asked only about the node of a pod whose end was not observed; when it is refused, the operator
+# uses what the watch reported of the node.
 RARE = frozenset({"get nodes"})
 NAMESPACED = ROOT / "manifests" / "overlays" / "namespaced"
 NAMESPACE_ROLE = ROOT / "manifests" / "namespace-role" / "role.yaml"

@@ -48,7 +48,7 @@ def retargeted(url: str, namespace: str) -> dict[str, Any]:
 
 
 def acknowledged_audit(group: str) -> dict[str, Any]:
-    """An audit of which somebody has acknowledged something already."""
+    """An audit with an alarm that a user has already acknowledged."""
     return {
         "apiVersion": "pelops.dev/v1alpha1",
         "kind": "StreamAudit",

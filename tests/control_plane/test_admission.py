@@ -164,7 +164,7 @@ def test_what_is_not_guarded_can_be_changed_without_any_of_these_rights(
 ) -> None:
     body = manifest(case)
     assert User(plane, namespace, None).create(body) == ""
-    # As the operator: nobody is exempted by name.
+    # Without rights beyond those on Pelops' kinds, as the operator: no user is exempted by name.
     user = user_with(plane, namespace, "lacks", [PELOPS_ALONE])
     for change in (
         {"metadata": {"labels": {"team": "orders"}}},

@@ -1,4 +1,4 @@
-"""An operator that is newer than the CRDs of its cluster: all that can be looked after is."""
+"""An operator that is newer than the CRDs of its cluster reconciles all kinds that it can."""
 
 from __future__ import annotations
 

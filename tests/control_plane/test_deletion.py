@@ -26,7 +26,7 @@ from tests.operators import Resources, sleeping_template
 
 
 def _delete_with_finalizer(resources: Resources, stream: str) -> StreamConsumerGroup:
-    """A resource that is being deleted, whose Secret is gone already."""
+    """A resource that is being deleted, whose Secret no longer exists."""
     spec = {
         "redis": {"secretRef": {"name": "gone"}},
         "stream": stream,

@@ -1,7 +1,7 @@
 """Every `sh` and `python` block of the documentation runs, unless a comment says why it does not.
 
-The blocks of a page run in one directory, in their order, as one user would type them: with the
-commands of Pelops, kubectl on a real API server and redis-cli on a real server. There are the
+The blocks of a page run in one directory, in their order, as one user would type them. They have
+the commands of Pelops, kubectl on a real API server and redis-cli on a real server. There are the
 Deployment, the Secret and the StreamConsumerGroup of the samples, in the namespace `shop`, and the
 stream and group that they name. No operator runs.
 """

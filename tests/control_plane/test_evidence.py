@@ -1,4 +1,4 @@
-"""Evidence about pods, from a real API server: what the watch told, and what a live look adds."""
+"""Evidence about pods, from a real API server: what the watch reported, what a live look adds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def scene(plane: ControlPlane, namespace: str) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def deaf(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    """A way to an API server that nobody answers at."""
+    """A client of an API server that does not answer."""
     known = plane.kubeconfig.read_text()
     path = tmp_path / "kubeconfig"
     path.write_text(known.replace(plane.url, "https://127.0.0.1:1"))
@@ -124,7 +124,7 @@ async def test_a_pod_that_vanished_is_dead_once_its_node_has_reported_for_long(
         assert (await scene.judge("web-0")).cutoff.reason is LivenessReason.VANISHED
     finally:
         scene.plane.kubectl("delete", "node", NODE_NAME)
-    # The cache has not heard that the node is gone; a live look has.
+    # The cache has not heard that the node was deleted; a live look finds it so.
     assert (await scene.judge("web-0")).cutoff.reason is LivenessReason.VANISHED
 
 
@@ -163,7 +163,7 @@ async def test_an_api_server_that_does_not_answer_gives_no_cut(scene: Scene, dea
         name: (await scene.judge(name, evidence=evidence)).cutoff.reason
         for name in ("web-0", "web-1", "web-2", "laptop")
     }
-    # And nobody is asked about a pod that never ended.
+    # And the API server is not asked about a pod that never ended.
     assert reasons == {
         "web-0": LivenessReason.ALIVE,
         "web-1": LivenessReason.UNREADABLE,
@@ -246,7 +246,7 @@ async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(sc
 
 
 async def test_a_pod_whose_kubelet_removes_it_late_ended_as_it_was_asked_to(scene: Scene) -> None:
-    # A removal without grace makes the API server forget when the deletion was asked for.
+    # After a removal without grace, the object no longer shows when the deletion was asked for.
     made = await scene.pod(**running(datetime.now(UTC)))
     scene.cache.put(POD, made)
     await scene.report(phase="Failed", state=ended(datetime.now(UTC) - timedelta(seconds=20)))

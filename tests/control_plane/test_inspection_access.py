@@ -123,7 +123,7 @@ class Scene:
     def ask(
         self, token: str | None = None, headers: Mapping[str, str] | None = None, **more: Any
     ) -> tuple[int, Object]:
-        """Ask beside the API server, as whoever reaches the pod can."""
+        """Ask beside the API server, as any client that reaches the pod can."""
         body: Object = {
             "command": "why",
             "namespace": self.namespace,
@@ -245,7 +245,7 @@ def test_the_proxy_of_the_api_server_passes_no_identity_and_the_token_passes_thr
         done = scene.plane.kubectl("create", "--raw", path, "-f", "-", stdin=asked, check=False)
         return done.stderr
 
-    # Even the administrator is nobody to the operator without a token in the body.
+    # Without a token in the body, the operator refuses even the administrator.
     try:
         wait_until(
             lambda: "no valid token" in administrator(),

@@ -21,7 +21,7 @@ from tests.cluster_fixtures import FAST
 from tests.operators import Operators, Resources, is_ready, metrics
 
 HOSTILE, HEALTHY = "hostile", "healthy"
-SOON_S = 20.0  # a group is provisioned within 2 to 3 s where nobody is hostile
+SOON_S = 20.0  # a group is provisioned within 2 to 3 s without hostile tenants
 DEEP = 1_100
 MAX_RSS_MIB = 300
 

@@ -1,4 +1,4 @@
-"""A scale write whose answer is lost: it was ours, whatever the look after it shows."""
+"""A scale write by Pelops whose answer is lost counts as its own, whatever is observed next."""
 
 from __future__ import annotations
 

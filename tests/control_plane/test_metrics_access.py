@@ -1,4 +1,4 @@
-"""With authentication, `/metrics` is read by those alone whom the API server lets read it."""
+"""With authentication, `/metrics` answers only users that the API server authorizes to read it."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _judge(scene: Scene) -> None:
 
 
 def _silent_for(port: int) -> float:
-    """For how long the quietest watch of a replica has given no sign of life, by its metrics."""
+    """Seconds since the quietest watch of a replica was last active, by its metrics."""
     pattern = r'^pelops_watch_last_activity_timestamp_seconds{kind="(.*)"} (.*)$'
     seen = {kind: float(at) for kind, at in re.findall(pattern, metrics(port), re.MULTILINE)}
     assert seen.keys() == {kind.plural for kind in _watched()}

@@ -26,7 +26,7 @@ from tests.operators import (
     sleeping_template,
 )
 
-# Without windows, at whose end there is something new to tell.
+# Without stabilization windows, whose end would have to be reported.
 ONE_WORKER = {
     "minReplicas": 1,
     "cooldownSeconds": 0,
@@ -109,7 +109,7 @@ def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_
     assert [str(one) for one in writes(requests)] == []
     assert [str(one) for one in taking_over] == []
     # Three that write whatever they see write three times as much. On a slow machine the first in
-    # rank is now and then too late.
+    # rank is sometimes too late.
     assert len(together) <= 1.5 * len(alone), f"{_count(together)} instead of {_count(alone)}"
 
 

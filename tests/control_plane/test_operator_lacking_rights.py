@@ -40,7 +40,7 @@ UNTOUCHED = {"observedGeneration": -1}  # a status as the API server makes it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """An operator that lacks one right, in a namespace of its own."""
+    """An operator without one right that it needs, in a namespace of its own."""
 
     resources: Resources
     redis: StandaloneServers
@@ -74,7 +74,7 @@ Symptom = Callable[[Trial, Right], None]
 
 
 def _is_not_ready(trial: Trial, right: Right) -> None:
-    """The operator is not ready, and says what it lacks."""
+    """The operator is not ready, and reports the missing right."""
     trial.start(wait=False)
     wait_until(
         lambda: f'cannot list resource "{right.resource}"' in _readiness(trial.operators.ports[0]),
@@ -84,7 +84,7 @@ def _is_not_ready(trial: Trial, right: Right) -> None:
 
 
 def _audits_are_left(trial: Trial, right: Right) -> None:
-    """All else goes on; a metric and the log say that audits are not looked after, and why."""
+    """All else works; a metric and the log report that audits are not reconciled, and why."""
     trial.resources.apply_raw(secret(trial.redis.url))
     trial.await_ready(owning(trial.namespace))
     trial.await_log("Not reconciling any StreamAudit")
@@ -93,7 +93,7 @@ def _audits_are_left(trial: Trial, right: Right) -> None:
 
 
 def _watch_ends(trial: Trial, right: Right) -> None:
-    """The watch begins anew and anew; a metric counts it, and the log says why."""
+    """The watch restarts again and again; a metric counts it, and the log gives the reason."""
     trial.start()
     trial.await_log(f'cannot watch resource "{right.resource}"')
     wait_until(
@@ -214,7 +214,7 @@ def _events_are_missing(trial: Trial, right: Right) -> None:
 
 
 def _deaths_cannot_be_confirmed(trial: Trial, right: Right) -> None:
-    """What a dead worker held waits for the processing timeout, and the resource says why."""
+    """Entries of a dead worker wait for the processing timeout, and a condition reports why."""
     trial.start()
     group = Group(trial.resources, trial.redis, f"{trial.namespace}-dying")
     group.apply(replicas=1)
@@ -228,7 +228,7 @@ def _deaths_cannot_be_confirmed(trial: Trial, right: Right) -> None:
 
 
 def _cluster_stays_nameless(trial: Trial, right: Right) -> None:
-    """A second cluster with a resource of the same name could not be told from this one."""
+    """No cluster ID in the state: a resource of the same name elsewhere would look the same."""
     trial.resources.apply_raw(secret(trial.redis.url))
     trial.await_ready(owning(trial.namespace))
     state = f"{{{trial.namespace}-owned}}:workers:state"
@@ -253,7 +253,7 @@ def _audit_stays_without_status(trial: Trial, right: Right) -> None:
 
 
 def _redrives_are_left(trial: Trial, right: Right) -> None:
-    """All else goes on; a metric and the log say that redrives are not looked after, and why."""
+    """All else works; a metric and the log report that redrives are not reconciled, and why."""
     trial.resources.apply_raw(secret(trial.redis.url))
     trial.await_ready(owning(trial.namespace))
     trial.await_log("Not reconciling any StreamRedrive")

@@ -46,7 +46,7 @@ def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
     group.await_scaling(Reason.IDLE)
     _await_idle(operators)
     group.add(1)
-    # Were it found by a look in its turn, that would take longer.
+    # The next periodic observation would come later than that.
     group.await_replicas(1, timeout_s=0.9 * UNTIL_NEXT_LOOK_S)
 
 
@@ -186,7 +186,7 @@ def _looks(operators: Operators) -> float:
 
 @contextmanager
 def _forbidden(group: ScaledGroup) -> Iterator[None]:
-    """Have nobody scale anything in the namespace of the group meanwhile."""
+    """Forbid all scaling in the namespace of the group meanwhile."""
     plane, name = group.resources.plane, f"{group.resources.namespace}.frozen.test"
     group.resources.apply_raw(*_freeze(name, group.resources.namespace))
     where = ("-n", group.resources.namespace)
@@ -235,12 +235,12 @@ def _freeze(name: str, namespace: str) -> list[Object]:
 
 
 def _scaling(ports: list[int], group: ScaledGroup) -> list[int]:
-    """The ports of the replicas that tell what they scale the group by."""
+    """The ports of the replicas that export a backlog of the group, since they scale it."""
     return [port for port in ports if f'name="{group.name}"' in _backlog(port)]
 
 
 def _only(ports: list[int]) -> list[int]:
-    """Nothing unless it is one: who is succeeded tells numbers until its next look."""
+    """Nothing unless it is one: a replaced replica exports numbers until its next look."""
     return ports if len(ports) == 1 else []
 
 

@@ -1,4 +1,4 @@
-"""A large redrive whose replicas are killed: every letter moves once, and the counts are exact."""
+"""A large redrive whose replicas are killed: each dead letter moves once, and counts are exact."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def start(operators: Operators, name: str) -> Process:
 
 
 def last_actor(group: Group) -> str:
-    """The replica that moved letters last."""
+    """The replica that moved dead letters last."""
     events = group.redis.xrevrange(group.keys.ledger, count=100)
     return str(next(fields["actor"] for _, fields in events if fields["kind"] == "redriven"))
 
 
 def moved_of(group: Group) -> int:
-    """How many letters all redrives of the group have moved."""
+    """How many dead letters all redrives of the group have moved."""
     return int(group.redis.hget(group.keys.state, "total:redriven") or 0)

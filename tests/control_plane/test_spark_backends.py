@@ -218,7 +218,7 @@ def test_another_backend_takes_the_place_of_the_former(resources: Resources) -> 
 
 
 def foreign(kind: str, group: str, name: str) -> dict[str, Any]:
-    """An application of somebody else's, with no mark of ours."""
+    """An application that Pelops did not create."""
     return {
         "apiVersion": group,
         "kind": kind,
@@ -241,7 +241,7 @@ def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
         in str(refused)
     )
     assert get(resources, SCHEDULED, JOB)["spec"] == theirs["spec"]
-    # The status says that the audit ran as an application of this name.
+    # The status records that the audit ran as an application of this name.
     apply_audit(resources, an_audit(NAME))
     await_object(resources, "cronjob", JOB)
     await_reason(resources, "Ready", "Scheduled")

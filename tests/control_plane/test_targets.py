@@ -1,4 +1,4 @@
-"""What is known of the workers' number between our own write and the event that reports it."""
+"""What is known of the workers' number between Pelops' own write and the event that reports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "workers"
 
 @dataclass
 class Scene:
-    """A Deployment, and a replica of the operator whose watch tells when the test says so."""
+    """A Deployment, and a replica of the operator whose watch reports only on `hear`."""
 
     resources: Resources
     api: KubeApi
@@ -48,7 +48,7 @@ class Scene:
         return await self.api.get(address)
 
     async def hear(self) -> None:
-        """Have the watch tell all."""
+        """Have the watch report the Deployment as it is."""
         self.cache.put(DEPLOYMENT, await self.read())
 
 

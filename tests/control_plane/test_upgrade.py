@@ -150,7 +150,7 @@ def test_two_versions_side_by_side_recover_each_entry_once_and_agree_on_every_st
 
     old.stop()
     stuck += recover(group)
-    # Entries of live workers stay; each other one was copied once, whoever did it.
+    # Entries of live workers stay; each other one was copied once, by one of the two versions.
     assert set(held) <= group.pending().keys()
     assert set(group.copies()) == set(stuck)
     assert sorted(group.recorded(LedgerKind.REQUEUED)) == sorted(stuck)

@@ -53,7 +53,7 @@ class Scene:
         return sorted(filter(_is_ready, staying), key=lambda one: str(one["metadata"]["name"]))
 
     async def look(self) -> None:
-        """Have the replica see what is there."""
+        """Have the replica observe the Deployment and its pods."""
         for kind in (DEPLOYMENT, POD):
             for manifest in await self.api.list_all(kind, self.resources.namespace):
                 self.cache.put(kind, manifest)
@@ -265,7 +265,7 @@ async def _two_busy(scene: Scene) -> set[str]:
 
 
 async def _await_silence(scene: Scene) -> None:
-    """Wait until nobody has asked for anything for so long that it must be at work."""
+    """Wait until every consumer has been idle for so long that it must be at work."""
     keys = scene.fleet.keys
     for stream in (keys.stream, keys.retry):
         while any(

@@ -1,7 +1,7 @@
 """A third kind: what one costs, from its model to its controller, without a line of the runtime.
 
-A Greeting asks for a ConfigMap with its text, and for an entry in a book that is no object of
-Kubernetes. The book is a dict here; a real kind has an adapter to Redis in its place.
+A Greeting asks for a ConfigMap with its text, and for an entry in a book outside Kubernetes. The
+book is a dict here; a real kind has an adapter to Redis in its place.
 """
 
 from __future__ import annotations

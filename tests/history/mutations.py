@@ -1,4 +1,4 @@
-"""SDKs with one rule taken out, to see that their history tells."""
+"""SDKs with one rule taken out, to check that their history shows it."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutation", choices=tuple(MUTATIONS), help="of the SDK: it has to fail")
     given = parser.parse_args(arguments)
-    # What was started ends with this process in any case; its files go only if it is told.
+    # Child processes end with this one in any case; its files are removed only on a normal exit.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     began = time.monotonic()
 

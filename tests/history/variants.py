@@ -20,7 +20,7 @@ MOST_OFTEN = 0.5  # of these times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One kind of server, with workers that an operator looks after, or nobody does."""
+    """One kind of server, with workers, and with or without an operator."""
 
     version: str
     strategy: str | None = None  # of the operator; None: there is none
