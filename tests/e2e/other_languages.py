@@ -166,6 +166,6 @@ def _run(argv: Sequence[str], directory: Path, **env: str) -> str:
         check=False,
     )
     if answer.returncode:
-        print(answer.stdout)  # for whoever reads why a test failed
+        print(answer.stdout)  # to show why a test failed
         answer.check_returncode()
     return answer.stdout

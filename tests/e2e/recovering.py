@@ -70,7 +70,7 @@ class Group:
         return self.keys.stream
 
     def apply(self, *, recovery: Object | None = None, **more: Any) -> None:
-        """Declare it, scanned each second unless said otherwise."""
+        """Declare it, by default scanned each second."""
         scanned = {"scanPeriodSeconds": 1, **(recovery or {})}
         more = {"redis": {"url": self.url}, "group": self.keys.group, **more}
         spec = a_spec("", self.stream, recovery=scanned, **more)
@@ -88,7 +88,7 @@ class Group:
         return self.pods()
 
     def await_pods_other_than(self, gone: Pod) -> list[Pod]:
-        """The running pods, once this one is gone altogether and another runs in its place."""
+        """The running pods, once this one is deleted altogether and another runs in its place."""
         self.until(lambda: self.resources.get("pod", gone.name) is None, f"no {gone.name}")
         return self.until(self.pods, "another pod")
 

@@ -46,7 +46,7 @@ class Redrives:
         return added
 
     def create(self, name: str = REDRIVE, *, group: str | None = None, **spec: Any) -> None:
-        """kubectl apply of a redrive of all letters, unless said otherwise."""
+        """kubectl apply of a redrive, by default of all dead letters."""
         self.resources.apply_raw(
             {
                 "apiVersion": "pelops.dev/v1alpha1",

@@ -50,16 +50,16 @@ class ScaledGroup(Group):
         self.target = ("deployment", f"{name}-workers")
 
     def scale_by_backlog(self, scaling: Object | None = None, **more: Any) -> None:
-        """Declare it, and wait until it stands at its least."""
+        """Declare it, and wait until it is ready."""
         self.apply(scaling=scaling or auto(), **more)
         self.resources.await_condition(self.name, reason="Ready")
 
     def replicas(self) -> int:
-        """What the target is told to run."""
+        """The replicas that the target's spec asks for."""
         return int(get(self.resources, *self.target)["spec"]["replicas"])
 
     def await_replicas(self, count: int, timeout_s: float = WAIT_S) -> None:
-        """Return once the target is told to run so many."""
+        """Return once the target's spec asks for so many."""
         self.until(lambda: self.replicas() == count, f"{count} replicas", timeout_s)
 
     def await_scaling(self, reason: str) -> Object:
@@ -79,11 +79,11 @@ class ScaledGroup(Group):
         self.redis.set(self.gate, "open")
 
     def finish_all(self) -> None:
-        """Let nothing be owed, in the name of workers that only live."""
+        """Skip all undelivered entries, in place of workers that do not read."""
         self.redis.xgroup_setid(self.stream, self.keys.group, "$")
 
     def reported_lag(self) -> int | None:
-        """What XINFO GROUPS tells."""
+        """The lag that XINFO GROUPS reports."""
         (seen,) = self.redis.xinfo_groups(self.stream)
         lag: int | None = seen["lag"]
         return lag

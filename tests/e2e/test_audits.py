@@ -1,4 +1,4 @@
-"""An audit becomes a CronJob, and what its job records is told where people look."""
+"""An audit becomes a CronJob, and the findings of its job are reported where people look."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     assert {row["window"] for row in _audited(archive)} == {0}
     assert "SPARK_LOCAL_IP" not in logs_of(resources, "now"), "it looks for another address"
 
-    # Trimming passes both what the group is owed and what is not archived yet.
+    # Trimming removes entries that the group has not read and entries that are not archived yet.
     group.add(400)
     group.redis.xtrim(group.stream, maxlen=100, approximate=False)
     behind = await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention")
@@ -112,7 +112,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     run_now(resources, "again", timeout_s=RUN_S)
     newest = _newest_window(archive)
     second = await_audit(resources, f"window {newest}", lambda audit: _window(audit, newest))
-    # The group was never given these: 40 of window 0, and 300 that were gone before they were
+    # The group was never given these: 40 of window 0, and 300 that were trimmed before they were
     # archived, as its own counters show.
     assert second["lost"] == 340
     assert reported_columns(resources)[:2] == [second["verdict"], "340"]
@@ -121,7 +121,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     assert f"340 according to StreamAudit {AUDIT}" in loss["message"]
     # It was behind when that run began: only one that is not ends the alarm.
     await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention", of=of)
-    # What the ledger tells was archived as well: it need not wait for this audit.
+    # What the ledger records was archived as well: it need not wait for this audit.
     name = f"{resources.namespace}/{AUDIT}"
     assert group.redis.hget(group.keys.audit, "archived").startswith(f"{name} ")
 
@@ -151,7 +151,7 @@ def test_a_run_that_fails_is_reported_until_one_ends_well(group: Group, tmp_path
     # One by hand that ends well is as good as one of the schedule.
     apply_audit(resources, an_audit_at(tmp_path / "archive", group))
     _await_schedule(resources, an_audit()["schedule"])
-    # One that goes on would fail as well, and only take the machine's time.
+    # Another run would fail as well, and only take the machine's time.
     resources.plane.kubectl("delete", "jobs", *label[:2], "-n", resources.namespace)
     run_now(resources, timeout_s=RUN_S)
     await_reason(resources, "AuditFailing", None)
@@ -184,6 +184,6 @@ def _produced(archive: Path) -> int:
 
 
 def _window(audit: dict[str, Any], number: int) -> dict[str, Any] | None:
-    """The one group of an audit, once this window of it is told."""
+    """The one group of an audit, once this window of it is reported."""
     (group,) = audit["status"].get("groups") or [{}]
     return group if group.get("window") == number else None

@@ -30,7 +30,7 @@ HOSTS = "pelops.dev/redis-hosts"
 
 @pytest.fixture
 def tenant(plane: ControlPlane, operator: Operators, namespace: str) -> Tenant:
-    """Somebody who may create resources in an empty namespace that two replicas watch."""
+    """A user who may create resources in an empty namespace that two replicas watch."""
     return Tenant(plane, namespace)
 
 
@@ -54,7 +54,7 @@ def naming(secret_name: str, **redis: Any) -> dict[str, Any]:
     return {"secretRef": {"name": secret_name}, **redis}
 
 
-# The Secret's fields, and the scheme by which the tenant names a server of their own.
+# The Secret's fields, and the URL scheme under which the tenant names a server of their own.
 STOLEN = {
     "of-anything-else": ({"username": "postgres", "password": PASSWORD}, "redis"),
     "with-a-url": ({"url": f"redis://postgres:{PASSWORD}@127.0.0.1:1/0"}, "redis"),
@@ -151,7 +151,7 @@ def test_no_audit_job_is_made_that_would_take_a_secret_elsewhere(
     assert (eve.connections, bytes(eve.received)) == (0, b"")
 
 
-# What a server says at once, and what it answers to every command.
+# What a server sends at once, and what it answers to every command.
 FOREIGN = {
     "ssh": (b"SSH-2.0-foreign-banner\r\n", b""),
     "http": (b"", b"HTTP/1.1 400 foreign-banner\r\n\r\n"),

@@ -44,7 +44,7 @@ def test_a_retained_group_stays_as_it_is_and_may_be_acted_on_at_once(
     resources.delete("former")
     await_absence(resources, "scg", "former")
     resources.apply("next", a_spec(redis_86.url, stream, group=NAME))
-    # Far sooner than a hold that nobody released runs out, which takes ten minutes.
+    # Far sooner than an ownership record that was not released expires, which takes ten minutes.
     resources.await_condition("next", reason="Ready")
     assert group_of(redis_86, stream, NAME) == before
     assert before["pending"] == "1"

@@ -54,7 +54,7 @@ def monitored(group: Group) -> Iterator[Callable[[], list[str]]]:
 def hold(group: Group, consumer: str, count: int, idle_ms: int = 0, **fields: str) -> list[str]:
     """Have a consumer hold new entries, delivered one after the other so long ago.
 
-    Their IDs are old: an entry that was added just now cannot have idled for so long.
+    Their IDs are old: a new entry cannot have idled for so long.
     """
     length = group.redis.xlen(group.stream)
     with group.redis.pipeline(transaction=False) as together:

@@ -1,4 +1,4 @@
-"""GitOps tools apply the same YAML again and again: nothing changes, and nobody fights."""
+"""GitOps tools apply the same YAML again and again: nothing changes, and no writers conflict."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_yaml_applied_again_by_another_manager_changes_nothing(
     wait_until(lambda: replicas() == 0, timeout_s=WAIT_S, what="no workers", every_s=0.2)
     resources.await_condition(NAME, reason="Ready")
     generation = get(resources, "scg", NAME)["metadata"]["generation"]
-    # The last status write may come after Ready; whoever fights writes for ever.
+    # The last status write may come after Ready; conflicting writers would never stop.
     wait_until(changes_nothing, timeout_s=WAIT_S, what=f"{TIMES} applies without a change")
     assert get(resources, "scg", NAME)["metadata"]["generation"] == generation == 1
 

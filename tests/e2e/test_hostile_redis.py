@@ -1,4 +1,4 @@
-"""Servers that answer what no Redis answers: told of the resource that asked, and of no other."""
+"""Servers that answer what no Redis answers are reported on the resource that asked alone."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_why_and_pending_tell_live_workers_from_dead_ones_by_the_operators_evide
         found: dict[str, Any] = done.document
         return found if found["pending"]["liveness"] == "PodGone" else {}
 
-    # The lock keeps it where it is; nothing but the operator that watched knows that the pod ended.
+    # The lock keeps it where it is; only the operator, which watched, has seen that the pod ended.
     locked = wait_until(explained, timeout_s=WAIT_S, what="the end of the pod", every_s=0.5)
     assert locked["state"] == "Locked"
     assert (locked["id"], locked["asked"]) == (lost, "order_id=4711")
@@ -105,7 +105,7 @@ def test_why_and_pending_tell_live_workers_from_dead_ones_by_the_operators_evide
     }
     shown = laptop.ask("pending", NAME, "--by", "age").out
     assert lost in shown and kept in shown
-    # Without the cluster, nobody is known to have ended.
+    # Without the cluster, no consumer is known to have ended.
     direct = laptop("why", NAME, lost, "--redis-url", group.url, "-o", "json")
     assert direct.code == 0, direct.err
     assert direct.document["state"] == "HeldByUnknownConsumer"

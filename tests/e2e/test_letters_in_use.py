@@ -1,4 +1,4 @@
-"""Dead-letter streams that are somebody else's, or shared: nothing of them is touched."""
+"""Dead-letter streams that belong to others, or are shared: nothing of them is touched."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_stream_of_another_resource_is_no_dead_letter_stream(
 ) -> None:
     live = f"{stream}:pay"
     resources.apply("mine", with_letters(redis_86, f"{{{live}}}:mine", live))
-    resources.await_condition("mine", reason="Ready")  # the stream is nobody's so far
+    resources.await_condition("mine", reason="Ready")  # the stream has no owner so far
     await_next_second(resources, "mine")
     resources.apply("payers", a_spec(redis_86.url, live, template=None))
     resources.await_condition("payers", reason="Ready")

@@ -53,7 +53,7 @@ def test_a_stream_that_is_deleted_with_work_to_do_is_a_loss_until_it_is_acknowle
     _await_loss(group, "177 undelivered, 11 pending", group.stream)
     (event,) = group.ledger(LedgerKind.DATA_LOSS)
     assert (event.details["cause"], event.details["undelivered"]) == ("stream-gone", "177")
-    # The new stream has no gap, and the old one's is reported until somebody has seen it.
+    # The new stream has no gap; the old one's is reported until a user acknowledges it.
     group.acknowledge(group.give("jane", 3))
     _await_numbers(group, pending=0, lag=0)
     assert _has_loss(group)
@@ -74,7 +74,7 @@ def test_a_server_that_was_emptied_takes_the_memory_along_and_the_loss_is_report
     group.add(40)
     _await_numbers(group, pending=2, lag=40)
     group.redis.flushall()
-    group.add(1)  # a producer that goes on at once
+    group.add(1)  # a producer that continues at once
     _await_loss(group, "40 undelivered, 2 pending")
 
 

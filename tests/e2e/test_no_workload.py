@@ -1,4 +1,4 @@
-"""A group whose consumer is no workload, such as a Spark job: looked after, and nothing scaled."""
+"""A group whose consumer has no workload, such as a Spark job: reconciled, and nothing scaled."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_what_was_trimmed_before_its_delivery_is_counted_until_somebody_acknowle
     (event,) = group.ledger(LedgerKind.DATA_LOSS)
     assert (event.details["at_least"], event.details["at_most"]) == ("3", "3")
     _acknowledge_alarm(group, "DataLoss")
-    # The gap is known: it is not told again, and a new one is.
+    # The gap is known: it is not reported again, and a new one is.
     group.read("jane", 1)
     group.add(3)
     group.redis.xtrim(group.stream, maxlen=1, approximate=False)

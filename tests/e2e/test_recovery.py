@@ -1,5 +1,4 @@
-"""Entries of workers that died or stalled are delivered again, once, and nobody is recovered
-prematurely."""
+"""Entries of workers that died or stalled are delivered again, once, and none prematurely."""
 
 from __future__ import annotations
 
@@ -83,8 +82,8 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
 def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps_it(
     group: Group,
 ) -> None:
-    # So long that a machine which stands still keeps no heartbeat from coming in time; most of it
-    # has passed when the test begins.
+    # So long that heartbeats come in time even on a stalled machine; most of it has passed when the
+    # test begins.
     limit_s, soon_s = 20, 2
     (pod,) = group.declare(1, recovery={"processingTimeoutSeconds": limit_s})
     beating = group.give(pod.consumer, 1)
@@ -100,7 +99,7 @@ def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps
     assert retries(group.copies(), stuck) == {"1"}
     idle = [one.idle for act in group.ledger(LedgerKind.REQUEUED) for one in act.entries]
     assert min(idle).total_seconds() >= limit_s
-    # It may come back any time, and nobody knows whether it lives.
+    # It may come back any time, and nothing shows whether it is alive.
     assert group.consumers() == {pod.consumer, "laptop"}
 
 

@@ -134,7 +134,7 @@ def test_a_death_that_nobody_could_be_asked_about_is_judged_as_soon_as_somebody_
     with paused(fleet):
         pod.crash()
         group.await_restart(pod)
-        # The watches have told it, and nobody can be asked whether it is so.
+        # The watches have reported it, and no API server is left to confirm it.
         plane.process("kube-apiserver").kill()
         resumed_ms = group.now_ms()
     try:

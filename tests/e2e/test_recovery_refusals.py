@@ -1,4 +1,4 @@
-"""What a scan has done before Redis refuses the rest is counted and told like any other act."""
+"""What a scan has done before Redis refuses the rest is counted and reported as usual."""
 
 from __future__ import annotations
 

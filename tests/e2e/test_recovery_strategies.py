@@ -43,7 +43,7 @@ def test_with_several_groups_nothing_is_requeued_and_the_ways_out_are_named(grou
     group.await_scans()
     assert group.owners() == dict.fromkeys(lost, pod.consumer)
     assert group.redis.xlen(group.stream) == 2
-    # Invariant 5: what it owes keeps a consumer alive.
+    # Invariant 5: a consumer with pending entries is never deleted.
     assert pod.consumer in group.consumers()
 
     group.redis.xgroup_destroy(group.stream, OTHER)
@@ -105,7 +105,7 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
 def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worker_claims(
     group: Group, operator: Operators
 ) -> None:
-    """The workers read `>` alone: what is offered waits, is reported once, and is no recovery."""
+    """The workers read `>` alone: offers wait, are reported once, and do not count as recovery."""
     release = {"scanPeriodSeconds": 1, "processingTimeoutSeconds": 3600, "strategy": "Release"}
     gone, alive = group.declare(2, recovery=release)
     lost = group.give(gone.consumer, 5)

@@ -1,5 +1,4 @@
-"""What Redis refuses is reported with its cause and a remedy, and work goes on when it is
-mended."""
+"""What Redis refuses is reported with its cause and a remedy; work continues after the fix."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ def test_a_command_that_the_acl_forbids_is_named_and_tried_again(
 ) -> None:
     rules = acl_rules(derive_keys(stream, NAME), Role.OPERATOR)
     user = f"user-{stream}"
-    # EVAL would stand in for EVALSHA.
+    # EVAL would do the same as EVALSHA.
     taken = [f"-{command}", *(["-eval"] if command == "evalsha" else [])]
     redis_86.acl_setuser(user, "on", ">password", *rules, *taken)
     resources.apply_raw(secret("redis", url=redis_86.url, username=user, password="password"))

@@ -1,4 +1,4 @@
-"""Who says how many workers run: a person, kubectl scale, an autoscaler, or nobody."""
+"""Who sets the number of workers: a person, kubectl scale, an autoscaler, or none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator tells in logs, metrics and Events, and what it keeps to itself."""
+"""What the operator reports in logs, metrics and Events, and what it leaves out."""
 
 from __future__ import annotations
 

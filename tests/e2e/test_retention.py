@@ -1,4 +1,4 @@
-"""Streams stay as long as they may be, and nothing goes that any group still owes."""
+"""Streams are trimmed to their limits, and no entry goes that a group has yet to process."""
 
 from __future__ import annotations
 

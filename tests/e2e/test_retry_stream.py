@@ -1,4 +1,4 @@
-"""A retry stream that nobody reads, or that is no longer asked for: all of it is shown."""
+"""A retry stream that no worker reads, or that is no longer asked for: all of it is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAM: Object = {**BY_DEATH_ALONE, "strategy": "Requeue"}
 
 
 def _await_backlog(group: Group, *, lag: int, pending: int, retry: Object) -> None:
-    """Wait until the status tells these, of both streams together and of the retry stream alone."""
+    """Wait until the status shows these, of both streams together and of the retry stream alone."""
 
     def is_reported() -> bool:
         reported, alone = group.reported("group"), group.reported("retryStream")
@@ -51,7 +51,7 @@ def _await_end_of(group: Group, condition: str) -> None:
 
 
 def _strand_copies(group: Group, count: int) -> tuple[list[str], str]:
-    """Copies in the retry stream that nobody reads; their roots, and a consumer that lives."""
+    """Copies in the retry stream that no worker reads; their roots, and a consumer that lives."""
     gone, alive = group.declare(2, recovery=RETRY)
     lost = group.give(gone.consumer, count)
     group.delete_pod(gone)
@@ -85,7 +85,7 @@ def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_reported_an
     _await_measured(group, operator, "pelops_stream_pending_entries", 2, stream="retry")
     assert group.measured(operator, "pelops_oldest_pending_seconds") > 0
 
-    # The strategy changes: what nobody was given goes back, what a live worker holds stays.
+    # The strategy changes: undelivered copies go back, what a live worker holds stays.
     group.apply(replicas=2, recovery=STREAM)
     group.until(lambda: len(group.copies()) == 3, "the copies to go back")
     assert group.copies().keys() == set(lost[2:])

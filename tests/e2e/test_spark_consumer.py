@@ -47,7 +47,7 @@ class Query:
             self._process.kill()
 
     def lag(self) -> int:
-        """The lag that the status tells while the query runs."""
+        """The lag that the status shows while the query runs."""
         assert self._process is not None and self._process.is_alive(), "the query has ended"
         return _lag(self._group)
 
@@ -86,7 +86,7 @@ def test_a_query_is_a_consumer_whose_lag_is_shown_and_that_goes_on_after_it_was_
     assert 0 < left < len(ids)
     _await_lag(group, left)
     assert _column(group, "LAG") == str(left)
-    # What the query has not read it is still owed; what is kept beyond that is of one node.
+    # Entries that the query has not read are kept; what is kept beyond that is of one node.
     group.until(lambda: group.redis.xlen(group.stream) < left + 2 * NODE, "the rest to go")
     more = group.add(PER_BATCH)
     _await_lag(group, left + len(more))
@@ -100,8 +100,7 @@ def test_a_query_is_a_consumer_whose_lag_is_shown_and_that_goes_on_after_it_was_
 
 
 def _assert_left_alone(group: Group) -> None:
-    """The group is well, nothing was moved, and nobody is informed of a position changed by
-    hand."""
+    """The group is well, nothing was moved, and no position is reported as changed by hand."""
     resources = group.resources
     assert resources.condition(group.name)["status"] == "True"
     assert resources.condition(group.name, "WorkloadReady")["reason"] == "NoWorkload"
@@ -120,7 +119,7 @@ def _await_lag(group: Group, lag: int) -> None:
 
 
 def _lag(group: Group) -> int:
-    """The lag that the status tells; -1 while it tells none."""
+    """The lag that the status shows; -1 while it shows none."""
     return int(group.reported("group").get("lag", -1))
 
 

@@ -204,7 +204,7 @@ def test_a_variable_that_the_user_sets_wins(
     assert seen["PELOPS_FIELD_PREFIX"] == "theirs_"
     assert seen["PELOPS_MAX_RETRIES"] == f"theirs-{NAME}"
     assert seen["PELOPS_STREAM"] == stream
-    # Ours refers to a variable that is theirs now.
+    # Pelops' variable refers to one that the user has overridden.
     assert seen["PELOPS_CONSUMER"] == f"{seen['POD_NAME']}:{seen['POD_UID']}"
 
 

@@ -26,7 +26,7 @@ from pelops.policy.recovery.attempts import (
 )
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-SCAN_EVERY: Final = 5  # steps; and at once when somebody has died
+SCAN_EVERY: Final = 5  # steps; and at once when a worker has died
 AT_ONCE: Final = Backoff()
 STEP: Final = timedelta(milliseconds=10)
 
@@ -90,7 +90,7 @@ class World:
         self.now = BEGIN
         self.bodies: dict[EntryId, Entry] = {}
         self.waiting: list[EntryId] = []  # undelivered, the next one last
-        self.pending: dict[EntryId, str] = {}  # by whom
+        self.pending: dict[EntryId, str] = {}  # and their consumers
         self.holdings: dict[str, dict[EntryId, datetime]] = defaultdict(dict)  # delivered when
         self.marks: dict[str, set[EntryId]] = defaultdict(set)
         self.tries: dict[EntryId, tuple[int, int]] = {}
@@ -112,7 +112,7 @@ class World:
 
     @property
     def innocents(self) -> list[int]:
-        """Dead letters that were nobody's fault."""
+        """The roots of dead letters that are not poison entries."""
         return [root for root in self.letters if root not in self.poisons]
 
     def run(self, limit: int = 60_000) -> int:

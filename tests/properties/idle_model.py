@@ -24,7 +24,7 @@ from pelops.policy.recovery.attempts import (
 from tests.properties.crash_model import AT_ONCE, STEP, Entry, Habit, Process, Scene, World
 
 SCAN_EVERY: Final = 25  # steps
-FOLLOWED_FOR: Final = 25  # steps that one scan goes on releasing
+FOLLOWED_FOR: Final = 25  # steps for which one scan continues to release
 FOR_EVER: Final = 10**9
 
 
@@ -54,7 +54,7 @@ class IdleScene:
     handling: int = 0  # steps that one entry takes; 0: ten entries a step
     lost: float = 0.0  # how likely the answer to a read is lost
     crashers: int = 0  # poisons that crash their worker
-    ahead: int = 40  # entries that a worker holds at most that goes on reading
+    ahead: int = 40  # entries at most that a worker holds while it continues to read
     arrivals: int = 0  # one more entry every so many steps
     backoff: Backoff = AT_ONCE
     reports_progress: bool = True  # the server does: not before Redis 7.2
@@ -184,7 +184,7 @@ class IdleWorld(World):
             worker.held += ids
 
     def _finish(self, entry_id: EntryId) -> None:
-        """Acknowledge it, whoever holds it by now; a copy may wait all the same."""
+        """Acknowledge it, whichever worker holds it by now; a copy may still wait."""
         if self.pending.get(entry_id) is not None:
             self._drop(entry_id)
         self.acknowledged.add(self.bodies[entry_id].root)

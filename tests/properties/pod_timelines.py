@@ -1,11 +1,11 @@
 """Timelines of pods: what is true of them, what is reported, and what is decided.
 
-    what is true       when each process began and ended, on Redis' clock
-    what is reported       what a kubelet wrote of it: late, in whole seconds, on a clock of its own
-    what is decided    the cutoff, from what is reported alone
+        true        when each process began and ended, on Redis' clock;
+        reported    what a kubelet wrote of it: late, in whole seconds, on a clock of its own;
+        decided     the cutoff, from what is reported alone.
 
 An entry of a live process was delivered after the process began, so a cutoff that is not later than
-the beginning of every live process takes entries from nobody.
+the beginning of every live process recovers no entry prematurely.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def moment(at: float) -> datetime:
 
 @st.composite
 def processes(draw: st.DrawFn, most: int = 4) -> tuple[Process, ...]:
-    """A container that may crash now and then; the first time it is started again at once."""
+    """A container that may crash up to `most` - 1 times, and waits 0 to 20 s after each crash."""
     found, begin = [], 0.0
     pauses = draw(st.lists(st.sampled_from([0.0, 1.0, 2.0, 10.0, 20.0]), max_size=most - 1))
     for pause in pauses:

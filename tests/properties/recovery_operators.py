@@ -168,7 +168,7 @@ class Operators(RecoveryStage):
 
     @rule(owner=CONSUMERS)
     def recover_beside_another_group(self, owner: str) -> None:
-        """Rule B5: nobody else is given a copy. The check comes after the look."""
+        """Rule B5: no other group is given a copy. Recovery itself checks that, after any look."""
         self.adapter.ask("XGROUP", "CREATE", self.keys.stream, "other", "0")
         wanted = Rule(
             owner=owner,

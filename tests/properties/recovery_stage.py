@@ -1,4 +1,4 @@
-"""A group on a real server beside its model, and what the two tell each other.
+"""A group on a real server beside its model, and how the model follows the server.
 
 Delivery times lie days back on a grid, written with XCLAIM ... TIME, so that no test waits.
 """
@@ -31,7 +31,7 @@ _NUMBERS = count()
 
 
 class ServerAdapter:
-    """The operator's adapter to one server, for rules that are no coroutines."""
+    """The operator's adapter to one server, for rules, which are not coroutines."""
 
     def __init__(self, servers: RedisServers) -> None:
         self._loop = asyncio.new_event_loop()
@@ -53,7 +53,7 @@ class ServerAdapter:
 
 
 class RecoveryStage(RuleBasedStateMachine):
-    """A group and its model before anybody acts."""
+    """A group and its model before the first rule."""
 
     def __init__(self, adapter: ServerAdapter) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class RecoveryStage(RuleBasedStateMachine):
             yield parse_ledger_event(parse_entry_id(entry_id), named)
 
     def _take(self, moved: dict[EntryId, Act]) -> dict[EntryId, EntryId]:
-        """Take over what the ledger says that the last act made; where each entry went."""
+        """Take over what the ledger records of the last act; return where each entry went."""
         known = {act.entry_id for act in self.model.acts}
         reported = {
             entry.entry_id: (entry.new_id, event.details["reason"])

@@ -65,7 +65,7 @@ class WorkersAndUsers(RecoveryStage):
 
     @rule(consumer=CONSUMERS)
     def read_history(self, consumer: str) -> None:
-        """A worker that starts again reads what it holds: delivered anew."""
+        """A worker that starts again reads what it holds, which delivers it again."""
         own = self.model.held_by(consumer)
         if not self.model.bodies.keys() >= set(own):
             return  # versions differ in what they count for an entry without a body
@@ -88,7 +88,7 @@ class WorkersAndUsers(RecoveryStage):
 
     @rule(consumer=CONSUMERS, data=st.data())
     def mark(self, consumer: str, data: st.DataObject) -> None:
-        """An SDK worker says what it has started."""
+        """An SDK worker records what it has started."""
         own = self.model.held_by(consumer)
         started = set(data.draw(st.lists(st.sampled_from(own), max_size=3))) if own else set()
         words = " ".join(map(str, started))

@@ -40,7 +40,7 @@ NAME = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
 )
 COUNT = st.one_of(st.integers(0, 5), st.integers(0, 2**53 - 1))
-# XSETID ... ENTRIESADDED lets anybody give a stream more entries than any memory holds.
+# XSETID ... ENTRIESADDED lets any client give a stream more entries than any memory holds.
 LAG = st.one_of(st.integers(0, 5), st.integers(0, 2**63 - 1))
 HALF_ID = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1))
 ENTRY_ID = st.builds(EntryId, HALF_ID, HALF_ID)
@@ -55,7 +55,7 @@ OWNER = st.builds(
 )
 UNTIL = st.integers(-3, 3).map(lambda n: NOW + n * OWNERSHIP_LIFETIME)
 TOTAL = st.one_of(st.just(0), st.integers(-(2**63), 2**63 - 1))
-# Whoever may write to the state key in Redis may have written anything.
+# A client that may write to the state key in Redis may have written anything.
 WRITTEN = st.one_of(TEXT, LONG, st.sampled_from(["\udcff", "\ud800", "\0", ""]))
 REPORT = st.builds(
     ScanReport,
@@ -223,7 +223,7 @@ def resources(draw: st.DrawFn) -> Any:
 
 @st.composite
 def facts(draw: st.DrawFn) -> Facts:
-    """Whatever may be known of a resource in one turn."""
+    """Whatever may be known of a resource in one pass."""
     asked, seen = draw(resources()), draw(WORKLOAD)
     return Facts(
         resource=asked,

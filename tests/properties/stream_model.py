@@ -200,7 +200,7 @@ class StreamModel:
 
 
 def read_marks(entry_id: EntryId, pairs: Pairs) -> tuple[Pairs, EntryId, int]:
-    """The user's own pairs, the root and the failures: the last two pairs, when they are ours."""
+    """The user's own pairs, the root and the failures: Pelops' own pairs are the last two."""
     if len(pairs) >= 4 and pairs[-4] == b"_original_id" and pairs[-2] == b"_retry_count":
         root, count = _parse_root(pairs[-3]), pairs[-1]
         is_count = 1 <= len(count) <= 6 and all(48 <= digit <= 57 for digit in count)

@@ -79,7 +79,7 @@ def test_of_two_resources_on_one_group_one_acts_whoever_came_first(
 ) -> None:
     if one.uid == other.uid:
         return
-    # Two objects of one name never exist together; their times tell which one does.
+    # Two objects of one name never exist together; their creation times show which one does.
     is_successor = one.cluster == other.cluster != "" and (one.namespace, one.name) == (
         other.namespace,
         other.name,

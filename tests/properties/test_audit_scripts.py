@@ -38,7 +38,7 @@ STEPS = st.lists(RECORD | RECORD | RECORD | OTHER, max_size=25)
 
 @dataclass
 class Model:
-    """What one audit has told so far."""
+    """What one audit has reported so far."""
 
     windows: dict[int, int] = field(default_factory=dict)  # entries lost, by number
     acknowledged: int = 0

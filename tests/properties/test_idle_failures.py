@@ -56,7 +56,7 @@ def test_the_limits_grow_with_the_retries_alone(max_retries: int, limits: int) -
 
 
 def test_consumers_that_are_no_pods_take_twice_as_many() -> None:
-    """Nobody can tell whether another process began under the name."""
+    """Without a pod, nothing shows whether another process began under the name."""
     check(2 * SOME, 1, failing=Failing.SWALLOWS, poisons=80, is_pod=False)
 
 

@@ -54,7 +54,7 @@ def expand(text: str, mapping: Callable[[str], str]) -> str:
 
     "Variable references $(VAR_NAME) are expanded using the previously defined environment
     variables in the container ... If a variable cannot be resolved, the reference in the input
-    string will be unchanged. Double $$ are reduced to a single $ ..., i.e. "$$(VAR_NAME)" will
+    string will be unchanged. Double $$ are reduced to a single $ ... "$$(VAR_NAME)" will
     produce the string literal "$(VAR_NAME)". Escaped references will never be expanded."
     """
     out, at = "", 0

@@ -1,5 +1,5 @@
-"""Whatever was done to a stream and its group: a lag that is called exact is, and no more is owed
-than is said to be owed at least. A repair makes the server itself right and moves nothing.
+"""Whatever was done to a stream and its group: a lag that is called exact is, and `at_least` is
+never above the true lag. A repair makes the server itself right and moves nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Invariant 14 on real servers: whatever lies in a stream before, and whoever provisions, adopts,
-releases, expires or destroys, no entry goes that Pelops has not written for that group.
+"""Invariant 14 on real servers: no entry goes that Pelops has not written for that group,
+whatever is in a stream before, and whatever provisions, adopts, releases, expires or destroys.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_invariant_14_only_our_own_dead_letters_go(
     tag = f"letters-{next(_NUMBERS)}"
     shared = f"{{{tag}}}:shared"
     groups = [derive_keys(f"{{{tag}}}:{n}", "g", dead_letter=shared) for n in range(2)]
-    # A stream of somebody else, at a key that Pelops would derive for the first group.
+    # Another application's stream, at a key that Pelops would derive for the first group.
     live = groups[0].retry
     numbers = count(1)
     written = {"mine": letter_pairs(groups[0]), "other": letter_pairs(groups[1])}

@@ -168,7 +168,7 @@ def test_neither_a_pod_nor_its_successor_of_the_same_name_is_recovered_premature
     cutoff = decide(evidence, look)
     assert_no_premature_recovery(cutoff, alive, look)
     if removal.last is not None and has_ended(removal.last) and live is not None:
-        # And what the former one held is free, but for what was delivered just before.
+        # And what the former one held is free, except what was delivered shortly before.
         assert cutoff.at is not None
         assert cutoff.at >= min(live.created or NOW, moment(look)) - timedelta(seconds=SKEW_S)
 

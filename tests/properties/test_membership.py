@@ -1,5 +1,5 @@
 """However replicas start, stop, die, hang and hear late: never do two decide for one key, and
-somebody does again soon after.
+one does again soon after.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.virtual_time import run_virtually
 
 KEYS = [f"shop/orders-{number}" for number in range(4)]
 LOOK_S = 0.1
-# A death is noticed once the Lease has run out, and whoever then joins is waited for.
+# A death is noticed once the Lease has run out, and the others wait for a replica that then joins.
 SETTLED_S = 3 * DURATION_S
 RATES = (0.9, 1.0, 1.1)
 assert RATES[-1] / RATES[0] < DURATION_S / VALID_S

@@ -1,6 +1,6 @@
-"""Whatever was done to a stream before: trimming and making a group anew lose nothing.
+"""Whatever was done to a stream before: trimming and re-creating a group lose nothing.
 
-A model in Python does to a group what the server does, and says what it owes.
+A model in Python does to a group what the server does, and shows what the group has yet to read.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Model:
     added: int = 0
     top: EntryId = EntryId.MIN
     stood: tuple[EntryId, EntryId | None] = (EntryId.MIN, None)
-    remembered: tuple[int, EntryId] = (0, EntryId.MIN)  # counters when it first stood there
+    remembered: tuple[int, EntryId] = (0, EntryId.MIN)  # counters when `stood` last changed
 
     async def apply(self, op: tuple[object, ...]) -> None:
         act: Callable[..., Awaitable[None]] = getattr(self, str(op[0]))
@@ -277,7 +277,7 @@ def test_another_stream_of_the_same_name_is_given_whole(
 
 
 async def delivered_anew(model: Model) -> set[EntryId]:
-    """What a group that is made anew is given; it never begins beyond the stream's end."""
+    """What a re-created group is given; it never begins beyond the stream's end."""
     outcome = await provision_group(model.server, KEYS, start=END_OF_STREAM, owner=OWNER)
     assert outcome.creation is not None
     assert outcome.creation.position <= model.top

@@ -1,8 +1,9 @@
-"""Redrives on real servers: whoever reads, moves, dies or comes too late, each letter moves once.
+"""Redrives on real servers: whatever reads, moves, dies or comes too late, each dead letter moves
+once.
 
-Two replicas move the letters of one redrive, each by pages that may be old by then. They die
-between any two calls, letters vanish and are added meanwhile, copies fail again, and limits stop a
-call half way.
+Two replicas move the dead letters of one redrive, each by pages that may be old by then. They die
+between any two calls, dead letters vanish and are added meanwhile, copies fail again, and limits
+stop a call half way.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Entries = dict[EntryId, list[bytes]]
 
 
 class Replica:
-    """What one replica remembers; it starts anew when it has died."""
+    """The state of one replica; it starts again with none when the replica has died."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene

@@ -44,7 +44,7 @@ def scalings(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def backlogs(draw: st.DrawFn) -> Backlog:
-    """Whatever a look may tell."""
+    """Any backlog that may be observed."""
     return owing(
         exists=draw(st.sampled_from([True, True, True, False])),
         undelivered=draw(MANY),

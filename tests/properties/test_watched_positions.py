@@ -55,7 +55,7 @@ Ops: TypeAlias = list[tuple[str, int]]
 
 @dataclass
 class Model:
-    """A stream, the entries that were delivered, and those that are gone."""
+    """A stream, the entries that were delivered, and those that were trimmed or deleted."""
 
     server: Server
     top: int = 0

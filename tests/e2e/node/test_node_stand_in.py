@@ -1,4 +1,4 @@
-"""The node stand-in as a node: its failures, its neighbours, and its light mode."""
+"""The node stand-in as a node: its failures, its neighbors, and its light mode."""
 
 import os
 import signal
