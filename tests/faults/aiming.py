@@ -43,7 +43,7 @@ def kill_in_mid_recovery(world: World, dice: random.Random) -> str:
 
 
 def destroy_while_owed(world: World, dice: random.Random) -> str:
-    """XGROUP DESTROY just after the death of a worker whose entries lie below the position."""
+    """XGROUP DESTROY right after the death of a worker whose entries lie below the position."""
     lane = dice.choice(world.lanes)
     server = world.connect()
     loaded = _load_one(world, lane, server)
@@ -64,7 +64,7 @@ def destroy_while_owed(world: World, dice: random.Random) -> str:
 
 
 def declare_failed(world: World, dice: random.Random) -> str:
-    """A phase Failed, written by somebody who cannot know, over a worker that has much to do."""
+    """A phase Failed that is not true, written over a worker that has much to do."""
     lane = dice.choice(world.lanes)
     loaded = _load_one(world, lane, world.connect())
     if loaded is None:
@@ -81,7 +81,7 @@ def declare_failed(world: World, dice: random.Random) -> str:
 def _load_one(
     world: World, lane: GroupUnderFault, server: Any
 ) -> tuple[Process, frozenset[str]] | None:
-    """A worker that just took many entries, since all were paused before."""
+    """A worker that took many entries at once, since all were paused before."""
     living = world.living(lane)
     for process in living:
         send(process, signal.SIGSTOP)

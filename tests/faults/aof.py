@@ -3,7 +3,7 @@
 A server that is killed loses nothing that it has written to its file. With `appendfsync always` it
 answers only after that write, so nothing acknowledged is ever lost. With `everysec` it answers
 before, for up to two seconds, while a sync of the disk is under way (`flushAppendOnlyFile` in
-Redis' aof.c): such acts are in no file, and only those who were answered know of them. And a
+Redis' aof.c). Such acts are in no file, and only the clients that were answered know of them. And a
 machine that loses power loses what was not yet synced, about a second; `cut_tail` takes that away.
 Redis writes what a script did between MULTI and EXEC, and drops at its start what has no end.
 """
@@ -41,7 +41,7 @@ def find_file(directory: Path) -> Path:
 
 
 def cut_tail(file: Path, *, keep_until_s: float, fraction: float) -> Kept:
-    """Take away a part of what was written after this second of the clock, and tell what.
+    """Take away a part of what was written after this second of the clock, and return what.
 
     `fraction` says how much of it is kept; a cut may go through the middle of a command, as a
     lost sync does. With a fraction of 1 nothing is cut.

@@ -1,4 +1,4 @@
-"""Putting a phase's world together; what is started is handed over to be ended."""
+"""Putting a phase's world together; what is started is added to `ends`, which end it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.operators import Resources, install
 from tests.versions import extract_former
 
 READY_S = 90.0
-# Times in the append-only file tell how much of it a lost sync could take.
+# Times in the append-only file show how much of it a lost sync could take.
 AOF = {
     "aof-timestamp-enabled": "yes",
     "aof-load-truncated": "yes",
-    "auto-aof-rewrite-percentage": "0",  # a file that is written anew tells less
+    "auto-aof-rewrite-percentage": "0",  # a rewritten file holds less
 }
 Ends = list[Callable[[], None]]
 
@@ -84,7 +84,7 @@ def _build_world(ground: Ground, setting: Setting, directory: Path, ends: Ends) 
 
 
 def start_redis(setting: Setting, ends: Ends) -> RedisServers:
-    """The servers of a phase, with an append-only file that tells all they did."""
+    """The servers of a phase, with an append-only file that records all they did."""
     options = ServerOptions(append_only=setting.fsync, config=AOF)
     servers = start_servers(setting.version, setting.topology, options=options)
     ends.append(servers.stop)
@@ -104,7 +104,7 @@ def worker_urls(to_redis: Mapping[str, Proxy]) -> tuple[str, ...]:
 
 
 def measure_offset_of(servers: RedisServers) -> int:
-    """Our clock less that of Redis, in ns."""
+    """This machine's clock less that of Redis, in ns."""
     return measure_offset(connect_to(servers), time.time_ns)
 
 

@@ -1,8 +1,8 @@
 """What is wrong with a history: one pure function for each anomaly, each answering its evidence.
 
-An empty answer is a proof only as far as the history goes: what nobody wrote down is not seen. So
-each rule errs on the side that can be shown: a process counts as alive until its own last line, and
-a disturbance excuses exactly what it names.
+An empty answer is a proof only as far as the history goes: it shows nothing that was not recorded.
+So each rule errs on the side that can be shown: a process counts as alive until its own last line,
+and a disturbance excuses exactly what it names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LETTER_MOVES = frozenset({"discarded", "restored"})
 
 
 def find_lost(history: History) -> list[Evidence]:
-    """Entries that Redis had taken and nobody ever processed, has, or will get."""
+    """Entries that Redis had taken and that no worker processed, has, or will get."""
     effected = {event.unique for event in history.events if event.act is Act.EFFECT}
     lettered = {letter.unique for letter in history.letters}
     accounted = effected | lettered | history.owed
@@ -32,7 +32,7 @@ def find_lost(history: History) -> list[Evidence]:
 
 
 def find_innocents_dead_lettered(history: History) -> list[Evidence]:
-    """Dead letters that are no poison; a body that a fault took away is nobody's verdict."""
+    """Dead letters of entries other than poison; a body that a fault took away is excused."""
     return [
         Evidence(
             anomaly="innocent dead-lettered",
@@ -45,7 +45,7 @@ def find_innocents_dead_lettered(history: History) -> list[Evidence]:
 
 
 def find_acknowledged_and_dead_lettered(history: History) -> list[Evidence]:
-    """Entries that a worker acknowledged, and that are dead letters all the same."""
+    """Dead letters of entries that a worker had acknowledged."""
     acknowledged = {
         event.unique: event
         for event in history.events
@@ -73,7 +73,7 @@ def find_excess_crashes(history: History) -> list[Evidence]:
 
 
 def find_unsettled(history: History) -> list[Evidence]:
-    """Why a history proves nothing: something is still owed, or poison still goes round."""
+    """Why a history proves nothing: entries are left to process, or poison still goes round."""
     found = [
         Evidence(anomaly="not drained", subject=history.name, text=text)
         for text in history.problems

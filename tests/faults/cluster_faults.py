@@ -14,7 +14,7 @@ BINDING = "pelops-operator"  # of the operators' ClusterRole
 
 
 def kill_operators(world: World, dice: random.Random) -> str:
-    """SIGKILL of replicas just as they have a dead worker's entries to move."""
+    """SIGKILL of replicas when they have a dead worker's entries to recover."""
     world.signal_some(dice, signal.SIGKILL)
     time.sleep(dice.uniform(0, 0.9))
     count = dice.choice([1, 1, 2, 3])
@@ -128,7 +128,7 @@ def _kill_while(world: World, dice: random.Random, seconds: float) -> None:
 
 
 def _churn(world: World, dice: random.Random) -> None:
-    """Pods come and go, and containers restart, which nobody who is behind can see."""
+    """Pods come and go, and containers restart, which a delayed watch does not report."""
     pods = [pod["metadata"]["name"] for pod in world.pods()]
     if pods:
         world.kubectl("delete", "pod", dice.choice(pods), "--wait=false")

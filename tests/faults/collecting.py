@@ -1,4 +1,4 @@
-"""What Redis has to say about a group: its ledger, its dead letters, its copies, what it owes."""
+"""What Redis holds of a group: its ledger, dead letters, copies and unprocessed entries."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Findings:
 
 
 def read_all(server: Any, lane: GroupUnderFault, into: Findings, *, offset_ns: int) -> None:
-    """Add what the streams of a lane hold now. `offset_ns`: our clock less that of Redis."""
+    """Add what the streams of a lane hold now. `offset_ns`: local clock less that of Redis."""
     keys = lane.keys
     for source, key in ((Source.STREAM, keys.stream), (Source.RETRY, keys.retry)):
         take_entries(_read(server, key), source, into, offset_ns=offset_ns)
     for ledger in (keys.ledger, keys.worker_ledger):
         take_ledger(_read(server, ledger), lane, into, offset_ns=offset_ns)
-    # What was seen before a redrive moved it is no dead letter any more, unless it is still there.
+    # A dead letter that a redrive moved does not count any more, unless it is still there.
     for move in into.moves.values():
         into.letters.pop(move.place, None)
     for source, key in ((Source.DEAD_LETTER, keys.dead_letter), (Source.DISCARDED, keys.discarded)):
@@ -61,7 +61,7 @@ def take_entries(rows: Rows, source: Source, into: Findings, *, offset_ns: int) 
 
 
 def take_dead_letters(rows: Rows, source: Source, into: Findings, *, offset_ns: int) -> None:
-    """Note dead letters, or discarded ones; one whose body is gone is known by its root's ID."""
+    """Note dead letters, or discarded ones; one without a body is known by its root's ID."""
     for letter_id, fields in rows:
         root = fields.get("_original_id", "")
         lost = (into.names.get((where, root)) for where in ENTRIES)
@@ -117,7 +117,7 @@ def sources_of(lane: GroupUnderFault) -> dict[str, Source]:
 
 
 def read_owed(server: Any, lane: GroupUnderFault) -> frozenset[str] | None:
-    """The names of what is undelivered or pending; None when there is no group to tell."""
+    """The names of what is undelivered or pending; None when there is no group."""
     keys = lane.keys
     names: set[str] = set()
     read = [keys.stream, *([keys.retry] if lane.strategy == "RetryStream" else [])]
@@ -146,7 +146,7 @@ def rows_of(answer: Any) -> Rows:
 
 
 def measure_offset(server: Any, clock: Any) -> int:
-    """Our clock less that of Redis, in ns; the middle of the best of a few looks."""
+    """This machine's clock less that of Redis, in ns; the middle of the best of a few looks."""
     best = (1 << 62, 0)
     for _ in range(5):
         before = clock()

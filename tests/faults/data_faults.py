@@ -90,7 +90,7 @@ def trim_stream(world: World, dice: random.Random) -> str:
 def delete_stream(world: World, dice: random.Random) -> str:
     """DEL of a stream that the group has not finished; the operator must report what is lost.
 
-    It is deleted when the operator has seen work to do: of what nobody saw nobody can tell.
+    It is deleted when the operator has seen work to do: it cannot report what it never observed.
     """
     lane = dice.choice(world.lanes)
     server = world.connect()
@@ -197,7 +197,7 @@ def _await_returned(world: World, lane: GroupUnderFault) -> None:
 
 
 def _waits(server: Any, keys: GroupKeys) -> bool:
-    """Whether the retry stream has a copy that nobody was given."""
+    """Whether the retry stream has a copy that is undelivered."""
     try:
         groups = server.xinfo_groups(keys.retry)
     except ResponseError:  # there is no such stream

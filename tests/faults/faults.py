@@ -28,7 +28,7 @@ class Fault:
 
     inject: Inject
     every_s: float  # on average, when it comes alone
-    domain: str  # of two in the same, one waits for the other; empty: it waits for nobody
+    domain: str  # of two in the same, one waits for the other; empty: it never waits
 
 
 FAULTS: Mapping[str, Fault] = {

@@ -36,7 +36,7 @@ class GroupUnderFault:
     per_second: float = 60
     slow_every: int = 400  # one of so many takes seconds; 0: none
     poison_every: int = 0  # one of so many kills its worker; 0: none
-    poison_within: int = 1500  # the first so many: the last of it shall be found in time, too
+    poison_within: int = 1500  # the first so many: the last of it must be found in time, too
     entries: int | None = None  # all at the beginning, two of them poison; None: as time goes
     total: int | None = None  # so many in all, whatever the time; None: until the time is up
     refused_every: int = 0  # one of so many is given up by its handler; 0: none
@@ -106,15 +106,15 @@ USUAL = (
         name="claiming", kind="claiming", strategy="Release", reads_history=True, handler_ms=10
     ),
 )
-# A worker that reads its own history takes its poison again and again, and refreshes it each time:
-# until it pauses for long, nobody can tell that it is the cause. So it gets little of it.
+# A worker that reads its own history takes its poison again and again, and refreshes it each time.
+# Until it pauses for long, nothing shows that it is the cause. So it gets little of it.
 POISON_EVERY = {"each": 900, "ten": 3000, "claiming": 1200}
 MIXED = tuple(
     replace(lane, poison_every=POISON_EVERY[lane.name], says_boot=lane.name == "each")
     for lane in USUAL
 )
-# Beside a node whose clock is wrong, for those without poison. With so much going on, what had its
-# time is free soon, and a group that went back is not held for long.
+# For a node whose clock is wrong, which the lanes without poison use. Under so many faults, a short
+# processing timeout frees entries soon, and a group that went back is not held for long.
 BOOTED = tuple(
     replace(lane, timeout_s=8)
     for lane in (

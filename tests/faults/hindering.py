@@ -25,7 +25,7 @@ SILENT = 0.4  # of the time-out: who says nothing for so long did not run
 
 
 def kill(scene: Scene, dice: random.Random) -> str:
-    """SIGKILL of a worker, now and then of two at once."""
+    """SIGKILL of a worker, sometimes of two at once."""
     victims = [scene.signal_some(dice, signal.SIGKILL) for _ in range(dice.choice([1, 1, 1, 2]))]
     for victim in filter(None, victims):
         scene.note_hindrance("killed", time.time_ns(), pid=victim.pid)
@@ -33,7 +33,7 @@ def kill(scene: Scene, dice: random.Random) -> str:
 
 
 def terminate(scene: Scene, dice: random.Random) -> str:
-    """SIGTERM of a worker that has been at work for a while; somebody starts it again."""
+    """SIGTERM of a worker that has been at work for a while; another one is started for it."""
     reported = {one.pid for one in scene.hindrances if one.kind == "terminated"}
     before_ns = time.time_ns() - int(OLD_ENOUGH_S * SECOND_NS)
     living = [one for one in scene.living() if one.pid not in reported and one.began_ns < before_ns]
@@ -57,7 +57,7 @@ def stop(scene: Scene, dice: random.Random) -> str:
 
 
 def overtake(scene: Scene, dice: random.Random) -> str:
-    """SIGSTOP of a worker that is in the middle of much, and SIGCONT just as others have it."""
+    """SIGSTOP of a worker that is in the middle of much, and SIGCONT once others have it."""
     lane, server = dice.choice(scene.lanes), scene.connect()
     victim = _find_busiest(scene, lane, server)
     if victim is None:

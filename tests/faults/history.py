@@ -1,8 +1,8 @@
 """What happened, as those who took part wrote it down outside Redis: facts for the checker.
 
-All times are nanoseconds of this machine's real clock, which nobody here skews. Times of Redis are
-brought to it by whoever collects them. An entry has an ID in each stream it is copied to; what
-becomes of it is told by the unique name in its payload.
+All times are nanoseconds of this machine's real clock, which no fault changes. The collectors
+convert times of Redis to it. An entry has an ID in each stream it is copied to; the unique name in
+its payload identifies it in all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Act(StrEnum):
     OWNERSHIP_LIFETIME = "hold"  # it is at work, and will be the owner for so many ms yet
     DROP = "drop"  # its handler was ended, or ended otherwise than well
     EFFECT = "effect"  # the effect itself: this line is what the handler does
-    ACK = "ack"  # after an acknowledgement: 1 taken, 0 was not pending, ? nobody knows
+    ACK = "ack"  # after an acknowledgement: 1 taken, 0 was not pending, ? not known
     CRASH = "crash"  # before a poison entry ends the process
     BEAT = "beat"  # alive with nothing to do
     END = "end"  # before an exit that was asked for
@@ -88,13 +88,13 @@ class Produced:
 
     @property
     def is_certain(self) -> bool:
-        """Whether Redis said that it has it."""
+        """Whether Redis answered with its ID."""
         return self.entry_id is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """What the ledger says of one entry: it was requeued, released or dead-lettered.
+    """What the ledger records of one entry: it was requeued, released or dead-lettered.
 
     Or it was a dead letter, or a discarded one, that a redrive moved.
     """
@@ -123,7 +123,7 @@ class Letter:
 
     letter_id: str
     at_ns: int
-    unique: str  # empty: its body is gone, and nobody remembers it
+    unique: str  # empty: its body was deleted, and no record has its name
     root_id: str
     reason: str
     source: Source = Source.DEAD_LETTER
@@ -179,7 +179,7 @@ class Hindrance:
     kind: str
     began_ns: int
     ended_ns: int
-    pid: int = 0  # 0: whoever uses the wire
+    pid: int = 0  # 0: each process that uses the wire
     wire: int = 0
     wires: int = 0
 
@@ -204,13 +204,13 @@ class History:
     disturbances: tuple[Disturbance, ...] = ()
     owed: frozenset[str] = frozenset()  # undelivered or pending at the end
     other_groups: tuple[tuple[int, int], ...] = ()  # when another group was there
-    is_poisoned_fleet: bool = False  # nothing but poison ended workers
+    is_poisoned_fleet: bool = False  # no cause but poison ended workers
     problems: tuple[str, ...] = field(default=())  # why it did not come to rest
-    unreported: tuple[str, ...] = ()  # losses that a fault made and the operator did not tell
+    unreported: tuple[str, ...] = ()  # losses by a fault that the operator did not report
     disagreements: tuple[str, ...] = ()  # what versions of the operator wrote by turns
     # Of workers whose every fault was written down; None: of others.
     hindrances: tuple[Hindrance, ...] | None = None
-    acknowledged: frozenset[Place] = frozenset()  # by Redis' own file, whoever did it
+    acknowledged: frozenset[Place] = frozenset()  # by Redis' own file, whichever client did it
     alive: frozenset[Process] = frozenset()  # at the end
 
 

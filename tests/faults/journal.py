@@ -44,7 +44,7 @@ def read_journals(directory: Path) -> list[Event]:
 
 
 def read_processes(directory: Path) -> list[Process]:
-    """Everyone who ever began, whoever still lives."""
+    """Every process that ever began, alive or not."""
     found = (_read_process(path) for path in sorted(directory.glob("*.log")))
     return [process for process in found if process is not None]
 

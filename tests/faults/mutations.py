@@ -23,7 +23,7 @@ class Replacement:
     file: str  # below operator/pelops
     old: str
     new: str
-    count: int = 1  # how often it stands there
+    count: int = 1  # how often it occurs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class RestartNote:
     """A server was killed, and came back with what its append-only file had kept."""
 
     killed_ns: int
-    up_ns: int  # nobody was answered between these two
+    up_ns: int  # no client was answered between these two
     kept: Kept
 
     def resolve(self, known: Known) -> Disturbance | None:
@@ -81,7 +81,7 @@ class RestartNote:
         return (repeated | self.kept.cut_names | forgotten) - {""}
 
     def _forgotten_moves(self, known: Known) -> Iterator[str]:
-        """The names of what somebody had read of in a ledger, of which the file has no line."""
+        """The names of entries of which a ledger event was read that the file does not hold."""
         ledgers = (known.lane.keys.ledger, known.lane.keys.worker_ledger)
         for (_, ledger_id, _), move in known.findings.moves.items():
             is_kept = any((ledger, ledger_id) in self.kept.added for ledger in ledgers)
@@ -89,9 +89,9 @@ class RestartNote:
                 yield known.names.get(move.place, "")
 
     def _is_forgotten(self, event: Event, known: Known) -> bool:
-        """Whether a worker was told of a delivery or an acknowledgement that is not in the file.
+        """Whether a worker was sent a delivery or an acknowledgement that is not in the file.
 
-        An entry may be in it as delivered to somebody else, who had it before.
+        An entry may be in it as delivered to another consumer, which had it before.
         """
         if event.place is None or event.at_ns >= self.up_ns:
             return False
@@ -112,7 +112,7 @@ class DestroyNote:
     at_ms: int  # on Redis' clock
 
     def resolve(self, known: Known) -> Disturbance | None:
-        """All above the position that the ledger says the next group began with."""
+        """All above the position that the next group began with, as the ledger records it."""
         if known.lane.name != self.lane:
             return None
         later = [

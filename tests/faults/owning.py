@@ -1,8 +1,8 @@
 """What workers that say how long they own an entry did with entries that were not theirs.
 
-A worker believes to own an entry from the start of its handler until that has ended, the worker has
-died, or its last heartbeat is as old as the processing timeout. Who was stopped and goes on may do
-the effect of an entry that another has by then; it may not acknowledge it.
+A worker owns an entry by its own account from the start of its handler until that has ended, the
+worker has died, or its last heartbeat is as old as the processing timeout. A stopped worker that
+resumes may do the effect of an entry that another has by then; it may not acknowledge it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.faults.history import Act, Event, History, Place, Process
 ENDS = frozenset({Act.EFFECT, Act.DROP, Act.CRASH})
 ROUNDING_NS = 2_000_000  # Redis counts idle time in whole ms, and so do workers
 TAKEN_AWAY = frozenset({"requeued", "dead-lettered", "payload-gone"})
-# A slow network is no reason to lose an entry, nor is an end that was asked for.
+# A slow network does not excuse a lost entry, nor does an end that was asked for.
 HELD_BACK = frozenset({"stalled", "slow"})
 EXCUSES = frozenset({"stopped", "silent", "cut", "muted", "stalled", "refused", "unserved"})
 
@@ -40,7 +40,7 @@ def find_overlaps(history: History) -> list[Evidence]:
 
 
 def find_acknowledged_without_effect(history: History) -> list[Evidence]:
-    """Acknowledged before the handler was through; acknowledged in Redis, and handled by nobody."""
+    """Acknowledged before the handler was through; acknowledged in Redis, and never handled."""
     name = "acknowledged without effect"
     found = [
         _of_event(name, event, f"by {event.process.consumer}, before its handler was through")
@@ -61,8 +61,7 @@ def find_acknowledged_without_effect(history: History) -> list[Evidence]:
 def find_foreign_acknowledgements(history: History) -> list[Evidence]:
     """What a worker acknowledged though another one had been given it meanwhile, and had begun.
 
-    What it said in time, and a network held back, it may have said to nobody's harm: the effect is
-    done.
+    A network may delay an acknowledgement that was sent in time: the effect is done, so no harm is.
     """
     starts: dict[Place, list[Event]] = defaultdict(list)
     for event in history.events:
@@ -148,7 +147,7 @@ def _was_hindered(
 
 
 def _read_ends(history: History) -> Mapping[Process, int]:
-    """The last sign of life of each worker that lives no more."""
+    """The last event of each worker that has ended."""
     last = {event.process: event.at_ns for event in history.events}
     return {process: at_ns for process, at_ns in last.items() if process not in history.alive}
 

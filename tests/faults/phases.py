@@ -19,7 +19,7 @@ LONG_S = 400.0  # of `all`: from then on there is time for every kind of server
 SKEW_S = 30.0
 
 # How often, in seconds, each fault comes on average.
-WORKERS_DIE = {"sigkill": 3.0}  # where nobody dies nothing is to be recovered
+WORKERS_DIE = {"sigkill": 3.0}  # without a death nothing is to be recovered
 MANY = {
     "sigkill": 3.0,
     "sigstop": 6.0,
@@ -69,7 +69,7 @@ class Phase:
     weight: float = 1
     overhead_s: float = OVERHEAD_S
     seconds: float = 0  # of faults, set-up and drain aside
-    drain_s: float = DRAIN_S  # for so long without anything less being owed
+    drain_s: float = DRAIN_S  # for so long without fewer entries left
 
     @property
     def about(self) -> str:

@@ -1,4 +1,4 @@
-"""Producers: every entry has a name of its own, and what Redis said about it is remembered."""
+"""Producers: every entry has a name of its own, and what Redis answered to it is recorded."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class _Line:
 
     def __init__(self, writers: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
         self.writers = writers
-        self.is_muted = False  # whatever the server says on it is never heard
+        self.is_muted = False  # what the server sends on it is dropped
 
     def cut(self) -> None:
         for writer in self.writers:
@@ -63,7 +63,7 @@ class Proxy:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """For the block: everything is cut, and nobody gets through."""
+        """For the block: everything is cut, and no client gets through."""
         self._refuses = True
         self.cut()
         try:

@@ -1,7 +1,7 @@
 """Dead letters are discarded, restored and redriven while replicas die and Redis hangs.
 
-The letters are of entries that nobody had processed, so each of them is to have its effect once.
-Some stay among the discarded ones.
+The dead letters are of entries that were never processed, so each of them is to have its effect
+once. Some stay among the discarded ones.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _letter(lane: GroupUnderFault, name: str, root: str, batch: str) -> dict[str
 def _run(
     world: World, lane: GroupUnderFault, dice: random.Random, batch: str, **spec: Any
 ) -> tuple[int, str]:
-    """Create a redrive, do harm while it moves letters, and wait for its end.
+    """Create a redrive, do harm while it moves dead letters, and wait for its end.
 
     Returns how many it moved, and what was done meanwhile.
     """

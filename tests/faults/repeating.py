@@ -27,7 +27,7 @@ ADDS_COPIES = frozenset({"requeued", "redriven"})
 
 
 def find_recovered_twice(history: History) -> list[Evidence]:
-    """Deliveries that were requeued or offered twice, unknown copies, claims nobody offered."""
+    """Deliveries that were requeued or offered twice, unknown copies, claims without an offer."""
     return [
         *_requeued_twice(history),
         *_unknown_copies(history),

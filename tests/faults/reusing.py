@@ -1,7 +1,7 @@
-"""A pod that comes back under its old name, as those of a StatefulSet do, while nobody is reported.
+"""A pod that comes back under its old name, as in a StatefulSet, while no watch reports it.
 
-Its worker calls itself by that name alone. Whoever knows only that the former pod has ended takes
-its successor's entries for those of the dead.
+Its worker calls itself by that name alone. A replica that knows only the end of the former pod
+could take its successor's entries for those of the dead.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@
 The same seed gives the same schedule. The last line is one JSON object; exit 1 unless it passed.
 
 all      below 400 s: one phase of all that a single server can meet, with a node whose clock is
-         wrong (ahead for odd seeds), and a shorter one that the seed chooses by its rest modulo 3:
-         0 two operators, 1 Sentinel, 2 Redis Cluster. From 400 s on: a phase for each of these,
-         for skew both ways, for faults by hand, for redrives, for pods that reuse names, and for
-         poison alone
-upgrade  operators of the former version become this one, go back, and become it again; workers die
-redrive  dead letters are discarded, restored and redriven while workers, replicas and Redis die
-mixed    what ends and hinders workers, operators, Redis and the API server, with some poison
-poison   two poison entries among 4,000, for each of three kinds of worker; nothing else fails
+         wrong (ahead for odd seeds); and a shorter one that the seed chooses by its rest modulo 3:
+         0 two operators, 1 Sentinel, 2 Redis Cluster. From 400 s on: a phase for each of these;
+         and phases for skew both ways, for faults by hand, for redrives, for pods that reuse names,
+         and for poison alone;
+upgrade  operators of the former version become this one, go back, and become it again, while
+         workers die;
+redrive  dead letters are discarded, restored and redriven while workers, replicas and Redis die;
+mixed    what ends and hinders workers, operators, Redis and the API server, with some poison;
+poison   two poison entries among 4,000, for each of three kinds of worker; nothing else fails.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutation", choices=tuple(MUTATIONS))
     given = parser.parse_args(arguments)
-    # What was started ends with this process in any case; its files go only if it is told.
+    # Child processes end with this one in any case; its files are removed only on a normal exit.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     shown = MUTATIONS[given.mutation].fault if given.mutation else "all"
     began = time.monotonic()

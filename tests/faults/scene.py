@@ -56,7 +56,7 @@ class Setting:
     def skew_of(self, lane: GroupUnderFault) -> float:
         """How far the clock of a lane's node is ahead.
 
-        Where it is wrong only time-outs tell who died of poison, and whether it ended on purpose.
+        Where it is wrong, only time-outs show who died of poison, and whether it ended on purpose.
         """
         return 0 if lane.poison_every else self.node_skew_s
 
@@ -71,12 +71,12 @@ class Scene(ABC):
     to_redis: Mapping[str, Proxy]  # by who is behind it: operator, workers
     producers: Mapping[str, Producer]
     findings: Mapping[str, Findings]  # by lane: also what a fault took away
-    offset_ns: int  # our clock less that of Redis
+    offset_ns: int  # local clock less that of Redis
     notes: list[Note] = field(default_factory=list)
     hindrances: list[Hindrance] = field(default_factory=list)
     begun: Counter[str] = field(default_factory=Counter)  # how often a fault was begun
     other_groups: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    unreported: dict[str, list[str]] = field(default_factory=dict)  # by lane: losses not told
+    unreported: dict[str, list[str]] = field(default_factory=dict)  # by lane: losses not reported
     disagreements: list[str] = field(default_factory=list)  # between versions of the operator
     data_lock: threading.Lock = field(default_factory=threading.Lock)
     ending: threading.Event = field(default_factory=threading.Event)  # the time for faults is up
@@ -88,7 +88,7 @@ class Scene(ABC):
 
     @property
     def wires(self) -> list[Proxy]:
-        """What stands between workers and Redis; worker `pid` uses the one at `pid % len`."""
+        """The proxies between workers and Redis; worker `pid` uses the one at `pid % len`."""
         return [proxy for name, proxy in self.to_redis.items() if name != "operator"]
 
     def connect(self) -> Any:
@@ -141,14 +141,14 @@ def connect_to(servers: RedisServers) -> Any:
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """A signal to a worker that may just have ended."""
+    """Send a signal to a worker that may have ended meanwhile."""
     if _is_worker(process.pid):
         with suppress(ProcessLookupError):
             os.kill(process.pid, number)
 
 
 def is_running(process: Process) -> bool:
-    """Whether it lives and nobody has stopped it."""
+    """Whether it lives and is not stopped."""
     return _is_worker(process.pid, {"Z", "X", "T", "t"})
 
 

@@ -27,11 +27,11 @@ BEAT_S = 0.25
 
 
 class Broken(Exception):
-    """What a handler raises that is told to fail."""
+    """What a handler raises for an entry that is to fail."""
 
 
 class HandlingTime:
-    """The handler: it does nothing but to say what it does."""
+    """The handler: its only effect is to record what it does."""
 
     def __init__(self, journal: Journal, retry: str, given: argparse.Namespace) -> None:
         self._journal = journal
@@ -90,7 +90,7 @@ class Watching(Observer):
         self._pending = 0
 
     def acknowledged(self, sent: int, pending: int) -> None:
-        """So many of them were pending: told before it is said which."""
+        """So many of them were pending: called before the entries are named."""
         self._pending = pending
 
     def finished(self, entries: Sequence[Entry], seconds: Sequence[float]) -> None:
@@ -100,7 +100,7 @@ class Watching(Observer):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Work until told to end."""
+    """Work until a signal ends it."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.sdk_worker")
     parser.add_argument("--history", required=True)
     parser.add_argument("--redis-url", nargs="*", default=[], help="in place of the operator's")

@@ -64,7 +64,7 @@ def _fail_over(world: World, *, paused_s: float, dice: random.Random) -> str:
     master.start()
     with suppress(TimeoutError):
         servers.await_readiness()
-    # Only now: until it was told otherwise, the former master took entries as if it still were one.
+    # Only now: until it became a replica, the former master took entries as if it still were one.
     lost = _note_failover(world, began_ns)
     return f"{lost} entries lost"
 

@@ -21,7 +21,7 @@ class NoFaketime(Exception):
 
 
 def skewed_environment(seconds: float) -> Mapping[str, str]:
-    """Variables under which a program's clock is ahead by so much; its timers run as ever.
+    """Variables under which a program's clock is ahead by so much; its timers do not change.
 
     Empty for none. Raises NoFaketime.
     """

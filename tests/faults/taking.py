@@ -54,7 +54,7 @@ class Keys:
 
     @classmethod
     def from_environment(cls) -> Keys:
-        """As the operator says."""
+        """Read them from the variables that the operator sets."""
         named = os.environ
         return cls(
             stream=named["PELOPS_STREAM"],
@@ -170,7 +170,7 @@ class Taker:
         source = "r" if key == self._keys.retry else "s"
         for entry_id, fields in entries:
             if not fields:
-                continue  # its body is gone
+                continue  # its body was deleted
             work = Work(
                 key=key,
                 source=source,
@@ -200,7 +200,7 @@ class Taker:
                 found.append(work)
                 self._claimed.add(work.entry_id.encode())
                 self.left.discard(work.entry_id)  # given to this process, and not yet started
-        with suppress(ResponseError):  # the offer was taken; what it names is ours
+        with suppress(ResponseError):  # the offer was taken; what it names is this worker's
             self._server.xack(keys.offer_stream, keys.group, offer_id)
         return found
 

@@ -17,7 +17,7 @@ from tests.versions import apply_version
 
 QUIET: Final = "quiet"  # a resource to which nothing happens: its status has no reason to change
 LOOK_S: Final = 0.25
-# Each replica that comes or goes may see something anew; whoever disagrees writes all the time.
+# Each replica that comes or goes may see a change; versions that disagree write all the time.
 MOST_WRITES: Final = 3 * REPLICAS
 
 
@@ -54,7 +54,7 @@ class Upgrade:
     def roll(self, fleet: Fleet, dice: random.Random) -> str:
         """Replace all replicas by those of the other version, side by side for seconds each time.
 
-        The former version is gone back to without its CRDs: these are never taken back.
+        The CRDs stay when the former version comes back: they are never downgraded.
         """
         with self._lock:
             if self._is_former:

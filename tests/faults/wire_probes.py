@@ -1,7 +1,7 @@
-"""Whether Redis answers through each wire, whatever no fault of ours did to it.
+"""Whether Redis answers through each wire, apart from the faults that were injected.
 
 A server that waits for its disk, or a machine without a free processor, keeps workers from Redis as
-a network does. They cannot be blamed for it, so it is written down beside the faults.
+a network does. The workers are not at fault then, so it is written down beside the faults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVERY_S = 0.05
 LATE = 0.2  # of the processing timeout
 GIVEN_UP_S = 60.0
 
-Note = Callable[[int, int], None]  # a wire, and since when nobody was answered through it, in ns
+Note = Callable[[int, int], None]  # a wire, and since when no answer came through it, in ns
 
 
 @contextmanager

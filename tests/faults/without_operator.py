@@ -35,11 +35,11 @@ class Alone(Scene):
     crews: list[Crew] = field(default_factory=list)
 
     def tend(self) -> None:
-        """Nothing: crews look after themselves."""
+        """Nothing: crews replace their workers themselves."""
 
 
 class Crew:
-    """As many workers as a lane has; who ends is followed by a namesake, or by a stranger."""
+    """As many workers as a lane has; one that ends is followed by one of the same or a new name."""
 
     def __init__(self, lane: GroupUnderFault, place: Place, directory: Path, seed: int) -> None:
         self._lane = lane
@@ -52,7 +52,7 @@ class Crew:
         self._thread = threading.Thread(target=self._run, name=f"crew {lane.name}", daemon=True)
 
     def start(self) -> None:
-        """Start all, and whoever follows them."""
+        """Start all, and the thread that replaces those that end."""
         for _ in range(self._lane.replicas):
             self._begin(self._new_name())
         self._thread.start()

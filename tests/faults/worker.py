@@ -2,11 +2,11 @@
 
     python -m tests.faults.worker --kind KIND --history DIR [--prefetch N] [--handler-ms N] ...
 
-plain-each    takes entries one by one and acknowledges each
-plain-ten     runs ten at once, and acknowledges each
-plain-batch   handles all it has read, then acknowledges them by one XACK
-claiming      takes what a dead owner still holds when the operator offers it, and says what it has
-              started
+plain-each    takes entries one by one and acknowledges each;
+plain-ten     runs ten at once, and acknowledges each;
+plain-batch   handles all it has read, then acknowledges them by one XACK;
+claiming      takes what a dead owner still holds when the operator offers it, and records what it
+              has started.
 
 Each may read its own history first, after a restart and after an answer that was lost.
 
@@ -40,7 +40,7 @@ NO_ANSWER = (RedisConnectionError, RedisTimeoutError)
 
 
 class Worker:
-    """Reads, handles, acknowledges; goes on through whatever the server does."""
+    """Reads, handles, acknowledges; continues whatever the server does."""
 
     def __init__(self, settings: argparse.Namespace) -> None:
         self.is_ending = False
@@ -63,7 +63,7 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Work until told to end; what was read by then is finished."""
+        """Work until asked to end; what was read by then is finished."""
         while not self.is_ending:
             try:
                 works = self._taker.take()

@@ -26,7 +26,7 @@ def kill_worker(world: World, dice: random.Random) -> str:
 
 
 def pause_worker(world: World, dice: random.Random) -> str:
-    """SIGSTOP, and SIGCONT later: mostly before its time is up, now and then after."""
+    """SIGSTOP, and SIGCONT later: mostly before its time is up, sometimes after."""
     seconds = dice.uniform(1, 6)
     if dice.random() < 0.15:
         seconds = PROCESSING_TIMEOUT_S + dice.uniform(2, 4)
@@ -39,7 +39,7 @@ def pause_worker(world: World, dice: random.Random) -> str:
 
 
 def ignore_offers(world: World, dice: random.Random) -> str:
-    """The workers of a lane that claims read no offers for a while, and one of them is gone."""
+    """The workers of a lane that claims read no offers for a while; one loses its pod."""
     lanes = [lane for lane in world.lanes if lane.kind == "claiming"]
     if not lanes:
         return "nobody claims"
@@ -59,7 +59,7 @@ def ignore_offers(world: World, dice: random.Random) -> str:
 
 
 def restart_worker(world: World, dice: random.Random) -> str:
-    """Its container restarts in place: told to end, or crashed just when it reads again."""
+    """Its container restarts in place: asked to end, or killed, sometimes again soon after."""
     victim = world.signal_some(dice, dice.choice([signal.SIGTERM, signal.SIGKILL]))
     if victim is None:
         return "nobody"

@@ -1,8 +1,8 @@
 """Timelines of pods: what is true of them, what is reported, and what is decided.
 
-        true        when each process began and ended, on Redis' clock;
-        reported    what a kubelet wrote of it: late, in whole seconds, on a clock of its own;
-        decided     the cutoff, from what is reported alone.
+    true        when each process began and ended, on Redis' clock;
+    reported    what a kubelet wrote of it: late, in whole seconds, on a clock of its own;
+    decided     the cutoff, from what is reported alone.
 
 An entry of a live process was delivered after the process began, so a cutoff that is not later than
 the beginning of every live process recovers no entry prematurely.
