@@ -1,4 +1,4 @@
-"""The pipeline as the Job of a StreamAudit: from `kubectl apply` to what people are informed."""
+"""The pipeline as the Job of a StreamAudit: from `kubectl apply` to the reported conditions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A stream that disappears, or loses its end, before the group had finished it: people are
-informed."""
+"""A stream that disappears, or loses its end, before the group has finished it is reported."""
 
 from __future__ import annotations
 

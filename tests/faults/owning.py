@@ -1,8 +1,8 @@
 """What workers that say how long they own an entry did with entries that were not theirs.
 
-A worker owns an entry by its own account from the start of its handler until that has ended, the
-worker has died, or its last heartbeat is as old as the processing timeout. A stopped worker that
-resumes may do the effect of an entry that another has by then; it may not acknowledge it.
+By its own account, a worker owns an entry from the start of its handler. It does so until the
+handler ends, the worker dies, or its last heartbeat is as old as the processing timeout. A stopped
+worker that resumes may do the effect of an entry that another has by then, but not acknowledge it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pods that were: how they are remembered, and who is informed of their ends."""
+"""Former pods: how the cache keeps them, and which resources their ends concern."""
 
 from __future__ import annotations
 

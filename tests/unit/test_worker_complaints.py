@@ -1,4 +1,4 @@
-"""What a worker's log reports refusals, and how often."""
+"""Which refusals a worker logs, and how often."""
 
 from __future__ import annotations
 

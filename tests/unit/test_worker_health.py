@@ -1,4 +1,4 @@
-"""What probes are informed of a worker."""
+"""What a worker answers to probes."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_nothing_runs_beside_an_entry_that_was_charged_before() -> None:
 
 
 def test_nothing_is_read_before_what_runs_alone_has_ended() -> None:
-    """If it ends the process, what was read meanwhile would be frozen with it, time after time."""
+    """If it ends the process, what was read meanwhile would get stuck with it, time after time."""
     adapter = ScriptedAdapter(fresh=[raw(1, deliveries=2)])
     while_it_ran: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""How pods on the node stand-in end and come back, and what is informed of it."""
+"""How pods on the node stand-in end and come back, and what their status reports."""
 
 import os
 import signal
