@@ -117,7 +117,7 @@ def _read_cpu(pid: int) -> tuple[str, float]:
 
 
 def _stat(pid: int) -> tuple[str, list[str]]:
-    # The program's name stands in parentheses and may hold anything.
+    # The program's name is in parentheses and may hold anything.
     head, _, rest = (PROC / str(pid) / "stat").read_text().rpartition(")")
     return head.partition("(")[2], rest.split()
 

@@ -1,9 +1,9 @@
-"""Finding what is idle: XAUTOCLAIM, XREADGROUP ... CLAIM and the operator's own look, side by side.
+"""Finding idle entries: XAUTOCLAIM, XREADGROUP ... CLAIM and the operator's own way, side by side.
 
 The published comparison (redis.io, on Redis 8.4): 20,000 pending entries of which 5 % are idle,
-COUNT 1000. All IDs are older than the processing timeout, which is the worst case for our way: it
-then may skip none of them. XAUTOCLAIM and CLAIM also claim what they find, and answer it with its
-fields.
+COUNT 1000. All IDs are older than the processing timeout, which is the worst case for the operator:
+it then may skip none of them. XAUTOCLAIM and CLAIM also claim what they find, and answer it with
+its fields.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Found:
         }
 
     def advantage(self) -> list[float]:
-        """The server's time for a full pass of XAUTOCLAIM by that for ours, round by round.
+        """The server's time for a full pass of XAUTOCLAIM by the operator's, round by round.
 
-        Not the client's: ours makes objects of what it finds, the others only count.
+        Not the client's: the operator makes objects of what it finds, the others only count.
         """
         return ratios(self.server_ms[ALL], self.server_ms[OURS])
 

@@ -124,8 +124,8 @@ def await_convergence(
 class _Roll:
     """How many resources are Ready, namespace by namespace.
 
-    To list thousands of resources is work for the API server that all others wait for: a
-    namespace is looked at again only while one is missing, and once more at the end.
+    Listing thousands of resources keeps the API server from the work that others wait for. So a
+    namespace is listed again only while a resource is missing, and once more at the end.
     """
 
     def __init__(self, plane: ControlPlane, fleet: Fleet) -> None:
@@ -140,7 +140,7 @@ class _Roll:
     def call_missing(self) -> None:
         """Look at one namespace after the other, up to the first one that has unready resources.
 
-        The others would be looked at in vain, while the API server has other work.
+        The others would be listed without success, while the API server has other work.
         """
         for namespace, wanted in self._fleet.sizes().items():
             if self._ready[namespace] < wanted:

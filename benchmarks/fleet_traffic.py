@@ -1,6 +1,6 @@
 """Traffic on some groups of a fleet: entries are added, read and acknowledged once a second.
 
-On light nodes nobody reads in the pods. A thread reads and acknowledges in the names of their
+On light nodes no process runs in the pods. A thread reads and acknowledges in the names of their
 consumers, and each consumer always holds what it read last.
 """
 

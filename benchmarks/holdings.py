@@ -1,4 +1,4 @@
-"""What consumers hold of a group, and what the ledger says became of it."""
+"""What consumers hold of a group, and what became of it according to the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redis servers that want to hurt whoever asks them: silent, endless, malformed, never the same.
+"""Redis servers that try to harm their clients: silent, endless, malformed, never the same.
 
 All listen in one thread, at any loopback address, so that each resource can name an address of its
 own and still reach the same few sockets.

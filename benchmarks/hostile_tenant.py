@@ -1,11 +1,11 @@
 """A hostile tenant declares hundreds of resources: what do the others notice, what does it cost?
 
-Fifty healthy resources, operator replicas with the rights of the manifests, a node whose pods are
-processes, and beside them 80 resources of each sort: clusters of silent nodes, endless replies,
-slot maps beyond all bounds, servers that are something else each time, and manifests of 1 MiB. The
-same is measured before they come and beside them: from a new healthy resource to its group in
-Redis, and from the death of a healthy pod until its entries can be read by others. In the end a
-replica is started anew, which reads all of it at once.
+Fifty healthy resources, operator replicas with the rights of the manifests, and a node whose pods
+are processes. Beside them 80 resources of each sort: clusters of silent nodes, endless replies,
+slot maps beyond all bounds, servers that are something else each time, and manifests of 1 MiB.
+Measured before they come and beside them: the time from a new healthy resource to its group in
+Redis; the time from the death of a healthy pod until others can read its entries. In the end a
+replica is restarted, which reads all of it at once.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from benchmarks.pod_watch import Manifest, PodWatch, consumer_of, ends_shown, pi
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 
-# Kubernetes tells starts in whole seconds, and the operator allows 2 s between clocks: of what was
-# delivered later than this before a restart, nobody can tell which process has it.
+# Kubernetes reports starts in whole seconds, and the operator allows 2 s between clocks. An entry
+# delivered later than this before a restart may belong to either process.
 RIPE_S = 3.1
 FEW = 20
 END_TIMEOUT_S = 30.0

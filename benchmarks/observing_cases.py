@@ -1,7 +1,7 @@
-"""Where a group can stand in its stream, and what a look then has to find.
+"""The positions of a group in its stream, and what an observation must return for each.
 
-Before each look the group is put somewhere else within the case: what the server read a moment ago
-lies in its caches, and of a long stream as little would as in earnest.
+Before each observation the group is put somewhere else within the case. Else the server would find
+in its caches what it read a moment ago, which with a long stream rarely happens in production.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Case:
     is_counted: bool = (
         True  # whether the server knows how many these are; its lag is NULL otherwise
     )
-    is_found: bool = True  # whether a look can tell how many lie ahead
+    is_found: bool = True  # whether an observation can count those ahead
     consumers: int = 0
 
 
@@ -85,7 +85,7 @@ async def set_up(server: Server, raw: RawRedis, case: Case, length: int) -> Stag
 
 
 def fill(raw: RawRedis, length: int, body: Sequence[str]) -> None:
-    """A stream of so many entries, with IDs that can be told from their number."""
+    """A stream of so many entries, with IDs that follow from their number."""
     add_entries(raw, stream_of(length), length, first_ms=FIRST_MS, per_ms=PER_MS, body=body)
     require(raw.call("XLEN", stream_of(length)), length, "entries")
 

@@ -5,7 +5,7 @@ replicas all run on this machine. Each resource has its own stream and a worker 
 
 Converged: every resource is Ready and the operator has written nothing for 10 s, its Leases aside.
 Idle: a window without any traffic. Active: each tenth group has traffic; pods are deleted then, one
-replica is replaced, and at last all replicas are killed together and started again.
+replica is replaced, and finally all replicas are killed together and started again.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pelops.domain.naming import GroupKeys
 BODY = ("order_id", "4711-0815-42", "customer", "c-00016180339", "payload", "x" * 152)
 PER_SCRIPT = 20_000
 
-# Entries with IDs of our own: so many for each millisecond.
+# Entries with chosen IDs: so many for each millisecond.
 _ADD = """
 local first, count, per_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 for i = 0, count - 1 do
@@ -72,8 +72,8 @@ def age_entries(
 ) -> None:
     """Give entries to an owner as if they had been delivered long ago, the later ones longer.
 
-    In this order: Redis 8.6 keeps the PEL as a list by delivery time and puts an entry that is
-    older than all others in at once, any other after a walk through the list.
+    In this order: Redis 8.6 keeps the PEL as a list by delivery time. An entry that is older than
+    all others is put in at once, any other after a walk through the list.
     """
     delivered_ms = server_ms(raw) - idle_ms
     raw.send_quietly(

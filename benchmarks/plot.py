@@ -1,9 +1,9 @@
 """Pictures of numbers over time, or another number, as SVG files that any browser shows.
 
-    draw([Panel(title="backlog", lines=[Line(label="owed", points=[(0, 5), (1, 3)])])], path)
+    draw([Panel(title="backlog", lines=[Line(label="group", points=[(0, 5), (1, 3)])])], path)
 
-One panel stands below the other, all with the same time axis. Nothing but the standard library is
-needed, so that the demo can draw as well.
+One panel is below the other, all with the same time axis. Only the standard library is needed, so
+that the demo can draw as well.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A worker's pod dies with 1,000 entries among a million: how soon can others read them?
 
 Three operator replicas, a real API server, a node whose pods are processes, and no keyspace
-notifications. The time runs from the moment at which a watch of this benchmark shows that the
-container has ended to the moment at which the last copy stood in the stream, on one clock. Entries
-delivered to a process less than the clock skew allowance and a second before it restarts in place
-are counted apart: nobody can tell which of the two processes has them.
+notifications. The time begins when a watch of this benchmark shows that the container has ended,
+and ends when the last copy is in the stream, on one clock. Some entries are counted apart, as
+either of two processes may have them: those delivered less than the clock skew allowance and a
+second before a process restarts in place.
 """
 
 from __future__ import annotations

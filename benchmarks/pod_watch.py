@@ -1,4 +1,4 @@
-"""A watch of our own on pods: when did the API server first show that a process had ended?"""
+"""A separate watch on pods: when did the API server first show that a process had ended?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PodWatch:
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
 
     def find(self, uid: str) -> Manifest | None:
-        """The pod as it was shown last; None when it is gone."""
+        """The pod as it was shown last; None when it is deleted."""
         with self._changed:
             return self._pods.get(uid)
 
@@ -92,7 +92,7 @@ def ends_shown(pod: Manifest, *, is_gone: bool = False) -> int:
 
 
 def is_running(pod: Manifest) -> bool:
-    """Whether its container runs and nobody has asked for its end."""
+    """Whether its container runs and its deletion was not requested."""
     reports = pod.get("status", {}).get("containerStatuses") or [{}]
     is_deleting = "deletionTimestamp" in pod["metadata"]
     return "running" in reports[0].get("state", {}) and not is_deleting

@@ -1,8 +1,8 @@
 """How fast the entries of a dead worker move, beside a loop, a pipeline, and what Redis can do.
 
 One worker of twenty died with 10,000 of 200,000 pending entries of 200 bytes. Each round moves them
-by the operator's own code and by three other ways in turn, each time on a data set made anew; the
-targets are ratios of the entries per second within a round, and their median over the rounds.
+by the operator's own code and by three other ways in turn, each time on a new data set; the targets
+are ratios of the entries per second within a round, and their median over the rounds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Scale:
     """How much, and how often."""
 
     pending: int = 200_000
-    workers: int = 20  # of whom one died
+    workers: int = 20  # of which one died
     read: int = 100  # entries that a worker reads at once, so that they lie together
     loop: int = 10_000  # entries that the loop moves: its speed does not depend on it
     rounds: int = 5
@@ -79,7 +79,7 @@ class Speeds:
     by_read: dict[int, list[float]] = field(default_factory=lambda: {n: [] for n in OTHER_READS})
 
     def against(self, way: str) -> list[float]:
-        """Ours by theirs."""
+        """The operator's speeds by those of the other way."""
         return ratios(self.by_way["operator"], self.by_way[way])
 
 

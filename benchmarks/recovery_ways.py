@@ -1,7 +1,7 @@
 """Four ways to move the entries of a dead owner, each until all of them are moved.
 
-All do the same for an entry: see that it still is pending, see that nobody holds its lock, add a
-copy with its origin and the number of tries, acknowledge it. Ours writes the ledger besides.
+For each entry all check that it is still pending and that its lock is free, add a copy with its
+origin and the number of tries, and acknowledge it. The operator also writes the ledger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, ScanContext, recover_owner
 
 UID = "uid-of-the-benchmark"
-BATCH = 100  # what the operator moves at once unless told otherwise
+BATCH = 100  # what the operator moves at once by default
 PAGE = 1000  # IDs that the other ways ask for at once
 CHUNK = 500  # entries, of which two chunks are always on the way
 
@@ -63,7 +63,7 @@ async def provision(server: Server, keys: GroupKeys, uid: str = UID) -> None:
 
 
 def build_act(keys: GroupKeys) -> ScanContext:
-    """What the operator's scan says of itself."""
+    """The context of the operator's scan."""
     return ScanContext(
         keys=keys,
         source=keys.stream,

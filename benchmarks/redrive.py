@@ -1,9 +1,9 @@
 """How fast dead letters move back, beside a pipeline, and for how long a call holds the server.
 
 Each round moves 10,000 dead letters of 200 bytes by the operator's own code and by redis-py in
-turn, each time on a data set made anew. Both read the letters, and write them, page by page.
-Ours moves each letter once whatever dies, and writes the ledger; the pipeline does neither. The
-times of calls are the server's own (SLOWLOG), of rounds that are not timed.
+turn, each time on a new data set. Both read and write the dead letters page by page. The operator
+moves each of them once whatever dies, and writes the ledger; the pipeline does neither. The times
+of calls are the server's own (SLOWLOG), of rounds that are not timed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NAME = "redrive"
 MIN_OF_PIPELINED = 0.5
 MOST_CALL_MS = 2.0
 SCRIPTS = ("start_redrive", "move_dead_letters")
-PAGE = 1000  # letters that the pipeline reads, and writes, at once
+PAGE = 1000  # dead letters that the pipeline reads, and writes, at once
 KEYS = derive_keys("orders:events", "order-processing")
 CONTEXT = RedriveContext(
     keys=KEYS,
@@ -92,7 +92,7 @@ async def move_by_operator(port: int) -> float:
 
 
 async def move_pipelined(port: int) -> float:
-    """XRANGE of a page, then XADD and XDEL of each letter in one pipeline."""
+    """XRANGE of a page, then XADD and XDEL of each dead letter in one pipeline."""
     async with Redis(host="127.0.0.1", port=port) as redis:
         began = time.perf_counter()
         while True:

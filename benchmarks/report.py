@@ -73,7 +73,7 @@ def publish(report: Report, *, as_json: bool) -> None:
 
 
 def render_json(report: Report) -> str:
-    """One line of strict JSON; what is no finite number becomes null."""
+    """One line of strict JSON; NaN and infinite numbers become null."""
     content = {
         "benchmark": report.benchmark,
         "server": report.server,

@@ -1,7 +1,7 @@
 """Scaling on a real API server: workers of an exact speed, and how many of them there are.
 
 A control plane, an operator, a Redis and a light node run on this machine. A light node starts no
-process, so this one plays the workers: for each running pod a consumer that reads 25 entries at a
+process, so this one plays the workers. Each running pod has a consumer that reads 25 entries at a
 time, takes 20 ms for each, and acknowledges them together. Every other one blocks while nothing is
 there, the others ask again after a second; all read first 3 s after their pod is ready.
 """
@@ -178,7 +178,7 @@ async def _add(client: Any, traffic: Traffic, seconds: float) -> None:
 async def _run_workers(
     tasks: asyncio.TaskGroup, client: Any, watch: PodWatch, courses: Mapping[str, Course]
 ) -> None:
-    """One worker for each running pod, until its pod is told to end."""
+    """One worker for each running pod, until the pod is terminating."""
     running: set[str] = set()
     began = time.monotonic()
     workers: list[asyncio.Task[None]] = []

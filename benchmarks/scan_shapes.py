@@ -52,7 +52,7 @@ class Shape:
     name: str
     what: str
     shift_ms: int | None = None  # of IDs against the present time; None: the server's own
-    first_ms: int | None = None  # of IDs, when they are no times at all
+    first_ms: int | None = None  # of IDs that are not times
     workers: int = 10
     most_pending: int | None = None
     scans: int | None = None  # how many at most; None: as many as there is time for

@@ -1,6 +1,6 @@
 """The part of an operator replica that scans, in this process, put together as a replica does it.
 
-What a watch would tell it comes from here; it asks a real API server about pods that may be dead,
+It gets from here what a watch would report; it asks a real API server about pods that may be dead,
 and a real Redis about everything else.
 """
 
@@ -40,7 +40,7 @@ BORN = "2026-01-01T00:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanningReplica:
-    """Scans when told to, or by its own clock while `sweeping`."""
+    """Scans on request, or by its own clock while `sweeping`."""
 
     identity: str
     cache: WorkloadCache
@@ -54,7 +54,7 @@ class ScanningReplica:
         self.cache.put(DEPLOYMENT, _deployment())
 
     def wake(self, keys: GroupKeys) -> None:
-        """Tell the loop that a pod of this group died."""
+        """Wake the loop as if a pod of this group had died."""
         self.loop.wake((NAMESPACE, keys.group), Trigger.POD_DEATH)
 
     def meet(self, consumers: Collection[str]) -> None:

@@ -1,6 +1,6 @@
 """How long a Redis was held by each call, as the server itself says (SLOWLOG, INFO commandstats).
 
-That is wall time: on a busy machine it would tell how long others held the processor. So the server
+That is wall time: on a busy machine it includes how long others held the processor. So the server
 is given precedence over them, where that is allowed.
 """
 
@@ -117,7 +117,7 @@ def read_commandstats(raw: RawRedis) -> dict[str, tuple[int, float]]:
 def scanning_ms(raw: RawRedis) -> float:
     """What scripts and the operator's plain commands took since the last RESETSTAT.
 
-    HMGET counts whole, though scripts call it too: a client's cannot be told from theirs.
+    HMGET counts whole, though scripts call it too: the server counts both kinds of calls together.
     """
     stats = read_commandstats(raw)
     return sum(stats.get(name, (0, 0.0))[1] for name in ("evalsha", "eval", "hmget", *PLAIN))

@@ -138,7 +138,7 @@ def _those(pids: Iterator[int] | list[int]) -> Iterator[tuple[int, _Process]]:
 
 
 def _process(pid: int) -> _Process:
-    # The program's name stands in parentheses and may hold anything.
+    # The program's name is in parentheses and may hold anything.
     head, _, tail = (PROC / str(pid) / "stat").read_text().rpartition(")")
     fields = tail.split()
     return _Process(

@@ -1,6 +1,6 @@
 """Other ways to read a stream in Spark, as data sources, and a worker that dies while it reads.
 
-Python workers of Spark import this: it needs no more than PySpark, redis-py and our source.
+Python workers of Spark import this: it needs only PySpark, redis-py and Pelops' data source.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def entry_id(number: int) -> str:
 
 
 class RowsReader(DataSourceReader):
-    """Whoever writes a data source by its documentation: a client, XRANGE, and tuples."""
+    """A data source as Spark's documentation describes it: a client, XRANGE, and tuples."""
 
     def __init__(self, options: Any) -> None:
         self.port = int(options["port"])
@@ -121,14 +121,14 @@ class GroupSource(DataSource):
 
 
 class DyingSource(DefaultSource):
-    """`dying_redis_streams`: ours, one of whose workers is killed once."""
+    """`dying_redis_streams`: Pelops' data source, one of whose workers is killed once."""
 
     @classmethod
     def name(cls) -> str:
         return "dying_redis_streams"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        # An option that our source does not know is refused.
+        # Pelops' data source refuses an option that it does not have.
         others = {k: v for k, v in self.options.items() if k.lower() not in ("diesafter", "marker")}
         reader = DefaultSource(others).reader(schema)
         return DyingReader(reader, int(self.options["diesAfter"]), Path(self.options["marker"]))

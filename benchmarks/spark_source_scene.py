@@ -120,7 +120,7 @@ def open_scene(port: int, entries: int) -> Iterator[Scene]:
 
 
 def fill(port: int, entries: int) -> None:
-    """The stream anew, ten entries in each millisecond, and a group at its start."""
+    """Make a new stream, ten entries in each millisecond, and a group at its start."""
     with RawRedis(port) as raw:
         raw.call("FLUSHALL")
         for start in range(0, entries, TOGETHER):

@@ -61,7 +61,7 @@ def observe_cpu(pids: Iterable[int]) -> CpuUse:
 
 
 def _cpu_s(pid: int) -> float:
-    # The program's name stands in parentheses and may hold anything.
+    # The program's name is in parentheses and may hold anything.
     stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
 
@@ -74,7 +74,7 @@ def _machine_cpu_s() -> float:
 
 
 def _fields_kib(path: Path) -> dict[str, int]:
-    """The lines that tell a size."""
+    """The lines that contain a size."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {
         words[0].rstrip(":"): int(words[1])

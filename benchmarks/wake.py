@@ -1,10 +1,10 @@
 """From an entry to the write of the replicas, for a group at zero among a thousand idle ones.
 
 A control plane, one Redis and one operator replica run on this machine; no worker ever starts, as
-only the write counts. All groups stand at zero and have no backlog. Again and again an entry is
-added to another one of them, and the audit log of the API server says when the operator's write was
-answered. A few other groups live on a Redis whose ACL forbids the operator to wait for entries
-(XREAD), so that it looks every 2 s instead: what polling costs, in the same run and interleaved.
+only the write counts. All groups have zero replicas and no backlog. Again and again an entry is
+added to another one of them, and the API server's audit log shows when the operator's write was
+answered. A few other groups are on a Redis whose ACL forbids the operator to wait for entries
+(XREAD), so that it looks every 2 s instead. They show what polling costs, in the same run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How fast our worker works a stream, beside loops written by hand and beside other libraries.
+"""How fast Pelops' worker works a stream, beside handwritten loops and other libraries.
 
 One process each, asyncio, entries of 200 bytes, handlers that do nothing or sleep for 1 ms, at most
 100 at once; the server has a processor of its own. Each round runs all of them in turn on the same
-server, on data made anew; the targets are ratios within a round, and their median over the rounds.
+server, on new data; the targets are ratios within a round, and their median over the rounds.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def judge_cpu(results: Results) -> Target:
 
 
 def _against(found: Mapping[str, Sequence[Outcome]], other: str, figure: str) -> float | None:
-    """Ours by theirs, round by round, and of these the median."""
+    """Pelops' figure by the other's, round by round, and of these the median."""
     if not found.get("ours") or not found.get(other):
         return None
     ours, theirs = (

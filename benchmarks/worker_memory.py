@@ -1,4 +1,4 @@
-"""Whether our worker's memory stays as it is, however many entries it works."""
+"""Whether the memory of Pelops' worker stays as it is, however many entries it works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local_cluster.progress import step
 
 ENTRIES: Final = 5_000_000
 SETTLED: Final = 0.1  # of all entries: then it has all that it needs
-AT_ONCE: Final = 100_000  # new entries, whenever less than as many are owed
+AT_ONCE: Final = 100_000  # new entries, whenever the backlog is smaller than this
 MAX_GROWTH_MIB: Final = 2.0
 _LOOK_S: Final = 0.02
 _STALL_S: Final = 30.0
@@ -67,7 +67,7 @@ def watch_memory(port: int, *, entries: int, at_once: int = AT_ONCE) -> list[flo
 
 
 def _await_less(raw: RawRedis, most: int) -> None:
-    """Wait until fewer are owed; raises WorkerFailed when nothing happens for long."""
+    """Wait until the backlog is smaller; raises WorkerFailed when nothing happens for long."""
     least, since_s = owed(raw), time.monotonic()
     while (now := owed(raw)) >= most:
         if now < least:

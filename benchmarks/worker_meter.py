@@ -1,6 +1,6 @@
 """What every measured worker has in common: its job, its handler, and its clocks.
 
-Runs in processes of their own, also of other environments: nothing but the standard library.
+Runs in processes of their own, also of other environments, and needs only the standard library.
 """
 
 from __future__ import annotations

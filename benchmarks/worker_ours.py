@@ -1,4 +1,4 @@
-"""Our worker with its defaults, as one of the measured processes."""
+"""Pelops' worker with its defaults, as one of the measured processes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Final
 from local_cluster.binaries import cache_directory
 from local_cluster.progress import step
 
-# Pinned: another version would be another measurement. The Redis client is the one that we use.
+# Pinned: another version would be another measurement. The Redis client is that of Pelops.
 PACKAGES: Final = (
     "faststream[redis]==0.7.8",
     "taskiq==0.13.0",
@@ -31,7 +31,7 @@ class NoPeers(Exception):
 def installed_peers() -> Path | None:
     """The Python that has PACKAGES, if they were installed before."""
     home = _home()
-    # Written last: what was broken off half-way is no environment.
+    # Written last: an environment that was broken off half-way does not have it.
     return home / "bin" / "python" if (home / "complete").exists() else None
 
 

@@ -1,4 +1,4 @@
-"""One worker, once: its data made anew, its process started, measured, and ended."""
+"""One worker, once: its data made, its process started, measured, and ended."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run_once(contestant: Contestant, python: Path, port: int, *, kind: Kind, cou
 def give_precedence(pid: int) -> bool:
     """Let a process run before others; False when this user may not say so.
 
-    On a busy machine a run would tell how long others held the processor.
+    On a busy machine a run would measure how long others held the processor.
     """
     try:
         os.setpriority(os.PRIO_PROCESS, pid, PRECEDENCE)
@@ -98,8 +98,8 @@ def give_precedence(pid: int) -> bool:
 def separate(pid: int, *, is_server: bool) -> bool:
     """Let the server have a processor of its own, and workers the others; False: there is but one.
 
-    As if it stood on another machine. Left alone, a busy kernel now and then puts both on one, and
-    whoever works while the server does is measured as if he waited for it.
+    As if it ran on another machine. Left alone, a busy kernel sometimes puts both on one processor,
+    and a worker that could run beside the server waits for it.
     """
     if not hasattr(os, "sched_setaffinity"):
         return False
@@ -125,7 +125,7 @@ def add(raw: RawRedis, contestant: Contestant, entries: int) -> None:
 
 
 async def _provision(port: int) -> None:
-    """As the operator does it: our worker reads the retry stream beside its own."""
+    """As the operator does it: Pelops' worker reads the retry stream beside its own."""
     async with operators_server(port) as server:
         await provision(server, KEYS)
 

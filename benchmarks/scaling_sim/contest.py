@@ -73,7 +73,7 @@ def _outcome(trace: Trace, autoscaler: str, phase: float) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratios:
-    """Ours by tuned KEDA's. None: nothing to divide by."""
+    """Pelops' results by tuned KEDA's. None: nothing to divide by."""
 
     replica_seconds: float | None  # in sum
     worst_where_tuned_is_good: float | None  # replica-seconds, of one trace
@@ -83,7 +83,7 @@ class Ratios:
 
 
 def compare(results: Results) -> Ratios:
-    """Ours beside tuned KEDA."""
+    """Compare Pelops with tuned KEDA."""
     pairs = {trace: (of[NAME], of[TUNED]) for trace, of in results.items()}
     good = {
         trace: ours.replica_seconds / tuned.replica_seconds

@@ -90,7 +90,7 @@ class StreamGroup:
         self.max_deleted = max(self.max_deleted, last)
 
     def delete_ahead(self) -> None:
-        """XDEL of the last entry but one, just after three or more were added."""
+        """XDEL of the last entry but one, right after three or more were added."""
         newest = self.ahead.pop()
         if newest.count > 2:
             self.ahead.append(newest.take(newest.count - 2))
@@ -102,7 +102,7 @@ class StreamGroup:
         self.undelivered -= 1
 
     def move_back(self, count: int, now: float) -> None:
-        """XGROUP SETID to so many entries before the last delivered one; they are owed again."""
+        """XGROUP SETID to so many entries before the last delivered one; these are lag again."""
         self.delivered -= count
         self.ahead.appendleft(Cohort(self.delivered + 1, count, now))
         self.undelivered += count
@@ -118,7 +118,7 @@ class StreamGroup:
         self.undelivered = 0
 
     def destroy(self) -> None:
-        """XGROUP DESTROY: what was pending and undelivered is nobody's."""
+        """XGROUP DESTROY: the group no longer has pending and undelivered entries."""
         self.exists = False
         self.ahead.clear()
         self.undelivered = 0
@@ -129,7 +129,7 @@ class StreamGroup:
 
     @property
     def reported_lag(self) -> int | None:
-        """What XINFO GROUPS says; None for NULL."""
+        """The lag that XINFO GROUPS returns; None for NULL."""
         if self.added == 0:
             return 0
         if self.delivered < self.first and self.max_deleted < self.first:

@@ -35,12 +35,12 @@ class _Recommendation:
 
 @dataclass(slots=True, kw_only=True)
 class Hpa:
-    """One HorizontalPodAutoscaler and what its controller remembers of it."""
+    """One HorizontalPodAutoscaler and what its controller keeps in memory about it."""
 
     target: float  # AverageValue
     most: int
     least: int = 1  # what KEDA writes for minReplicaCount 0
-    behavior: Behavior | None = None  # None: the resource says nothing
+    behavior: Behavior | None = None  # None: not set in the resource
     _wishes: deque[_Recommendation] = field(default_factory=deque)
     _added: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -97,7 +97,7 @@ class Hpa:
     def _limit_by_flag(self, wish: int, replicas: int) -> int:
         """Without spec.behavior: max(2 x present, 4) in each sync (calculateScaleUpLimit).
 
-        "4 pods or a 100% of the currently running replicas may at most be added every 15 seconds"
+        "4 pods or a 100% of the [...] running replicas may at most be added every 15 seconds"
         """
         return min(max(wish, self.least), self.most, max(2 * replicas, 4))
 
@@ -117,7 +117,7 @@ class Hpa:
         """With spec.behavior.
 
         "periodSeconds indicates the length of time in the past for which the policy must hold
-        true". Downwards the default policy "allows a 100% of the currently running replicas to be
+        true". Downwards the default policy "allows a 100% of the [...] running replicas to be
         removed".
         """
         assert self.behavior is not None

@@ -55,10 +55,10 @@ class Pelops:
         self._next_look = TICK_S + phase
         self._idle_looks = 0
         self._chance = random.Random(f"looks {phase}")  # even steps would keep pace with producers
-        self._seen_added: int | None = None  # while an entry would wake us
+        self._seen_added: int | None = None  # while an entry would wake the operator
 
     def act(self, world: World) -> None:
-        """Look and decide when a look is due, or when the first new entry wakes us."""
+        """Observe and decide when it is due, or when the first new entry wakes the operator."""
         is_woken = self._seen_added is not None and world.group.added > self._seen_added
         if not is_woken and world.now < self._next_look:
             return

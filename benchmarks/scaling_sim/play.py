@@ -10,7 +10,7 @@ from benchmarks.scaling_sim.world import TICK_S, World
 
 
 class Autoscaler(Protocol):
-    """Whoever sets the replicas."""
+    """What sets the replicas."""
 
     name: str
 

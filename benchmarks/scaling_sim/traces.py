@@ -34,7 +34,7 @@ class Trace:
     arrivals: Sequence[float]  # entries added in each second; a fraction is carried on
     kind: WorkerKind = field(default_factory=WorkerKind)
     most: int = 20  # replicas
-    per_replica: int = 100  # entries that one replica is wanted for, whoever scales
+    per_replica: int = 100  # entries per replica, the target of every autoscaler
     lump_s: float = 0.0  # producers add what came in so many seconds at once; 0: as it comes
     poison_every: int = 0  # one entry of so many fails always; 0: none
     deletes: bool = False  # workers delete what they acknowledged
@@ -174,7 +174,7 @@ def _create_late(world: World) -> None:
 
 
 def _delete_ahead(world: World) -> None:
-    """A producer adds three entries and takes the second back before anybody reads it."""
+    """A producer adds three entries and deletes the second before it is delivered."""
     world.add(3)
     world.group.delete_ahead()
 
@@ -194,7 +194,7 @@ def _lose_group(world: World) -> None:
 
 
 def _restore_group(world: World) -> None:
-    """Somebody creates it at the end and says how many entries were read."""
+    """A user creates it at the end and sets how many entries were read."""
     world.group.create_at_end()
     world.group.repair()
 
@@ -283,8 +283,8 @@ def _drift(seconds: int) -> dict[int, Act]:
     }
 
 
-# Workers that read 25 at a time, acknowledge them together, ask again after 1 s when they found
-# nothing, and read for the first time 3 s after they are ready, unless it says otherwise.
+# Workers read 25 at a time and acknowledge them together. They ask again 1 s after an empty read,
+# and read for the first time 3 s after they are ready, unless a trace differs.
 WORKERS = (
     Trace(
         name="steady for an hour",

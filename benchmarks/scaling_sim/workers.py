@@ -16,7 +16,7 @@ class WorkerKind:
     rate: float = 50.0  # entries per second
     starts_in_s: float = 2.0  # from its creation to its first read
     prefetch: int = 10  # entries it holds at most
-    grace_s: float = 30.0  # to finish what it holds once it was told to end
+    grace_s: float = 30.0  # to finish what it holds once it is terminating
     varies: bool = False  # handlers take from 0.4 to 1.6 of the mean
     batch: int = 0  # reads so many at a time and acknowledges them together; 0: one after the other
     slots: int = 0  # handles so many at the same time, each so much longer; 0: one
@@ -38,7 +38,7 @@ class Pod:
         self.ready_at = now + kind.starts_in_s
         self.reads_at = self.ready_at + kind.first_read_s
         self.speed = 0.1 if serial == kind.slow_pod else 1.0
-        self.ends_by: float | None = None  # told to end; killed at this time
+        self.ends_by: float | None = None  # it is terminating, and killed at this time
         self.hand: deque[Cohort] = deque()  # delivered, not begun
         self.unbegun = 0  # how many those are
         self.current: Cohort | None = None
@@ -58,7 +58,7 @@ class Pod:
 
     @property
     def room(self) -> int:
-        """Entries that it asks for now."""
+        """Entries that its next read asks for."""
         return self.kind.prefetch - self.in_work
 
     def receive(self, cohorts: list[Cohort]) -> None:

@@ -16,13 +16,13 @@ from benchmarks.scaling_sim.workers import Pod, WorkerKind, make_pod
 TICK_S = 0.25
 GOLDEN = 0.6180339887  # its multiples spread evenly over an interval, whatever is looked at
 GIVEN_UP_AFTER_S = 1200.0  # 4 deliveries, each for the processing timeout of 300 s
-RECOVERED_AFTER_S = 1.0  # of a pod that is seen to be gone
+RECOVERED_AFTER_S = 1.0  # of a pod whose deletion was observed
 DEAD_OWNER_RECOVERED_AFTER_S = 300.0  # of a consumer that no pod matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Somebody set the replicas."""
+    """A write of the number of replicas."""
 
     at: float
     before: int
@@ -100,7 +100,7 @@ class World:
 
     @property
     def alive(self) -> list[Pod]:
-        """Pods that were not told to end."""
+        """Pods that are not terminating."""
         return [pod for pod in self.pods if pod.ends_by is None]
 
     @property
@@ -158,8 +158,8 @@ class World:
     def _look_within(self, spent: Iterable[tuple[Pod, float]]) -> None:
         """A look at a random instant of the tick finds a pod at work as likely as it was at work.
 
-        Else a fleet that finishes within each tick what comes in it would look idle for ever. Who
-        holds entries at the end of the tick, read anew, is found to hold them anyhow.
+        Else a fleet that finishes within each tick what comes in it would look idle for ever. Pods
+        that hold entries at the end of the tick count as working without this.
         """
         self._just_now = []
         passed = self._ticks * GOLDEN % 1.0
@@ -234,7 +234,7 @@ class World:
         self.ownerless += [(at, n, bad) for n, bad in ((lost, False), (poison, True)) if n]
 
     def _recover(self) -> None:
-        """Entries of owners that are gone are added again, whoever scales."""
+        """Entries of owners that no longer exist are added again, with every autoscaler."""
         for due, count, is_poison in [one for one in self.ownerless if one[0] <= self.now]:
             self.ownerless.remove((due, count, is_poison))
             self.group.add(count, self.now, is_poison=is_poison)

@@ -1,8 +1,7 @@
 """Decisions that no reading of the traffic justifies.
 
-Each is judged by the world itself, which knows the backlog and what was still to come, and by
-limits wide enough for the defaults of every autoscaler: what is slow is counted as waiting, not
-here.
+Each is judged by the world itself, which knows the backlog and what was still to come. The limits
+are wide enough for the defaults of every autoscaler: what is slow is counted as waiting, not here.
 """
 
 from __future__ import annotations
