@@ -204,7 +204,7 @@ class History:
     disturbances: tuple[Disturbance, ...] = ()
     owed: frozenset[str] = frozenset()  # undelivered or pending at the end
     other_groups: tuple[tuple[int, int], ...] = ()  # when another group was there
-    is_poisoned_fleet: bool = False  # no cause but poison ended workers
+    is_poisoned_fleet: bool = False  # only poison ended workers
     problems: tuple[str, ...] = field(default=())  # why it did not come to rest
     unreported: tuple[str, ...] = ()  # losses by a fault that the operator did not report
     disagreements: tuple[str, ...] = ()  # what versions of the operator wrote by turns

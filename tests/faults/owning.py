@@ -61,7 +61,7 @@ def find_acknowledged_without_effect(history: History) -> list[Evidence]:
 def find_foreign_acknowledgements(history: History) -> list[Evidence]:
     """What a worker acknowledged though another one had been given it meanwhile, and had begun.
 
-    A network may delay an acknowledgement that was sent in time: the effect is done, so no harm is.
+    The network may delay an acknowledgement that was sent in time: harmless, as the effect is done.
     """
     starts: dict[Place, list[Event]] = defaultdict(list)
     for event in history.events:

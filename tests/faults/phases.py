@@ -69,7 +69,7 @@ class Phase:
     weight: float = 1
     overhead_s: float = OVERHEAD_S
     seconds: float = 0  # of faults, set-up and drain aside
-    drain_s: float = DRAIN_S  # for so long without fewer entries left
+    drain_s: float = DRAIN_S  # of draining without progress, until it is given up
 
     @property
     def about(self) -> str:
