@@ -168,7 +168,7 @@ class Operators(RecoveryStage):
 
     @rule(owner=CONSUMERS)
     def recover_beside_another_group(self, owner: str) -> None:
-        """Rule B5: no other group is given a copy. The script itself refuses, when it would write."""
+        """Rule B5: no other group is given a copy. The script refuses to write one."""
         self.adapter.ask("XGROUP", "CREATE", self.keys.stream, "other", "0")
         wanted = Rule(
             owner=owner,
