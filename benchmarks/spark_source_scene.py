@@ -96,7 +96,7 @@ class Scene:
         return self.entries - int(seen)
 
     def load(self, source: str, schema: str, options: Mapping[str, str]) -> DataFrame:
-        """What this source reads; the others are informed where to cut the stream."""
+        """What this source reads; the others need the number of entries."""
         given = {"port": str(self.port), **options}
         if source in ("redis_py_rows", "redis_group_rows"):
             given["entries"] = str(self.entries)

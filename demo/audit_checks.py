@@ -14,7 +14,7 @@ MOVED = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOutcome:
-    """What the audit says of one group, and what is so."""
+    """The results of an audit for one group, and what they must agree with."""
 
     summary: AuditSummary  # that the Job recorded
     entries: int  # in the stream, copies included
@@ -29,7 +29,7 @@ class AuditOutcome:
 
 
 def check_audit(outcome: AuditOutcome) -> list[Check]:
-    """Every claim, in the order in which it is told."""
+    """Every claim, in the order in which they are printed."""
     return [
         check_balance(outcome),
         check_moves(outcome),
@@ -62,7 +62,7 @@ def check_moves(outcome: AuditOutcome) -> Check:
 
 
 def check_losses(outcome: AuditOutcome) -> Check:
-    """Nothing is lost, and nothing is left that nobody can account for."""
+    """Nothing is lost, and every other entry is accounted for."""
     lost = outcome.count(EntryStatus.LOST)
     others = outcome.summary.produced - outcome.count(*ACKNOWLEDGED, *MOVED)
     return Check(
@@ -88,7 +88,7 @@ def check_reported(outcome: AuditOutcome) -> Check:
 
 
 def check_page(outcome: AuditOutcome) -> Check:
-    """The report has the same sentence, and asks nobody for anything."""
+    """The report has the same sentence, and loads no external resource."""
     has_sentence = escape(outcome.summary.sentence) in outcome.page
     loads = sum(outcome.page.count(word) for word in ('src="http', 'href="http', "@import"))
     return Check(

@@ -51,14 +51,14 @@ class Audit:
         return f"{self.stage.namespace}/{self.name}"
 
     def find_reported(self) -> Sequence[Mapping[str, Any]]:
-        """What the StreamAudit's status says of the groups."""
+        """The groups in the StreamAudit's status."""
         groups: Sequence[Mapping[str, Any]] = (
             self.stage.get("streamaudits", self.name).get("status", {}).get("groups") or ()
         )
         return groups
 
     def read_log(self) -> str:
-        """The end of what the Job said."""
+        """The end of the Job's log."""
         where = ("-n", self.stage.namespace, "--tail=30", "--pod-running-timeout=1s")
         return self.stage.cluster.kubectl("logs", f"job/{JOB}", *where, check=False).rstrip()
 

@@ -33,7 +33,7 @@ class Outcome:
 
 
 def check_all(outcome: Outcome) -> list[Check]:
-    """Every claim, in the order in which it is told."""
+    """Every claim, in the order in which they are printed."""
     return [
         check_entries(outcome),
         check_completeness(outcome),
@@ -113,7 +113,7 @@ def check_redis(outcome: Outcome) -> Check:
 
 
 def check_status(outcome: Outcome) -> Check:
-    """The resource's status says that the backlog is empty."""
+    """The resource's status shows an empty backlog."""
     group = outcome.status.get("group") or {}
     pending, lag = group.get("pending"), group.get("lag")
     return Check(
@@ -139,7 +139,7 @@ def is_ready(status: Mapping[str, Any]) -> bool:
 
 
 def is_settled(status: Mapping[str, Any]) -> bool:
-    """Whether the status says, and knows, that the group has no backlog."""
+    """Whether the status shows an empty backlog, with a lag that is known."""
     group = status.get("group") or {}
     return group.get("pending") == 0 and group.get("lag") == 0 and bool(group.get("lagKnown"))
 

@@ -26,7 +26,7 @@ from pelops.domain.ledger import LedgerKind
 
 
 class EndUnseen(Exception):
-    """A worker was killed and the API server never told its end."""
+    """A worker was killed and the API server never reported its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Findings:
     history: History
 
     def check(self) -> list[Check]:
-        """Every claim, in the order in which it is told."""
+        """Every claim, in the order in which they are printed."""
         return check_all(self.outcome) + check_recovery(self.recovery)
 
     @property
@@ -94,7 +94,7 @@ def check_found(found: Sequence[Findings], scaling: ScalingOutcome) -> Mapping[s
 
 
 def find_crashes(history: History, victims: Sequence[Victim]) -> list[End]:
-    """The ends of workers that nobody killed and that were not told to end."""
+    """The failures of workers that the demo did not kill."""
     killed = {victim.process for victim in victims}
     return [end for end in history.ends.values() if end.exit_code and end.process not in killed]
 

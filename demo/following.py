@@ -1,4 +1,4 @@
-"""What a command that goes on prints, line by line, each with the moment at which it came."""
+"""The output of a long-running command, line by line, each with the time at which it came."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ class Line:
 
 
 class Following:
-    """Collects the lines of a process; it ends with this one, or when it is told to."""
+    """Collects the lines of a process; it ends with this one, or by `stop`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -27,7 +27,7 @@ class NobodyAtWork(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caught:
-    """A worker that stands still with entries in its hands."""
+    """A stopped worker that holds entries."""
 
     worker: Worker
     pid: int
@@ -39,7 +39,7 @@ class Catcher:
     """Catches workers of one team."""
 
     store: Store
-    observe: Callable[[], History]  # what the API server reports them
+    observe: Callable[[], History]  # what the API server reports of the workers
 
     def catch(self, count: int) -> list[Caught]:
         """So many workers that have done some entries and hold others, stopped.
@@ -104,8 +104,8 @@ def delete_pods(cluster: Playground, namespace: str, them: Sequence[Caught]) -> 
 def kill_processes(them: Sequence[Caught]) -> list[Victim]:
     """Kill their processes alone: the containers are started again in the same pods.
 
-    Kubernetes tells the new start by its second, so what was given to one within that second
-    could be the new process's. It waits for the next one.
+    Kubernetes reports the new start in whole seconds: an entry delivered within that second could
+    be the new process's. So the kill waits for the next second.
     """
     newest = max(held.delivered_ms for caught in them for held in caught.held)
     time.sleep(max(0.0, (newest // SECOND_MS + 1) * SECOND_MS - now_ms()) / 1000)

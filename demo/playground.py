@@ -34,7 +34,7 @@ class Playground:
     kubectl_path: Path
     kubeconfig: Path
     redis_url: str
-    state: Path  # a directory that is gone with the cluster
+    state: Path  # a directory that is deleted with the cluster
     reader: Reader
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
@@ -43,7 +43,7 @@ class Playground:
         return answer.stdout if check else answer.stdout + answer.stderr
 
     def follow(self, name: str, *args: str, log: Path) -> Following:
-        """The lines of a kubectl that goes on, such as `get --watch`; `log` must be a new file."""
+        """The lines of a long-running kubectl, such as `get --watch`; `log` must be a new file."""
         argv = [str(self.kubectl_path), *args]
         environment = kubectl_environment(self.kubeconfig)
         return Following(start_process(name, argv, log=log, env=environment))

@@ -1,4 +1,4 @@
-"""What became of entries whose workers died, by ledger, API server, letters and effects. Pure."""
+"""What became of entries of dead workers, by ledger, API server, dead letters and effects. Pure."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ class Held:
 
     entry_id: str
     delivered_ms: int
-    has_started: bool = True  # as far as the worker says
+    has_started: bool = True  # according to the worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Letter:
 
     @classmethod
     def parse(cls, pairs: Mapping[str, bytes]) -> "Letter":
-        """The letter that these pairs are; what lacks is empty, a number that is none -1."""
+        """The dead letter of these pairs; a missing field is empty, an invalid number -1."""
         texts = {key: os.fsdecode(value) for key, value in pairs.items()}
         retries = texts.get("_retry_count", "")
         return cls(
@@ -78,7 +78,7 @@ class Move:
     consumer: str
     delivered_ms: int
     moved_ms: int
-    copied_ms: int  # when the copy, or the letter, was there to be read
+    copied_ms: int  # when the copy, or the dead letter, could be read
     attempts: int
     is_own: bool = False  # its own worker did it
 
@@ -88,11 +88,11 @@ class Rescue:
     """What became of the entries of one victim."""
 
     victim: Victim
-    lost: int  # nobody did them, and they are no dead letters
-    at_once: int  # moved, and given to it before what Kubernetes reports its end
-    late: int  # moved too, but of these only time or the next process can tell
-    # Not moved: the next process in the same pod has found them in its history, or somebody has
-    # claimed them at the processing timeout. How long after the kill the slowest of them was done.
+    lost: int  # neither processed nor dead-lettered
+    at_once: int  # moved, and delivered to it before the cutoff
+    late: int  # moved too, but delivered at or after the cutoff
+    # Not moved: the next process in the same pod found them in its history, or another worker
+    # claimed them at the processing timeout. How long after the kill the slowest was done.
     resumed: int
     kill_to_resumed_ms: int
     reported_to_deliverable_ms: (
@@ -171,7 +171,7 @@ def _find_moved(victim: Victim, moves: Iterable[Move]) -> set[str]:
 
 
 def assess_rescue(victim: Victim, traces: Traces, history: History) -> Rescue | None:
-    """What became of what a victim held; None as long as nobody reported its end."""
+    """What became of what a victim held; None until its end and its cutoff are reported."""
     end = find_end(victim, history)
     cutoff = history.cutoff_of(end) if end is not None else None
     if end is None or cutoff is None:

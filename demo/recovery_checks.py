@@ -25,13 +25,13 @@ class RecoveryOutcome:
     ids: Mapping[str, str]  # of the entries that were added, by path
     rescues: Sequence[Rescue]  # one for each worker that was killed
     traces: Traces
-    robberies: Sequence[Move]  # from workers that nobody saw end
-    crashes: Sequence[End]  # of workers that nobody killed
+    robberies: Sequence[Move]  # from workers whose end was not reported
+    crashes: Sequence[End]  # of workers that the demo did not kill
     status: Mapping[str, Any]  # of the resource
 
 
 def check_recovery(outcome: RecoveryOutcome) -> list[Check]:
-    """Every claim, in the order in which it is told."""
+    """Every claim, in the order in which they are printed."""
     return [
         check_rescues(outcome.rescues),
         check_speed(outcome.rescues),
@@ -77,7 +77,7 @@ def check_speed(rescues: Sequence[Rescue]) -> Check:
 
 
 def check_attempts(rescues: Sequence[Rescue]) -> Check:
-    """A pod that somebody deleted is nobody's failure; a killed process may be."""
+    """A deleted pod never counts as a failed attempt; a killed process may."""
     wrong = {entry_id for rescue in rescues for entry_id in rescue.wrongly_counted}
     counted_attempts = " and ".join(str(rescue.counted_attempts) for rescue in rescues)
     return Check(
@@ -112,7 +112,7 @@ def check_effects(outcome: RecoveryOutcome) -> Check:
 
 
 def check_repeats(outcome: RecoveryOutcome) -> Check:
-    """Nothing was done twice but what somebody had not acknowledged when it died."""
+    """Only entries that a killed worker had not acknowledged were processed twice."""
     repeated = find_repeated(outcome.traces.effects)
     wrong = repeated - outcome.traces.orphans(rescue.victim for rescue in outcome.rescues)
     return Check(
@@ -123,7 +123,7 @@ def check_repeats(outcome: RecoveryOutcome) -> Check:
 
 
 def check_crashes(outcome: RecoveryOutcome) -> Check:
-    """Nothing but the demo killed a worker, bad files least of all."""
+    """No worker ended unless the demo killed it, not even on bad files."""
     crashed = {end.consumer for end in outcome.crashes}
     return Check(
         claim="no worker ended unexpectedly",

@@ -69,7 +69,7 @@ def run_pelops(stage: Stage, *words: str, shown: bool = True) -> str:
 
 
 def check_redrive(redriven: Redriven, effects: Sequence[Effect]) -> list[Check]:
-    """Every claim, in the order in which it is told."""
+    """Every claim, in the order in which they are printed."""
     letters, status = redriven.letters, redriven.status
     counts = {name: status.get(name) for name in ("selected", "moved", "acknowledged")}
     failed = status.get("failedAgain") or 0

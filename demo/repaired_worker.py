@@ -1,4 +1,4 @@
-"""The second version of the handler in `demo.worker`: a file that does not parse is no error.
+"""The second version of the handler in `demo.worker`: it accepts a file that does not parse.
 
 Such a file is counted by its lines alone, and the result names what is wrong with it.
 """

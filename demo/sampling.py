@@ -1,4 +1,4 @@
-"""Looks again and again at the backlog, beside everything else that goes on."""
+"""Observes the backlog at intervals, in the background."""
 
 import threading
 from collections.abc import Callable
@@ -10,11 +10,11 @@ EVERY_S = 0.2
 
 
 class SamplingEnded(Exception):
-    """A look failed, so that no more were taken; the cause tells why."""
+    """A look failed, so that no more were taken; the cause has the reason."""
 
 
 class Sampling:
-    """Collects looks in a thread of its own, from its making on until it is told to stop."""
+    """Collects looks in a thread of its own, from its making on until `stop`."""
 
     def __init__(self, look: Callable[[], GroupBacklog | None]) -> None:
         self._look = look
@@ -25,7 +25,7 @@ class Sampling:
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """All so far; None is no look. Raises SamplingEnded when no more will come."""
+        """All looks that returned a backlog so far. Raises SamplingEnded when no more will come."""
         if self._failure is not None:
             raise SamplingEnded(str(self._failure)) from self._failure
         return tuple(self._looks)
@@ -38,7 +38,7 @@ class Sampling:
         while not self._is_over.wait(EVERY_S):
             try:
                 backlog = self._look()
-            except Exception as error:  # told to whoever asks for the looks
+            except Exception as error:  # raised by `looks`
                 self._failure = error
                 return
             if backlog is not None:

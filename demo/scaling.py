@@ -15,10 +15,10 @@ WATCH_REPLICAS = ("get", "deployments", "--watch", "--output-watch-events", "-o"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBacklog:
-    """What a consumer group still owes."""
+    """The backlog of a consumer group."""
 
     pending: int
-    lag: int | None  # None: Redis cannot tell
+    lag: int | None  # None: unknown to Redis
 
     @property
     def is_empty(self) -> bool:

@@ -9,7 +9,7 @@ from demo.recovery import Move, find_cause
 from demo.scaling import Course
 from demo.workers import History
 
-# A worker is wanted within a tenth of a second; this only tells that somebody looked at all.
+# A worker is wanted within a tenth of a second; this only shows that the demo looked at all.
 LATEST_WAKE_MS = 10_000
 
 
@@ -26,7 +26,7 @@ class ScalingOutcome:
 
 
 def check_scaling(outcome: ScalingOutcome) -> list[Check]:
-    """Every claim, in the order in which it is told."""
+    """Every claim, in the order in which they are printed."""
     return [
         check_beginning(outcome.course),
         check_waking(outcome.course),

@@ -97,11 +97,11 @@ class Stage:
         return status
 
     def observe_workers(self, team: Team) -> History:
-        """What the API server has told of the team's workers so far."""
+        """What the API server has reported of the team's workers so far."""
         return team.find_own(read_history(self.pods.lines))
 
     def count_workers(self, team: Team) -> list[Count]:
-        """What the API server has told of their number so far."""
+        """What the API server has reported of their number so far."""
         return read_counts(self.replicas.lines, team.declaration.deployment)
 
     def list_pods(self, team: Team) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def is_complete(stage: Stage, team: Team) -> bool:
 
 
 def is_all_told(stage: Stage, team: Team) -> bool:
-    """Whether the status says all that happened, and that all is well."""
+    """Whether the status reports all that happened, and that all is well."""
     status, moves = stage.status(team), list_moves(team.store.read_ledger())
     recovery = status.get("recovery") or {}
     return (

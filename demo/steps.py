@@ -77,7 +77,7 @@ class Steps:
 
 
 def read_durations(file: Path) -> dict[str, float]:
-    """Seconds by step; empty without a file, or when it is not one of ours."""
+    """Seconds by step; empty without a file, or when it cannot be parsed."""
     try:
         found = json.loads(file.read_text())
         return {str(name): float(seconds) for name, seconds in found.items()}
@@ -86,7 +86,7 @@ def read_durations(file: Path) -> dict[str, float]:
 
 
 def write_durations(file: Path, seconds: Mapping[str, float]) -> None:
-    """Replace the file. Its loss would cost a line of output, so a full disk is no error."""
+    """Replace the file. Its loss would cost a line of output, so a full disk is ignored."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ class Team:
     keeps_errors: bool  # for them a file that does not parse is a result too
 
     def find_own(self, history: History) -> History:
-        """What was informed of its workers."""
+        """The history of its workers."""
         return history.select(self.declaration.owns)
 
 

@@ -1,7 +1,7 @@
 """What a service team writes with the SDK: a handler. The rest is `pelops.worker`.
 
-A file that does not parse raises. It is tried again as often as the resource says, and becomes a
-dead letter that says why.
+A file that does not parse raises. It is tried again as often as the resource allows, and becomes a
+dead letter with the reason.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What became of the workers, as the API server told it: which run, which ended, which are gone."""
+"""The workers as the API server reported them: which run, which ended, which are deleted."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,25 +34,25 @@ class End:
     process: str
     exit_code: int
     finished_ms: int  # cut to a whole second: it ended within the second after
-    reported_ms: int  # when the API server first told it
+    reported_ms: int  # when the API server first reported it
 
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """Everything that the API server told of the workers."""
+    """Everything that the API server reported of the workers."""
 
     running: dict[str, Worker] = field(default_factory=dict)  # by consumer
     ends: dict[str, End] = field(default_factory=dict)  # by process
     # By consumer and process: when it started, in ms cut to a whole second. In their order.
     starts: dict[str, dict[str, int]] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)  # by consumer: when it was told, in ms
+    gone: dict[str, int] = field(default_factory=dict)  # by consumer: when its pod was deleted
 
     def ends_of(self, consumer: str) -> Sequence[End]:
-        """The ends of its processes, in the order in which they were informed."""
+        """The ends of its processes, in the order in which they were reported."""
         return [end for end in self.ends.values() if end.consumer == consumer]
 
     def select(self, is_wanted: Callable[[str], bool]) -> "History":
-        """What was informed of the consumers that are wanted."""
+        """The history of the wanted consumers alone."""
         return History(
             running={key: value for key, value in self.running.items() if is_wanted(key)},
             ends={key: end for key, end in self.ends.items() if is_wanted(end.consumer)},
@@ -63,8 +63,8 @@ class History:
     def cutoff_of(self, end: End) -> int | None:
         """Before when this end freed what its process was given, in ms; None: it is not known yet.
 
-        A pod that is gone has freed everything. Else the next process of the same pod is known by
-        the second of its start alone.
+        The deletion of a pod has freed everything. Else the start of the next process of the same
+        pod counts, which is known in whole seconds.
         """
         if end.consumer in self.gone:
             return self.gone[end.consumer]
@@ -74,7 +74,7 @@ class History:
 
 
 def read_history(lines: Iterable[Line]) -> History:
-    """What the lines of WATCH_PODS tell; any other line is left out."""
+    """The history in the lines of WATCH_PODS; any other line is left out."""
     history = History()
     for line in lines:
         words = line.text.split(maxsplit=3)  # kubectl makes columns of what tabs separate

@@ -1,4 +1,4 @@
-"""What the audit log of the API server says about one user's requests."""
+"""The requests of one user in the audit log of the API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Request:
 
 
 class AuditTrail:
-    """The requests of one user since this object was made; `read` goes on where it ended."""
+    """The requests of one user since this object was made; `read` continues where it ended."""
 
     def __init__(self, plane: ControlPlane, user: str) -> None:
         self._path = plane.audit_log

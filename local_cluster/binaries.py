@@ -166,7 +166,7 @@ def _stated(first: str) -> str:
 
 
 def _build_flags() -> list[str]:
-    """Flags of `go build`; without the version, clients cannot parse what the server says it is."""
+    """Flags of `go build`; without the version, clients cannot parse that of the server."""
     version = _stated("k8s.io/kubernetes")
     major, minor, _ = version.removeprefix("v").split(".")
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
@@ -178,7 +178,7 @@ def _build_flags() -> list[str]:
         "-mod=readonly",
         "-trimpath",
         "-buildvcs=false",
-        # Nobody debugs it, and debug information is up to a quarter of the compiler's work.
+        # Debug information is not needed, and is up to a quarter of the compiler's work.
         "-gcflags=all=-dwarf=false",
         "-ldflags",
         " ".join(["-s -w", *stamps]),

@@ -61,7 +61,7 @@ class Cluster:
 
     @property
     def plane(self) -> ControlPlane:
-        """The control plane. Raises LocalClusterError when it is kind's or somebody else's."""
+        """The control plane. Raises LocalClusterError when it is kind's or the caller's own."""
         if self._plane is None:
             raise LocalClusterError("this cluster's control plane was not started here")
         return self._plane
@@ -80,7 +80,7 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, whoever's cluster it is."""
+        """The administrator's kubeconfig, for any kind of control plane."""
         if self.options.kubeconfig is not None:
             return self.options.kubeconfig.absolute()
         return self.state / "kubeconfig" if self.options.kind else self.plane.kubeconfig

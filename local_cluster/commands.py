@@ -72,7 +72,7 @@ def print_status(state: Path) -> bool:
 def bring_down(state: Path) -> None:
     """Stop every process of the cluster, and remove its state directory; nothing without one.
 
-    Raises LocalClusterError when the directory is not ours.
+    Raises LocalClusterError when the directory has no marker of a local cluster.
     """
     directory = StateDirectory(state)
     if not directory.path.exists():

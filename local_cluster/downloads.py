@@ -117,7 +117,7 @@ def download(
     Unfinished files stay beside it, in `.NAME.unfinished`, and the next call continues them.
     Proxy variables (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) are honored.
 
-    Raises DownloadFailed: a site is silent or lacks a file, or a checksum is wrong.
+    Raises DownloadFailed: a site is silent or does not have a file, or a checksum is wrong.
     """
     unfinished = directory.with_name(f".{directory.name}.unfinished")
     unfinished.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _run(transfers: Sequence["_Transfer"], patience: Patience, shown: Step) -> N
     """Run all transfers. The first that fails ends the others."""
     began = time.monotonic()
     for one in transfers:
-        # A daemon: a name lookup or a connection that hangs must hold up nobody.
+        # A daemon: a name lookup or a connection that hangs must not block the others.
         threading.Thread(target=one.run, name=f"download {one.file.part}", daemon=True).start()
     try:
         while not all(one.done.is_set() for one in transfers):

@@ -24,8 +24,8 @@ from local_cluster.errors import LocalClusterError
 from local_cluster.processes import start_process
 from local_cluster.progress import report, step
 
-# Its go.mod has the versions of the control plane's go.mod where both use a module: what Go has
-# compiled for the control plane need not be compiled again, which is most of it.
+# Its go.mod has the versions of the control plane's go.mod where both use a module. So Go compiles
+# again little of what it has compiled for the control plane.
 SOURCE = Path(__file__).with_name("helm_program")
 SOURCE_FILES = ("go.mod", "go.sum", "main.go")
 PROGRAM = "PELOPS_HELM"  # names a program to use instead

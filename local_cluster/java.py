@@ -84,7 +84,7 @@ def _homes(machine: Machine) -> Iterator[Path]:
 
 
 def _version_of(home: Path) -> int:
-    """The first number of its version, 8 for 1.8; 0 for what is no Java."""
+    """The first number of its version, 8 for 1.8; 0 where Java does not run."""
     try:
         answer = subprocess.run(
             [home / "bin" / "java", "-version"],

@@ -1,4 +1,4 @@
-"""kubectl against a cluster of ours; the caller's own kubectl settings play no part."""
+"""kubectl against a local cluster; the caller's own kubectl settings play no part."""
 
 import os
 import subprocess

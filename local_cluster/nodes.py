@@ -30,7 +30,7 @@ class Node:
 
         `light`: its pods only turn Ready, no process is started.
         """
-        # Every right, but a name of its own: the audit log tells the node's writes from a person's.
+        # Every right, but a name of its own: the audit log shows which writes are the node's.
         kubeconfig = plane.kubeconfig_for(f"system:node:{name}", ["system:masters"])
         settings = ["--kubeconfig", str(kubeconfig), "--name", name, "--state", str(state)]
         process = start_process(

@@ -23,7 +23,7 @@ RIGHTS = (
 )
 TIMEOUT_S = 60.0
 PROBE_S = 2.0  # what a kubelet would wait for
-ANSWER_S = 30.0  # what an operator that works may take where the machine stands still meanwhile
+ANSWER_S = 30.0  # what an operator that works may take while the machine is blocked
 # Redis runs on this machine, where an installation on a cluster allows none.
 ALLOWED_NETWORKS = "routable,127.0.0.0/8,::1/128"
 
@@ -58,7 +58,7 @@ class Operators:
     def start(
         self, replicas: int = 1, *, kubeconfig: Path | None = None, wait: bool = True, **extra: str
     ) -> list[Process]:
-        """Start replicas, and wait until they are ready unless told otherwise."""
+        """Start replicas, and by default wait until they are ready."""
         config = kubeconfig or self._plane.kubeconfig_for(SERVICE_ACCOUNT, GROUPS)
         started = [self._start_one(config, extra) for _ in range(replicas)]
         if wait:

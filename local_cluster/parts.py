@@ -33,7 +33,7 @@ class Identities:
     """Who is who in one control plane."""
 
     authority: Authority
-    front_proxy: Authority  # of its own: whoever it signs may act as any user
+    front_proxy: Authority  # of its own: what it signs may act as any user
     server: KeyPair
     proxy_client: KeyPair
     service_accounts: KeyPair
@@ -166,7 +166,7 @@ def _build_apiserver(layout: Layout, *, controllers: bool) -> list[str]:
         *_build_audit(layout),
     ]
     if not controllers:
-        # Nobody makes the default ServiceAccount that this plugin insists on.
+        # Without controllers there is no default ServiceAccount, which this plugin insists on.
         arguments.append("--disable-admission-plugins=ServiceAccount")
     return arguments
 

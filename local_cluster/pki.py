@@ -1,4 +1,4 @@
-"""A certificate authority of our own, and what it signs; 0.1 s for a whole control plane."""
+"""A certificate authority, and what it signs; 0.1 s for a whole control plane."""
 
 import ipaddress
 from collections.abc import Sequence

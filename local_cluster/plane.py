@@ -100,7 +100,7 @@ class ControlPlane:
     @property
     def front_proxy_ca_file(self) -> Path:
         """The certificate authority of the API server's own client certificate towards servers
-        behind an APIService: whoever shows one may say in headers which user is asking.
+        behind an APIService: its holder may name the user who is asking in headers.
         """
         return self._layout.identities.front_proxy.files.certificate
 
@@ -150,8 +150,8 @@ class ControlPlane:
 
     def stop(self) -> None:
         """End every part; the state directory stays. Nothing when it has ended."""
-        # Killed, not asked: an API server takes up to a minute to see its watchers off, and what
-        # is on disk is good for nothing but a look at the logs.
+        # Killed, not asked: an API server takes up to a minute to end its watches. Only the logs
+        # on disk are still of use.
         for part in reversed(SERVERS):
             if part in self._processes:
                 self._processes[part].kill()

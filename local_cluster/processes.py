@@ -34,7 +34,7 @@ class Process:
         self.name = name
         self.pid = pid
         self.log = log
-        self.started = started  # clock ticks since boot, as the kernel tells; None: gone already
+        self.started = started  # clock ticks since boot, from the kernel; None: ended already
         self._exit_code: int | None = None
         self._lock = threading.Lock()
 
@@ -43,7 +43,7 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs and for no child of ours."""
+        """The exit code, negative for a signal; None while it runs, and unless it is a child."""
         self.is_alive()
         return self._exit_code
 
@@ -116,12 +116,12 @@ class Process:
             _signal_group(self.pid, signal.SIGKILL)
             self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         except ChildProcessError:
-            pass  # no child of ours: whoever started it, or init, reaps it
+            pass  # not a child of this process: its parent, or init, reaps it
         return True
 
 
 def read_stat(pid: int) -> tuple[str | None, int | None]:
-    """State letter and start time (clock ticks since boot) of a process; None, None without it."""
+    """State code and start time (clock ticks since boot) of a process; None, None without it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -169,7 +169,7 @@ _on_detached: Callable[[Process], None] | None = None
 
 
 def report_detached(to: Callable[[Process], None] | None) -> None:
-    """From now on tell `to` of every detached process, before its start returns or is interrupted.
+    """From now on pass every detached process to `to`, before its start returns or is interrupted.
 
     `to` runs in the thread that starts processes, where no KeyboardInterrupt can come between.
     """

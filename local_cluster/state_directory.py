@@ -1,4 +1,4 @@
-"""A state directory: marked as ours, so that no other directory is ever emptied or removed."""
+"""A state directory: marked, so that no other directory is ever emptied or removed."""
 
 import fcntl
 import json
@@ -20,7 +20,7 @@ class StateDirectory:
         self.path = path.absolute()
 
     def is_ours(self) -> bool:
-        """Whether it carries our marker."""
+        """Whether it carries the marker."""
         return (self.path / MARKER).is_file()
 
     @contextmanager
@@ -56,7 +56,7 @@ class StateDirectory:
         fresh.rename(self.path / SUMMARY)
 
     def empty(self) -> None:
-        """Remove all but the marker. Raises LocalClusterError when the directory is not ours."""
+        """Remove all but the marker. Raises LocalClusterError when the directory is not marked."""
         self._insist_on_marker()
         for entry in self.path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -65,7 +65,7 @@ class StateDirectory:
                 entry.unlink()
 
     def remove(self) -> None:
-        """Remove it. Raises LocalClusterError when the directory is not ours."""
+        """Remove it. Raises LocalClusterError when the directory is not marked."""
         self._insist_on_marker()
         shutil.rmtree(self.path)
 

@@ -7,7 +7,7 @@ What differs from a kubelet, because there are no images, namespaces or cgroups:
 
 * The container's command is run as it stands; the image is only shown. A container without a
   command waits with the reason ImageHasNoCommand.
-* The environment is what the pod says, plus PATH (the directory of this Python and each --bin-path
+* The environment is that of the pod, plus PATH (the directory of this Python and each --bin-path
   first), HOME, LANG, TMPDIR, HOSTNAME and KUBERNETES_SERVICE_HOST/PORT. Nothing is inherited.
 * Volumes are directories below the state directory. A value of `env`, `command` or `args` that
   begins with a mountPath (alone or followed by "/", in arguments also after "--option=") is

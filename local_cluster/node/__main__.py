@@ -1,4 +1,4 @@
-"""`python -m local_cluster.node`: runs one node until it is told to end."""
+"""`python -m local_cluster.node`: runs one node until SIGTERM or SIGINT."""
 
 import argparse
 import asyncio

@@ -8,7 +8,7 @@ _PER_OCTET = 256 * 254
 
 
 class PodAddresses:
-    """Gives every pod of one node an address that nobody else on this machine uses."""
+    """Gives every pod of one node an address that is unique on this machine."""
 
     def __init__(self, node_name: str) -> None:
         self._claim, self._octet = _claim_octet(node_name)
@@ -16,7 +16,7 @@ class PodAddresses:
         self._next = 0
 
     def take(self, uid: str, wished: str = "") -> str:
-        """An address for the pod; `wished` (its last one) when that is ours and free."""
+        """An address for the pod; `wished` (its last one) when it is this node's and free."""
         address = wished if self._is_ours(wished) else self._next_free()
         self._used[address] = uid
         return address

@@ -48,7 +48,7 @@ class Pods:
         self._tasks[uid] = asyncio.create_task(self._run(known))
 
     def vanish(self, pod: KubeObject) -> None:
-        """The object is gone."""
+        """The object was deleted."""
         known = self._pods.get(pod["metadata"]["uid"])
         if known is None:
             return

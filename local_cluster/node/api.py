@@ -54,7 +54,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """Everything there is now; what is not in it is gone."""
+    """All objects that exist now; any other was deleted."""
 
     items: list[KubeObject]
 
@@ -115,7 +115,7 @@ class Api:
         self.endpoint = endpoint
         self._is_cut = False
         self._watching: set[aiohttp.ClientResponse] = set()
-        # The audit log names it, so that a node's requests can be told from an operator's.
+        # The audit log names it, which distinguishes a node's requests from an operator's.
         headers = {"User-Agent": "local-cluster-node"}
         if endpoint.token:
             headers["Authorization"] = f"Bearer {endpoint.token}"

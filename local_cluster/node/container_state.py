@@ -25,7 +25,7 @@ class Terminated:
     exit_code: int  # 128 + signal when a signal ended it
     reason: str
     message: str = ""
-    started_at: datetime | None = None  # None: nobody saw it
+    started_at: datetime | None = None  # None: not observed
     finished_at: datetime | None = None
     container_id: str = ""
 

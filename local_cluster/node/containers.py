@@ -187,7 +187,7 @@ class Container:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _probe(self, target: ProbeTarget) -> None:
-        """Everything that goes on beside the running process. Cancelled at its end."""
+        """Run the hooks and probes beside the running process. Cancelled at its end."""
         lifecycle = self._spec.get("lifecycle") or {}
         if not await run_hook(lifecycle.get("postStart"), target):
             await self._restart("its postStart hook failed", {})
@@ -240,7 +240,7 @@ class Container:
         await self._end_process(process)
 
     async def stop(self) -> None:
-        """Ask the process to end and wait for it, for good; the caller kills what does not."""
+        """Ask the process to end and wait without a limit; the caller kills what does not end."""
         self._stopping.set()
         if self._process is not None:
             await self._end_process(self._process)

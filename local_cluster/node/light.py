@@ -19,7 +19,7 @@ _RETRY_S = 0.5
 def build_light_status(
     pod: KubeObject, pod_ip: str, now: datetime, *, ended: bool = False
 ) -> KubeObject:
-    """The status of a pod all of whose containers run since now, or have just ended."""
+    """The status of a pod all of whose containers run since now, or ended now."""
     state: State = Running(started_at=now)
     if ended:
         state = Terminated(exit_code=0, reason="Completed", started_at=now, finished_at=now)

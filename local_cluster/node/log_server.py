@@ -1,6 +1,6 @@
 """The parts of a kubelet's HTTPS interface that are here: `kubectl logs` and `kubectl exec`.
 
-It listens on the loopback only, with a certificate of its own making, and asks nobody who they are.
+It listens on the loopback only, with a certificate of its own making, and without authentication.
 """
 
 import asyncio

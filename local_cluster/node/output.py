@@ -45,7 +45,7 @@ class ContainerOutput:
         return Section(path=self.path, start=starts[-1 - previous], end=end)
 
     def is_current(self, section: Section) -> bool:
-        """Whether the run that wrote the section still goes on."""
+        """Whether the run that wrote the section has not ended."""
         return self._is_running and section.start == self._starts[-1]
 
     def _known_starts(self) -> list[int]:

@@ -20,7 +20,7 @@ from local_cluster.node.settings import HOST_IP
 log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
-# News comes in twos (started, ready; ended, all ended): one write tells both.
+# Changes come in twos (started, ready; ended, all ended): one write reports both.
 _SETTLE_S = 0.01
 _REFRESH_S = 10.0
 
@@ -95,7 +95,7 @@ class Pod:
         self._changed.set()
 
     def vanish(self) -> None:
-        """The object is gone, perhaps by force: its processes still get their grace."""
+        """The object was deleted, perhaps by force: its processes still get their grace."""
         self._object.vanished = True
         self._deleted.set()
         self._begin_stop(self._object.grace_s)
@@ -223,7 +223,7 @@ class Pod:
                 self._failure = {"reason": "DeadlineExceeded", "message": message}
                 self._begin_stop(self._object.usual_grace_s)
                 return
-            # The deadline of a running pod may be shortened: look again now and then.
+            # The deadline of a running pod may be shortened: check it periodically.
             await asyncio.sleep(5 if limit_s is None else min(limit_s - age_s, 5))
 
     async def _report_changes(self) -> None:

@@ -17,7 +17,7 @@ _DEFAULT_GRACE_S = 30
 
 
 class PodObject:
-    """Every write names the pod's uid, so that a namesake is never touched."""
+    """Every write names the pod's uid: it never changes a later pod with the same name."""
 
     def __init__(self, api: Api, pod: KubeObject) -> None:
         self._api = api
@@ -69,7 +69,7 @@ class PodObject:
     async def report(self, state: Callable[[], PodState]) -> None:
         """Write the status unless the API server has it; waits for an answer.
 
-        `state` is asked anew for each attempt: a late answer must not bring old news.
+        `state` is called for each attempt: a late answer must not bring old news.
         """
         await self._until_answered(lambda: self._report(state()))
 
@@ -85,7 +85,7 @@ class PodObject:
         self.observe(await self._api.patch(f"{self._path}/status", body))
 
     async def delete(self) -> None:
-        """Remove the object for good; waits for an answer."""
+        """Remove the object at once; waits for an answer."""
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
         await self._until_answered(lambda: self._remove(body))
 

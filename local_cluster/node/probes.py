@@ -49,7 +49,7 @@ def decide_verdict(probe: KubeObject, streak: Streak) -> bool | None:
 async def watch_probe(
     probe: KubeObject, target: ProbeTarget, report: Callable[[bool], None]
 ) -> None:
-    """Run the probe for ever; tells each verdict, also when it repeats."""
+    """Run the probe for ever; report each verdict, also when it repeats."""
     await asyncio.sleep(probe.get("initialDelaySeconds") or 0)
     streak = Streak()
     while True:

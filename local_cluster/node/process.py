@@ -115,7 +115,7 @@ def kill_session(session: int) -> None:
 
 
 def kill_all_with(variable: str) -> int:
-    """Kill every process whose environment holds `variable`, and tell how many there were.
+    """Kill every process whose environment holds `variable`; return how many there were.
 
     One that ends in "/" matches all that begin so. This finds those that left their session, too.
     """

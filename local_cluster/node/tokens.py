@@ -21,7 +21,7 @@ class _Token:
 
 
 class PodTokens:
-    """Tokens bound to one pod: the API server refuses them once the pod is gone."""
+    """Tokens bound to one pod: the API server refuses them once the pod is deleted."""
 
     def __init__(self, api: Api, pod: KubeObject) -> None:
         self._api = api

@@ -132,7 +132,7 @@ def _downward(item: KubeObject, facts: PodFacts) -> str:
 
 
 def plain_directory(volume: KubeObject, directory: Path) -> Path:
-    """The directory of a volume that nobody fills; raises ConfigError for an unknown kind."""
+    """The directory of a volume without content; raises ConfigError for an unknown kind."""
     if "hostPath" in volume:
         return Path(volume["hostPath"]["path"])
     if "emptyDir" in volume or "ephemeral" in volume:

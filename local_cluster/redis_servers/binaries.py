@@ -115,7 +115,7 @@ def _version_of(server: Path, program: str) -> str | None:
 def _install(wished: Wished) -> RedisBinaries:
     with _only_one(wished):
         found = _cached(wished)
-        if found is not None:  # by whoever held the lock before us
+        if found is not None:  # by the process that held the lock before
             return found
         complaints = []
         for name, way in WAYS:
@@ -144,7 +144,7 @@ def _install_by(way: Way, wished: Wished) -> RedisBinaries:
 
 @contextmanager
 def _only_one(wished: Wished) -> Iterator[None]:
-    """Hold the lock under which this version is installed; the kernel frees it if we die."""
+    """Hold the lock for installing this version; the kernel frees it if this process dies."""
     cache_dir().mkdir(parents=True, exist_ok=True)
     with (cache_dir() / f".{wished.key}.lock").open("w") as lock:
         try:

@@ -16,7 +16,7 @@ from local_cluster.redis_servers.versions import NoSuchServer, Wished
 
 KEYRINGS = Path("/usr/share/keyrings")
 
-# Hooks of the machine would clean its own caches and wake its daemons after our download.
+# Hooks of the machine would clean its own caches and wake its daemons after the download.
 APT_CONFIG = """\
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;

@@ -1,4 +1,4 @@
-"""How servers are to be run, and the ground they stand on."""
+"""The options of servers, and what all servers of a topology share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Ground:
     options: ServerOptions
     tls_files: TlsFiles | None
     detached: bool  # the servers live on when this process ends
-    temporary: bool  # `state` is nobody else's, and goes when the servers stop
+    temporary: bool  # `state` is removed when the servers stop
 
     @property
     def scheme(self) -> str:

@@ -1,4 +1,4 @@
-"""A master with two replicas, and three Sentinels that replace it when it is gone."""
+"""A master with two replicas, and three Sentinels that replace it when it fails."""
 
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers.options import Ground
@@ -10,7 +10,7 @@ REPLICAS = 2
 SENTINELS = 3
 QUORUM = 2
 SETTLE_TIMEOUT_S = 60.0
-# A Sentinel that was kept from running for 2 s does nothing for 30 s (TILT), and then begins anew.
+# A Sentinel that was kept from running for 2 s does nothing for 30 s (TILT), and then starts over.
 FAILOVER_TIMEOUT_S = 120.0
 
 # Sentinel's own periods (2 s, 10 s) make a test wait for what it is not about.
@@ -69,8 +69,8 @@ class SentinelServers(RedisServers):
         before = self.master_address()
 
         def is_over() -> bool:
-            # A Sentinel gives a failover up that takes it too long, as on a busy machine, and does
-            # not begin another one for a master that is up: it is asked again.
+            # A Sentinel gives up a failover that takes too long, as on a busy machine. It does not
+            # begin another one for a master that is up: it is asked again.
             if self._is_idle_at(before):
                 self._fails_over()
             return self._is_replaced(before)

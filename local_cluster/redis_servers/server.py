@@ -51,7 +51,7 @@ class RedisServer:
         return self.process is not None and self.process.is_alive()
 
     def is_serving(self) -> bool:
-        """Whether it runs and was not paused by us, so that asking it does not hang."""
+        """Whether it runs and was not paused by `pause`, so that asking it does not hang."""
         return self.is_alive() and not self._paused
 
     def start(self) -> None:

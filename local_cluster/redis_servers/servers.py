@@ -125,7 +125,7 @@ class RedisServers(ABC):
     def stop(self) -> None:
         """End every server; nothing the second time. Logs stay when a state directory was named."""
         for server in [*self.sentinels, *reversed(self.servers)]:
-            server.kill()  # in good order a master would wait for replicas that are gone already
+            server.kill()  # in good order a master would wait for replicas that have ended
         if self.ground.temporary:
             shutil.rmtree(self.ground.state, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""A certificate authority of our own, with a certificate for servers and one for clients."""
+"""A certificate authority, with a certificate for servers and one for clients."""
 
 import ipaddress
 from collections.abc import Sequence

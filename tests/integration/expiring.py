@@ -1,4 +1,4 @@
-"""Keys that expire at once, and a subscriber who is informed."""
+"""Keys that expire at once, and a subscriber to which they are reported."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ REPORTING: Final = ServerOptions(config={"notify-keyspace-events": "Ex"})
 
 
 class Expiries:
-    """What one subscriber was informed."""
+    """What was reported to one subscriber."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []

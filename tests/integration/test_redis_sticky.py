@@ -1,4 +1,4 @@
-"""What is informed of a group that went back, and of entries trimmed too soon, on real servers."""
+"""Conditions of a group that went back, and of entries trimmed too soon, on real servers."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

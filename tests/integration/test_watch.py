@@ -49,7 +49,7 @@ GROUP = STREAM_CONSUMER_GROUP
 
 @dataclass
 class Followed:
-    """A cache that a watch keeps in step, and what was informed of it."""
+    """A cache that a watch keeps in step, and the resources that changes concerned."""
 
     cache: WorkloadCache = field(default_factory=WorkloadCache)
     concerned: list[tuple[Kind, Name]] = field(default_factory=list)

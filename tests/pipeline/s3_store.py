@@ -24,7 +24,7 @@ _IMPATIENT = {
 
 
 def endpoint() -> str:
-    """What a driver was informed of the server."""
+    """The address of the server, from the environment of a driver."""
     return os.environ["PELOPS_AUDIT_S3_ENDPOINT"]
 
 

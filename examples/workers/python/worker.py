@@ -34,7 +34,7 @@ def work(position: str) -> str:
     entries = [entry for _, found in answer for entry in found]
     for entry_id, fields in entries:
         try:
-            if fields:  # None: the entry was deleted
+            if fields:  # else the entry was deleted
                 handle(entry_id, fields)
         except (
             Exception
