@@ -60,7 +60,7 @@ async def expire(server: Server, *keys: str) -> None:
     """Have keys expire now."""
     for key in keys:
         await server.execute("SET", key, "x", "PX", 1, key=key, writes=True)
-    await asyncio.sleep(0.01)  # their time; then a look removes them at once
+    await asyncio.sleep(0.01)  # their time; then a read removes them at once
     for key in keys:
         assert await server.execute("EXISTS", key, key=key) == 0
 

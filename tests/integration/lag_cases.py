@@ -1,4 +1,4 @@
-"""What users and workers do to a stream that makes the server lose count, and looks at it after."""
+"""Actions of users and workers that make the server lose count, and observations after them."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""Entries that idle past their limit while their workers live: given up, or separated and done."""
+"""Entries beyond the timeout while their workers live: dead-lettered, or separated and done."""
 
 from __future__ import annotations
 

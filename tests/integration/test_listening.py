@@ -57,7 +57,7 @@ class ScanRequests:
         await asyncio.gather(*(self.await_reported(each) for each in resources))
 
     async def await_reported(self, of: StreamConsumerGroup) -> None:
-        """Have locks of the resource expire until a scan is asked for, if it ever is."""
+        """Let locks of the resource expire until a scan is requested, if it ever is."""
         if not listening.wants_notifications(of):
             return
         name, before = (of.metadata.namespace, of.metadata.name), len(self.asked)

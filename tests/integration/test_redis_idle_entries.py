@@ -1,4 +1,4 @@
-"""Every entry that is idle is found, without a look at those that cannot be."""
+"""Every idle entry is found, without a read of entries that cannot be idle."""
 
 from datetime import timedelta
 from random import Random

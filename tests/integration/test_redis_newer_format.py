@@ -33,7 +33,7 @@ async def make_newer(server: Server, version: str = str(FORMAT_VERSION + 1)) -> 
 
 
 async def run(server: Server, declared: Declaration) -> object:
-    """Run a script with any arguments: it has to refuse before it looks at them."""
+    """Run a script with any arguments: it must refuse before it reads them."""
     single = [key for key in declared.keys if key.many is not Many.ANY]
     known = KEYS.by_name()
     keys: list[Part] = [known.get(key.name, KEYS.stream) for key in single]

@@ -29,7 +29,7 @@ from tests.integration.redis_adapter import connected, endpoint_of
 
 
 async def claim_announced(server: Server, claimer: str) -> list[EntryId]:
-    """What a waiting worker does: claim what the announced owner holds since before the cut."""
+    """Claim like a waiting worker: what the offered owner holds since before the cutoff."""
     claimed: list[EntryId] = []
     for fields in (await bodies(server, KEYS.offer_stream)).values():
         reported = dict(zip(fields[::2], fields[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""Recovery on real servers moves each entry once, whole, and only what lies before the cut."""
+"""Recovery on real servers moves each entry once, whole, and only those before the cutoff."""
 
 import asyncio
 from datetime import timedelta
@@ -75,7 +75,7 @@ async def test_a_copy_of_a_copy_keeps_the_first_id(server: Server) -> None:
 async def test_a1_what_a_restarted_worker_read_again_stays_with_it(server: Server) -> None:
     """Rule A1: same owner, same name; only the cutoff distinguishes them."""
     ids = await strand(server, 4)
-    await asyncio.sleep(0.005)  # the cut must lie between two different milliseconds
+    await asyncio.sleep(0.005)  # the cutoff must lie between two different milliseconds
     cutoff = await server_time(server)
     claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(ids[0]), str(ids[2]))
     await server.execute(*claim, key=KEYS.stream)

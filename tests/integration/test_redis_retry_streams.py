@@ -153,7 +153,7 @@ async def test_what_is_remembered_of_suspects_goes_with_them(server: Server) -> 
     assert tries[:2] == ["3 1 0", "2 0 0"]
     # Of two streams, two entries of one millisecond may have the same ID.
     assert tries[2] is None or str(second) in (new_second, new_third)
-    # A scan finds the chunk under way in both streams.
+    # A scan finds the entries of the retry batch in both streams.
     observation = await look(server, with_retry=True, is_retry_former=True)
     assert observation.retry_batch.under_way == {first, parse_entry_id(new_second.encode())}
     assert observation.retry is not None

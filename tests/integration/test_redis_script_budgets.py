@@ -115,7 +115,7 @@ async def _hand_over(server: Server) -> Callable[[], Awaitable[object]]:
 
 
 async def _open_scan(server: Server) -> Callable[[], Awaitable[object]]:
-    """A chunk of copies that wait to be delivered."""
+    """A retry batch of copies that wait to be delivered."""
     await provision(server, KEYS)
     await add_many(server, KEYS, MANY, LARGE)
     retry_batch = await server.execute("EVAL", _ALL_IDS, 1, KEYS.stream, key=KEYS.stream)

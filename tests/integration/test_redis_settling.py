@@ -42,7 +42,7 @@ async def test_a_suspect_is_copied_with_its_charges_and_becomes_the_chunk(server
 
 
 async def test_an_uncharged_copy_inherits_what_is_known_of_its_failures(server: Server) -> None:
-    """Else what fails alone again and again between planned ends would never be given up."""
+    """Else an entry that keeps failing in isolation between planned ends is never dead-lettered."""
     await strand(server, 1)
     await settle_one(server)
     await read_new(server, KEYS, 1)

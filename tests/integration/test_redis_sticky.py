@@ -61,7 +61,7 @@ async def test_a_group_that_went_back_is_reported_and_held_once(server: Server) 
     change = decide_went_back(before, await observe_group(server, KEYS))
     assert change is not None
     until = await delay_recovery(server, KEYS, OWNER, change, hold=HOUR)
-    # Another replica looks later: the group has gone on, and the hold stays as it was.
+    # Another replica observes later: the group has moved on, and the delay stays as it was.
     await deliver(server, KEYS, 1)
     later = decide_went_back(before, await observe_group(server, KEYS))
     assert later is not None

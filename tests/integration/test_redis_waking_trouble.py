@@ -164,7 +164,7 @@ async def test_where_nobody_may_end_a_wait_newcomers_join_when_it_is_over(
 async def test_a_newcomer_is_not_watched_before_the_server_was_asked_with_it(
     empty_redis: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who believed it would be left alone until a look in 20 s."""
+    """If it counted as watched, its group would be left alone until the next pass in 20 s."""
     monkeypatch.setattr(transport, "ANSWER_TIMEOUT_S", 100.0)
     monkeypatch.setattr(waiting, "SHORT_BLOCK_MS", 90_000)
     async with sleeping_on(narrow(empty_redis, *RULES, "-client|unblock")) as sleepers:

@@ -1,4 +1,4 @@
-"""Idle entries of others come to a worker, by CLAIM or by the adapter's own turns."""
+"""Idle entries of other workers come to a worker, by CLAIM or by the adapter's own claims."""
 
 import asyncio
 from collections.abc import AsyncIterator

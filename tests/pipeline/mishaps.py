@@ -66,7 +66,7 @@ async def _crash_to_retry_stream(life: Life) -> None:
 
 
 async def _poison(life: Life) -> None:
-    """Entries that no worker survives: their copies fail again until they are given up."""
+    """Entries that no worker survives: their copies fail again until they are dead-lettered."""
     driver, worker = life.driver, life.newcomer()
     held = driver.read(worker, BATCH)
     failing = life.some(held, 2)
@@ -248,7 +248,7 @@ def _trim_with_care(life: Life) -> None:
 
 
 async def _work(life: Life, leave: int) -> None:
-    """Workers process all but the last entries; poison fails until it is given up."""
+    """Workers process all but the last entries; poison fails until it is dead-lettered."""
     driver = life.driver
     while len(driver.main) - driver.main.reached > leave:
         worker = f"steady-{life.chance.randrange(8)}"
