@@ -1,14 +1,14 @@
--- Append entries to a stream once, however often the same call comes.
+-- Append entries to a stream once, however often the same call is repeated.
 --
 -- KEYS  stream, tokens                        (same hash tag)
--- ARGV  token, digest, before (the token of the task's call before this one, or empty), ttl_s,
+-- ARGV  token, digest, before (the token of the task's previous call, or empty), ttl_s,
 --       trimming, threshold, then for each entry: n, its ID or *, n names and values
 --       trimming is MAXLEN, MINID or empty.
 -- Returns  appended | repeated | changed | forgotten
--- IDs ascend within a call: so only the first entry can be refused for its ID, and then none is appended.
--- Repeats safely: the token proves that the call was made, and the digest that it was the same.
--- The answer is `forgotten` if the call before this one was answered, but its token no longer exists, as
--- after a failover to a replica that had not received it. Its entries are lost with it, and nothing is appended after them.
+-- IDs ascend within a call, so only the first entry can be refused because of its ID. Then none is appended.
+-- Repeats safely: the token proves that the call was made, and the digest that it was the same call.
+-- Returns `forgotten` if the token of the previous call no longer exists, for example after a failover to a
+-- replica that had not received it. The entries of that call are lost too, and this call appends nothing.
 
 local token, digest, before, ttl_s, trimming, threshold = unpack(ARGV, 1, 6)
 

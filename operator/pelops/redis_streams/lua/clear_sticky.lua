@@ -1,12 +1,12 @@
 -- include: entry
--- Take fields out of a group's state: what a person has acknowledged is not reported any more.
+-- Delete the fields of sticky conditions that a user has acknowledged from a group's state.
 --
 -- KEYS     state
 -- ARGV     uid, fields...
 -- READS    type state; hmget state
 -- WRITES   hdel state
 -- USER     operator
--- RETURNS  cleared count (fields that were there)
+-- RETURNS  cleared count (fields that existed)
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in the fields.
 -- Repeats safely: the second run finds none of them.

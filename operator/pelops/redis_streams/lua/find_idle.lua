@@ -2,18 +2,18 @@
 -- Find pending entries of any owner that have been idle for a given time. Writes nothing.
 --
 -- KEYS     stream
--- ARGV     group, first, last ('': created at least idle_ms ago), idle_ms: number, count: number, how
+-- ARGV     group, first, last ('': the ID of idle_ms ago), idle_ms: number, count: number, how
 -- READS    time; xpending stream
 -- WRITES   none
 -- USER     operator for recovery
--- RETURNS  {now_ms, visited, last (ID looked at, or ''), entries{id, owner, idle_ms, deliveries}...}
+-- RETURNS  {now_ms, visited, last (ID visited, or ''), entries{id, owner, idle_ms, deliveries}...}
 --          | no-group
--- how  visit  look at `count` entries one by one: bounded whatever they are
---      seek   let the server skip those that are not idle: it visits every entry of the range
+-- how  visit  return the idle ones among the first `count` entries, at a bounded cost
+--      seek   return the first `count` idle entries: the server may visit every entry of the range
 -- Costs  linear in count for visit; in the entries of the range for seek.
 -- An entry that was created less than idle_ms ago cannot have been idle for that long, if IDs are
--- times of this clock. If they are not, the caller gives '+'.
--- Repeats safely: it only reads.
+-- times of the server's clock. If they are not, the caller gives '+' as last.
+-- Repeats safely: it writes nothing.
 
 local seeks = how == 'seek'
 local time = redis.call('TIME')
@@ -32,7 +32,7 @@ if page.err then
 end
 local answer = { string.format('%.0f', now), #page, #page > 0 and page[#page][1] or '' }
 for _, entry in ipairs(bound_deliveries(page)) do
-  -- An entry that was given back by XNACK has no owner and an idle time of -1.
+  -- An entry that XNACK gave back to the group has no owner and an idle time of -1.
   if seeks or entry[3] >= idle_ms or entry[3] < 0 then
     answer[#answer + 1] = entry
   end

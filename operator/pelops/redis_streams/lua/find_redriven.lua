@@ -7,16 +7,17 @@
 --
 -- KEYS     source  (the stream, or the retry stream)
 -- ARGV     group, prefix, mark (of the redrive's copies), part (undelivered, pending or delivered), start (the
---          first ID to look at), last (the last copy: those after it are copies of copies), most: number
+--          first ID to read), last (ID of the redrive's last copy: later ones are copies of copies),
+--          most: number (entries to read)
 -- READS    type source; xinfo|groups source; xinfo|stream source; xpending source; xrange source
 -- WRITES   none
 -- USER     operator
 -- RETURNS  done copies, visited, unvisited (entries of this part that may follow, or false: not known), next
---               (where to go on, or '' at the end), originals (copies up to the last one),
+--               (ID at which to continue, or '' at the end), originals (copies up to `last`),
 --               stream{position, added, length, first (ID or false), deleted}
 --          | no-group
--- Costs  linear in what is looked at: most entries, 256 KiB of bodies, though always one, and
---        two bodies that XINFO STREAM reads. XINFO GROUPS is linear in the groups.
+-- Costs  linear in what is read: `most` entries, 256 KiB of bodies but at least one, and two
+--        bodies that XINFO STREAM reads. XINFO GROUPS is linear in the groups.
 -- Repeats safely: it writes nothing.
 
 local seen = see_stream(source)
@@ -51,7 +52,7 @@ if part == 'pending' then
     local entry = redis.call('XRANGE', source, pending[1], pending[1])[1]
     look_at(entry or { pending[1], {} })
     if not entry and not comes_before(last, pending[1]) then
-      copies = copies + 1 -- its body is gone, so it can be one
+      copies = copies + 1 -- its body was deleted, so it may have been one
     end
   end
   following = (visited < #found or #found == most) and id_after(reached) or ''
@@ -73,7 +74,7 @@ else
   end
   following = at
 end
--- What was before `start` is in it as well.
+-- Entries before `start` are counted in it as well.
 local unvisited = total and total >= 0 and math.max(0, total - visited) or false
 return {
   'done', copies, visited, following == '' and 0 or unvisited, following, originals,

@@ -6,21 +6,21 @@
 -- Store the result of a scan, and remove attempt counters of finished entries and data about deleted
 -- consumers.
 --
--- KEYS     stream, state, others... (streams of the group to which copies went before; same slot.
---          The first key is the one to which they go)
+-- KEYS     stream, state, others... (streams of the group to which copies went formerly; same slot.
+--          The first key is the one to which they go now)
 -- ARGV     group, uid,
---          resolved (the retry batch as it was seen, when nothing of it is under way: it is
---          forgotten, unless another one was written meanwhile. Empty: it stays),
---          tries_cursor (where to look for tries to forget; empty: nowhere),
---          fields{name, value}... (of the scan, and of what was learnt about consumers)
+--          resolved (the retry batch as the caller read it, if none of it is under way: it is
+--          deleted unless it has changed since. Empty: it stays),
+--          tries_cursor (where to continue the search for obsolete fields; empty: no search),
+--          fields{name, value}... (results of the scan, and data about consumers)
 -- READS    type stream state others; hmget state; hget state; hscan state; xinfo|stream stream
 --          others; xinfo|groups stream others; xinfo|consumers stream others; xpending stream others; xrange stream others
 -- WRITES   hset state; hdel state
 -- USER     operator for recovery
--- RETURNS  done tries_cursor (where to go on) | not-owner | wrong-type key, type | no-permission
+-- RETURNS  done tries_cursor (of the next call) | not-owner | wrong-type key, type | no-permission
 --          command, key
--- Costs  linear in the fields given, and in 100 fields of the state and 500 consumers when it scans. It
---        reads the bodies that look_whether_it_waits reads: 256 KiB, though always one.
+-- Costs  linear in the fields given. With a cursor, also in 100 fields of the state and 500 consumers, and in
+--        the bodies that look_whether_it_waits reads: 256 KiB, but at least one body.
 -- Repeats safely: the same values are written again.
 
 local MOST_CONSUMERS = 500
@@ -52,7 +52,7 @@ if tries_cursor ~= '' then
     local seen = #found[2] > 0 and see_stream(key)
     streams[key] = seen and { seen = seen, ours = see_group(key, group) }
   end
-  -- Whether an entry is pending, or waits to be delivered; nobody else is remembered.
+  -- Whether an entry is pending, or waits to be delivered. The records of all others are deleted.
   local function is_under_way(id)
     for key, facts in pairs(streams) do
       if facts and facts.ours and is_pending(key, group, id) then
@@ -70,7 +70,7 @@ if tries_cursor ~= '' then
     end
     return false
   end
-  -- Whether there is such a consumer, or there are too many to know it at a bounded cost.
+  -- Whether a consumer exists, or there are too many consumers to check it at a bounded cost.
   local known
   local function is_consumer(name)
     if not known then
@@ -94,7 +94,7 @@ if tries_cursor ~= '' then
     if kind == 'try' and not (is_id(name) and is_under_way(name)) then
       redis.call('HDEL', state, found[2][i])
     elseif (kind == 'pod' or kind == 'crowd') and not is_consumer(name) then
-      redis.call('HDEL', state, found[2][i]) -- a worker that left by itself may not write here
+      redis.call('HDEL', state, found[2][i]) -- a worker that removes itself may not write to the state
     end
   end
 end

@@ -6,16 +6,16 @@
 -- include: body
 -- include: ledger
 -- include: redrive
--- Move dead letters of a group, the oldest first: back to its stream or retry stream, to the discarded
--- dead letters, or from there back to the dead-letter stream.
+-- Move dead letters of a group, oldest first: back to its stream or retry stream, to the stream of
+-- discarded dead letters, or from there back to the dead-letter stream.
 --
 -- KEYS     source, target, stream, dead_letter, ledger, state, dead_letter_owner, [retry]
---          (same slot; the retry stream if the backlog has a bound and there is one)
+--          (same slot; the last one only if the backlog has a bound and there is a retry stream)
 -- ARGV     group, uid, prefix, redrive (uid of the StreamRedrive), name, action (redriven, discarded or restored),
---          requested_by, actor, allows_others: flag (other groups may see the copies), max_bytes: number,
---          max_entry_bytes: number, rate: number (letters a second, of all replicas together), limit: number
---          (that the redrive may have moved in all), max_backlog: number (entries that the group may have
---          unprocessed), after, through (the page that the letters were selected of), ids...
+--          requested_by, actor, allows_others: flag (other groups may receive the copies), max_bytes: number,
+--          max_entry_bytes: number, rate: number (dead letters per second, for all replicas together),
+--          limit: number (dead letters that the redrive may move in total), max_backlog: number (above which
+--          it stops), after, through (bounds of the page from which the IDs were selected), ids...
 -- READS    type source target stream dead_letter ledger state dead_letter_owner retry; time;
 --          hmget state dead_letter_owner; xinfo|groups stream target source dead_letter retry;
 --          xinfo|stream stream target source retry; xpending stream retry; xrange source stream retry
@@ -27,16 +27,16 @@
 --          | discarded-in-use contents, reader
 --          | not-owner | no-group key | would-duplicate groups | position-ahead delivered, generated
 --          | wrong-type key, type | no-permission command, key
--- Stops: done rate limit backlog exhausted behind, and more: call again
+-- Stops: done rate limit backlog exhausted behind, and more (call again)
 -- Skips: vanished foreign no-body too-large too-wide damaged refused
--- Costs  linear in the dead letters, and in the bytes of their bodies, of which it reads max_bytes,
---        though always one dead letter and sometimes a few more. XINFO GROUPS is linear in the groups.
+-- Costs  linear in the dead letters, and in the bytes of the bodies read: max_bytes, but at least one dead
+--        letter, and sometimes a few more. XINFO GROUPS is linear in the groups.
 -- Invariant 14: only a dead letter that names this group, of a stream that is recorded as this group's
 -- and that no consumer group reads, is moved.
 -- Repeats safely: one script copies and deletes a dead letter, and those up to the cursor are not read
 -- again. A page is refused unless the cursor has reached it, so no dead letter before it is skipped. All
--- refusals come before the first write. Each copy precedes the deletion, and Redis keeps a script's effects
--- together: dying between two lines leaves none of them, or all.
+-- refusals come before the first write. Each copy is written before the deletion. Redis keeps a script's
+-- effects together, so a crash leaves all of them or none.
 
 local refusal = find_refusal()
 if refusal then
@@ -75,10 +75,10 @@ if not record then
 end
 local moved_before = number_or_zero(record.moved)
 
--- Entries that the group has not acknowledged; nil when they cannot be counted.
+-- The backlog of the group; nil if it cannot be counted.
 local function find_backlog()
   local backlog = 0
-  for _, key in ipairs({ stream, retry }) do -- without the second when it is nil
+  for _, key in ipairs({ stream, retry }) do -- `retry` may be nil
     local seen = see_stream(key)
     local ours = seen and see_group(key, group)
     if ours then
@@ -96,7 +96,7 @@ local function find_backlog()
   return backlog
 end
 
--- How many letters may be moved now, and what ends it then.
+-- How many dead letters may be moved now, and why the script stops after these.
 local room, ends = math.huge, 'done'
 local function allow(number, why)
   if number < room then
@@ -110,7 +110,7 @@ if max_backlog then
   local backlog = find_backlog()
   allow(backlog and max_backlog - backlog or 0, 'backlog')
 end
--- Thousandths of letters that the rate allows: as many as come together in a second at most.
+-- Thousandths of dead letters that the rate allows now: at most those of one second.
 local tokens = 0
 if rate then
   local kept, kept_ms = string.match(record.bucket, '^(%d+) (%d+)$')
@@ -122,8 +122,8 @@ if rate then
   allow(math.floor(tokens / 1000), 'rate')
 end
 
--- Bodies by ID, several in one call as long as the letters follow each other in the stream. The first
--- alone, then more as long as they prove small.
+-- Bodies by ID. One call reads several as long as the dead letters follow each other in the stream. The
+-- first is read alone, then more at a time as long as they are small.
 local MOST_TOGETHER = 16
 local bodies, read_to, together, bytes, largest = {}, 0, 1, 0, 1
 local function keep_bodies(found)
@@ -139,7 +139,7 @@ local function read_body(i)
     local j = math.min(i + most - 1, #ids)
     local found = redis.call('XRANGE', source, ids[i], ids[j], 'COUNT', j - i + 1)
     keep_bodies(found)
-    -- Others may lie between: what was not reached is read with the next call.
+    -- Other entries may lie in between: IDs that were not reached are read by the next call.
     local is_whole, k = #found <= j - i, i
     while k < j and (is_whole or bodies[ids[k + 1]]) do
       k = k + 1
@@ -152,9 +152,9 @@ local function read_body(i)
   return bodies[ids[i]]
 end
 
--- The copy of a letter that goes back to the group, from the fields of the letter; else why there is
--- none. Also its root and how many failed attempts it has. No copy is as wide that it could not be
--- recovered, and become a dead letter, once more.
+-- Turn the fields of a dead letter into the copy that goes back to the group. Returns the copy and its root
+-- ID, or the reason why there is no copy. A copy is never so wide that it could not be recovered, or become a
+-- dead letter, once more.
 local WIDEST_LETTER, WIDEST_COPY = 7900, 7796
 local generated = action == 'redriven' and see_stream(target)
 generated = generated and generated['last-generated-id'] or '0-0'
@@ -164,7 +164,7 @@ local function make_copy(fields, named, keep, letter_prefix)
   if keep == 0 then
     return 'no-body'
   elseif not is_id(root) or root ~= generated and not comes_before(root, newest) then
-    return 'damaged' -- a copy's ID has to be greater
+    return 'damaged' -- the copy's ID has to be greater than its root ID
   end
   if keep >= 4 and fields[keep - 3] == letter_prefix .. 'redrive' and fields[keep - 1] == letter_prefix .. 'returned'
     and string.find(fields[keep], '^%d+$') and #fields[keep] <= 6
@@ -260,7 +260,7 @@ if stop == 'done' then
   cursor = last_of(cursor, bound)
 end
 
--- Counts by reason as text, those of the record included if asked to.
+-- The counts by reason as text, added to those in `before`.
 local function render_skipped(before)
   local counts, words = {}, {}
   for why, count in string.gmatch(before, '(%S+)=(%d+)') do
@@ -302,7 +302,7 @@ for field, value in pairs(changed) do
 end
 local wait_ms = 0
 if stop == 'rate' then
-  -- Until a tenth of a second's letters may go, or all that are left.
+  -- Wait until the rate allows the dead letters of a tenth of a second, or all that are left.
   local wanted = math.min(left, math.max(1, math.floor(rate / 10)))
   wait_ms = math.max(1, math.ceil((1000 * wanted - tokens + 1000 * #moved) / rate))
 end

@@ -4,16 +4,16 @@
 -- Record which copy waits first in the retry stream, and the position of the group in the stream.
 --
 -- KEYS     stream, retry, state  (same slot)
--- ARGV     group, uid, notes: flag (else what was noted is forgotten)
+-- ARGV     group, uid, notes: flag (if not set, the note is deleted)
 -- READS    type stream retry state; time; hmget state; xinfo|stream retry; xinfo|groups stream retry;
 --          xpending stream retry; xrange retry
 -- WRITES   hset state; hdel state
 -- USER     operator for recovery
 -- RETURNS  noted | known | forgotten | not-owner | no-group key | wrong-type key, type
 --          | no-permission command, key
--- Costs  counting at most 64 entries or 64 KB of them.
--- Repeats safely: a copy that was noted already keeps the time and the position of its first note.
--- Losing the note makes an alarm later.
+-- Costs  linear in the groups of both streams. It reads one copy, and two bodies that XINFO STREAM reads.
+-- Repeats safely: a copy that was noted before keeps the time and the position of its first note. If the
+-- note is lost, the alarm comes later.
 
 local refusal = find_refusal()
 if refusal then

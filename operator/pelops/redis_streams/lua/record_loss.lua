@@ -4,20 +4,20 @@
 -- Record that entries were removed from Redis before a group had finished them.
 --
 -- KEYS     ledger, state  (same slot)
--- ARGV     uid, position (last-delivered-id at which it was found, or before the stream was gone),
+-- ARGV     uid, position (last-delivered-id when the loss was found, or before the stream was lost),
 --          at_least, at_most ('': no bound), after, before (the IDs between which the entries were;
---          '' for before: no end), pause_ms: number (the least time between two records of one
+--          before is '' if there is no end), pause_ms: number (minimum time between two records of one
 --          growing gap), cause,
---          undelivered, pending, observed_ms (of any cause but `trimmed`; '': not known)
+--          undelivered, pending, observed_ms (for any cause except `trimmed`; '': not known)
 -- READS    type ledger state; time; hmget state
 -- WRITES   xadd ledger; hset state
 -- USER     operator
 -- RETURNS  recorded | known
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
--- Repeats safely: a gap is known by its position and recorded again only when it has grown. An
--- acknowledged gap keeps its position and its numbers, so it is not reported again. Another cause is
--- known by its time: a caller that observed the group before it was recorded reports the same loss.
+-- Repeats safely: a gap is identified by its position, and recorded again only after it has grown. An
+-- acknowledged gap keeps its position and its numbers, so it is not reported again. A loss of another cause
+-- is identified by its time: a caller that observed the group before it was recorded reports the same loss.
 
 local loss = {
   position = position, at_least = at_least, at_most = at_most, after = after, before = before,
@@ -51,7 +51,7 @@ elseif held[2] == loss.position and (held[7] or 'trimmed') == 'trimmed' then
 end
 
 write_loss(ledger, state, now, loss)
--- When the group passes these entries, that is no other loss.
+-- When the group passes these IDs, the watch must not report the loss again.
 local watch = read_watch(held[8])
 if watch and loss.cause == 'trimmed' and loss.before ~= '' and not comes_before(watch['position'], loss.after) then
   watch['reported'] = last_of(watch['reported'], id_before(loss.before))

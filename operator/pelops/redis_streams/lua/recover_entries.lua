@@ -2,44 +2,44 @@
 -- include: dead_letter
 -- include: large
 -- include: ledger
--- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
+-- Requeue a batch of stuck entries: copy each to the end of a stream and acknowledge it.
 --
 -- KEYS     source, target, dead_letter, ledger, state, started, locks... (one for each item, or
 --          none; same slot. The target is the stream itself or the group's retry stream)
 -- ARGV     group, uid, prefix, batch: number, max_bytes: number, max_entry_bytes: number, actor, trigger, reason,
---          action (requeue, or examine: nothing is moved, and every entry is answered),
---          counts_attempt: flag (a process failed; else it ended on purpose, and no entry failed),
---          count_from_ms: number (an entry delivered earlier gets no failed attempt: the server
---          changed since), stages_first: flag (also an entry that never failed is answered instead
---          of moved), delay_before_ms: number (an entry delivered earlier stays: the group went
---          back, and it may be done),
---          wait_ms: number (an entry with failed attempts moves when it has been idle so long: its
---          backoff), allows_others: flag (other groups may see the copies),
---          owner, cutoff_ms: number (only what was delivered before; '': no cutoff),
---          start (where a page of the owner's entries begins; '': the items instead),
---          items{id, idle_ms: number}... (an item moves when it was idle so long; a lock that
---          exists keeps it)
+--          action (requeue, or examine: move nothing, and return every entry in answered),
+--          counts_attempt: flag (the process failed; if not set, it ended on purpose, and no entry failed),
+--          count_from_ms: number (an entry delivered earlier gets no failed attempt, because the server
+--          changed since), stages_first: flag (an entry that never failed is also returned in answered
+--          instead of moved), delay_before_ms: number (an entry delivered earlier stays, because the
+--          position of the group went back, and the entry may be acknowledged already),
+--          wait_ms: number (backoff: an entry that failed moves only after it has been idle so long),
+--          allows_others: flag (other groups may receive the copies),
+--          owner, cutoff_ms: number (only entries delivered before; '': no cutoff),
+--          start (where a page of the owner's entries begins; '': use items instead),
+--          items{id, idle_ms: number}... (an item moves if it has been idle so long and its lock does
+--          not exist)
 -- READS    type source target dead_letter ledger state started; time; hget state started; hmget
 --          state; xinfo|groups target; xinfo|stream target; xpending source; xrange source; exists
 --          locks for locks
 -- WRITES   xadd target dead_letter ledger; xack source; hincrby state; hset state; hdel state
 -- USER     operator for recovery
--- RETURNS  done now_ms, next (where to go on, or ''), moved, first (ID moved), last (copy),
---               stays[id, verdict], gone (payloads), idlest_ms (most that a moved entry was idle),
---               answered[id, retries, idle_ms, deliveries, charged, tried, root] (where counted as
---               failed is 0, 1, or 2 when the worker had marked it as started; tried is try:<id> of
+-- RETURNS  done now_ms, next (where to continue, or ''), moved, first (ID moved), last (ID of a copy),
+--               stays[id, verdict], gone (entries without a body), idlest_ms (longest idle time of a moved
+--               entry), answered[id, retries, idle_ms, deliveries, charged, tried, root] (charged: 0, 1 if it
+--               counts as failed, or 2 if its worker also recorded it as started. tried: try:<id> of
 --               the state), co_failed (crowd:<owner> of the state, or false)
 --          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
 --          generated
 --          | wrong-type key, type | no-permission command, key
 -- Verdicts of entries: not-pending other-owner too-young held locked too-wide too-large waiting
 --           refused next-batch
--- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
---        though always one entry and sometimes three more. One that is larger than max_entry_bytes is
---        read once and never copied. XINFO GROUPS is linear in the groups.
--- Repeats safely: an entry that was moved is not pending any more. All refusals come before the
--- first write. Each copy precedes its acknowledgement, and Redis keeps a script's effects together,
--- in its log and on its replicas: dying between two lines leaves none of them, or all.
+-- Costs  linear in the batch, and in the bytes of the bodies read: max_bytes, but at least one entry, and
+--        sometimes three more. An entry that is larger than max_entry_bytes is read once and never
+--        copied. XINFO GROUPS is linear in the groups.
+-- Repeats safely: a moved entry is no longer pending. All refusals come before the first write. Each copy
+-- is written before its acknowledgement. Redis keeps a script's effects together, in its log and on its
+-- replicas, so a crash leaves all of them or none.
 
 local moves = action == 'requeue'
 local refusal = find_refusal()
@@ -59,7 +59,7 @@ end
 local now
 local rest = ''
 
--- What to look at: {id, owner, idle_ms, deliveries}, and what stays for a reason already known.
+-- The entries to examine further, as {id, owner, idle_ms, deliveries}, and those that stay, with the reason.
 local page, stays = {}, {}
 if start ~= '' then
   local found
@@ -105,11 +105,11 @@ else
   end
   now = now or server_ms()
   for _, entry in ipairs(page) do
-    entry[3] = entry[3] >= 0 and entry[3] + now - entry[5] or entry[3] -- as of the same time
+    entry[3] = entry[3] >= 0 and entry[3] + now - entry[5] or entry[3] -- all idle times as of `now`
   end
 end
 
--- What an SDK worker says that it had started; a worker that says nothing had started everything.
+-- The entries that an SDK worker recorded as started. Without a record, all of them count as started.
 local marks, list = false, redis.call('HGET', started, owner)
 if list then
   marks = {}
@@ -118,18 +118,18 @@ if list then
   end
 end
 
--- Bodies by ID, several in one call as long as the page's entries follow each other in the stream.
--- The first alone, then two and four: nobody knows how large they are.
+-- Bodies by ID. One call reads several as long as the page's entries follow each other in the stream. The
+-- first is read alone, then two and four at a time, because their sizes are not known.
 local bodies, read_to, together = {}, 0, 1
 local function read_body(i)
   if i > read_to then
-    -- One by one where a large one may lie between.
+    -- One at a time if a known large entry may lie in between.
     local j = next(large) and i or math.min(i + together - 1, #page)
     local found = redis.call('XRANGE', source, page[i][1], page[j][1], 'COUNT', j - i + 1)
     for _, one in ipairs(found) do
       bodies[one[1]] = one[2]
     end
-    -- Others' entries may lie between: what was not reached is read with the next call.
+    -- Entries of other owners may lie in between: IDs that were not reached are read by the next call.
     local is_whole, k = #found <= j - i, i
     while k < j and (is_whole or bodies[page[k + 1][1]]) do
       k = k + 1
@@ -138,7 +138,7 @@ local function read_body(i)
   end
   local id = page[i][1]
   if not bodies[id] then
-    -- IDs may be given in any order: none is gone that was not looked for by itself.
+    -- IDs may be in any order, so an entry counts as deleted only after it was looked up by itself.
     local found = redis.call('XRANGE', source, id, id)[1]
     bodies[id] = found and found[2]
   end
@@ -168,7 +168,7 @@ for i, entry in ipairs(page) do
     stays[#stays + 1] = { id, 'too-large' }
   else
     local root, retries, keep = read_marks(id, fields, prefix)
-    -- What was given back to the group, with an idle time of -1, has failed nobody.
+    -- An idle time of -1: XNACK gave the entry back to the group, and no attempt failed.
     local is_owned = counts_attempt and idle >= 0 and now - idle >= count_from_ms
     local mine = is_owned and (not marks or marks[id] or false)
     local marked = mine and marks
@@ -199,8 +199,8 @@ if #answered > 0 then
   end
 end
 
--- What a copy inherits: an entry that failed before and gets no failed attempt now has failed all
--- the same.
+-- The copy of an entry that failed before inherits its record try:<id>, although this attempt does not
+-- count as failed.
 for _, one in ipairs(plan) do
   one[6] = one[6] and redis.call('HGET', state, 'try:' .. one[1][1])
 end
@@ -223,13 +223,13 @@ for _, one in ipairs(plan) do
     event[2 * copied - 1] = entry[1]
     event[2 * copied] = ledger_entry(copy, one[3], one[4], text(entry[4]), text(entry[3]))
     if one[6] then
-      -- In this order: of two streams, two entries of one millisecond may have the same ID.
+      -- Delete first: in two streams, entries of the same millisecond may have the same ID.
       redis.call('HDEL', state, 'try:' .. entry[1])
       redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '^(%S+ %S+) .*$', '%1 0')))
     end
     idlest = math.max(idlest, entry[3])
   elseif string.find(copy.err or '', 'last possible', 1, true) or string.find(copy.err or '', 'equal or smaller', 1, true) then
-    -- The stream takes no more entries for ever; the dead-letter stream does.
+    -- The stream can never accept another entry; the dead-letter stream can.
     local letter = add_dead_letter(dead_letter, one[3], fields, one[5], prefix, {
       stream = source, group = group, consumer = owner, deliveries = entry[4], retries = one[4],
       reason = 'StreamExhausted', error = 'the stream accepts no further IDs',
@@ -266,7 +266,7 @@ for i, entry in ipairs(gone) do
     missing[#missing + 1] = entry[1]
     missing[#missing + 1] = ledger_entry(letter, entry[1], '0', text(entry[4]), text(entry[3]))
     if string.find(tries[i] or '', ' offered$') then
-      -- It was on offer, and nobody has taken it.
+      -- It was on offer and no worker took it, so review_offers must not count it as taken.
       redis.call('HSET', state, 'gone:' .. entry[1], '1')
     end
   else

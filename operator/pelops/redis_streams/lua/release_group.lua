@@ -1,4 +1,4 @@
--- Stop acting on a group: remove the record of the resource from its state, and leave everything else.
+-- Stop acting on a group: delete the ownership record from its state, and keep everything else.
 --
 -- KEYS     state, dead_letter_owner  (same slot)
 -- ARGV     uid
@@ -7,7 +7,7 @@
 -- USER     operator
 -- RETURNS  released | not-owner
 -- Costs  constant.
--- Repeats safely: the second run finds another's record, or none, and changes nothing.
+-- Repeats safely: the second run finds the record of another resource, or none, and changes nothing.
 
 if redis.call('TYPE', state).ok ~= 'hash' then
   return 'not-owner'
@@ -19,7 +19,7 @@ redis.call('HDEL', state, 'owner:uid', 'owner:cluster', 'owner:namespace', 'owne
   'owner:created_ms', 'owner:held_until_ms')
 if redis.call('TYPE', dead_letter_owner).ok == 'hash'
   and redis.call('HMGET', dead_letter_owner, 'uid')[1] == uid then
-  -- Whose letters they are stays known; that a resource acts on them does not.
+  -- The record still names the group of the dead letters, but no resource acts on them any longer.
   redis.call('HDEL', dead_letter_owner, 'held_until_ms')
 end
 return 'released'

@@ -3,8 +3,8 @@
 -- include: ledger
 -- Remove a consumer without pending entries, and all data about it.
 --
--- KEYS     stream, ledger, state, started, worker_state, others... (streams of the same group, whose entries the
---          consumer may own; same slot)
+-- KEYS     stream, ledger, state, started, worker_state, others... (other streams of the group, in which the
+--          consumer may own entries; same slot)
 -- ARGV     group, uid, actor, consumer
 -- READS    type stream ledger state started worker_state; hget state; xpending stream others; xinfo|groups stream
 -- WRITES   xgroup|delconsumer stream; xadd ledger; hdel state started worker_state
@@ -12,8 +12,8 @@
 -- RETURNS  removed | owns-entries | absent | not-owner
 --          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the groups of the stream.
--- Repeats safely: the second run finds no such consumer. It is deleted only when nothing is pending
--- with it, in the same script: deleting one with pending entries would lose these permanently.
+-- Repeats safely: the second run finds no such consumer. One script checks the consumer and deletes it,
+-- because entries that were delivered in between would be lost permanently.
 
 local refusal = find_refusal()
 if refusal then
@@ -30,7 +30,7 @@ if #pending > 0 then
   return { 'owns-entries' }
 end
 for _, other in ipairs(others) do
-  -- What is remembered of it is needed for these.
+  -- The data about the consumer is needed to recover these.
   local owned = redis.pcall('XPENDING', other, group, '-', '+', 1, consumer)
   if not owned.err and #owned > 0 then
     return { 'owns-entries' }
@@ -43,7 +43,7 @@ end
 local before = count_consumers()
 redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer)
 if count_consumers() == before then
-  return { 'absent' } -- there was none of this name: nothing else tells, but the list of all
+  return { 'absent' } -- it did not exist: the reply of DELCONSUMER does not show that
 end
 redis.call('HDEL', state, 'crowd:' .. consumer, 'pod:' .. consumer)
 redis.call('HDEL', worker_state, 'boot:' .. consumer)

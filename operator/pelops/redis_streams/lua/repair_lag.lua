@@ -1,7 +1,7 @@
 -- include: entry
 -- include: stream
 -- include: ahead
--- Set the number of entries that a group has read, if the server lost count and the number is certain.
+-- Set the number of entries that a group has read, if the server lost count and the right number is certain.
 --
 -- KEYS     source, state  (same slot; the stream itself or the group's retry stream)
 -- ARGV     group, uid
@@ -10,15 +10,15 @@
 -- WRITES   xgroup|setid source
 -- USER     operator for scaling
 -- RETURNS  repaired lag
---          | intact (the server's number is right already)
---          | unsure (too many entries to count, or one that was deleted lies at the position or
---          ahead of it: then the server believes no number)
+--          | intact (the server's number is right)
+--          | unsure (too many entries to count, or an entry at the position or after it was deleted:
+--          then the server ignores any number)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
--- Costs  as a deep look of observe_group.lua.
--- Neither the position nor what is pending changes, and the position that is set is the one that
--- was read in this very script. A group at the end is reported too: its lag would be unknown with
--- the next entry otherwise.
--- Repeats safely: a second run finds the number right.
+-- Costs  as much as observe_group.lua with is_deep.
+-- Neither the position nor pending entries change: the script sets the position that it has read itself.
+-- The number is also set for a group at the end of the stream, otherwise its lag would be unknown after the
+-- next entry.
+-- Repeats safely: the second run finds the right number.
 
 local refusal = find_refusal()
 if refusal then

@@ -7,25 +7,26 @@
 -- include: watch
 -- Trim a stream to its limits, and keep every entry that a group has not acknowledged.
 --
--- KEYS     source, ledger, state  (same slot; state of the group on whose behalf it is done)
+-- KEYS     source, ledger, state  (same slot; the last two of the group that asks for the trim)
 -- ARGV     uid, group, max_length: number ('': no limit), max_age_ms: number ('': no limit),
---          batch: number (entries to remove at most), is_derived: flag (the source is a stream that is
---          kept for the group; else spec.retention asks for it)
+--          batch: number (entries to remove at most), is_derived: flag (the source is a stream that
+--          Pelops keeps for the group; if not set, spec.retention asks for the trim)
 -- READS    type source ledger state; time; hmget state; xinfo|stream source;
 --          xinfo|groups source; xpending source
 -- WRITES   xtrim source; xadd ledger; hset state; hincrby state
 -- USER     operator for retention recovery
--- RETURNS  done removed, need (or ''), first (ID that is left, or ''), more (1 when more can go, else 0)
---          | not-due (the stream has more than 100 groups and was looked at recently)
+-- RETURNS  done removed, need (lowest ID that a group needs, or ''), first (ID that is left, or ''),
+--          more (1 if a further call may remove more, else 0)
+--          | not-due (the stream has more than 100 groups, and was checked recently)
 --          | not-owner | wrong-type key, type | no-permission command, key
--- Costs  XINFO GROUPS and one XPENDING for each group that has pending entries, as long as these
---        allow anything to go; the removal is linear in what is removed, about 100 nodes of the stream
---        for each limit. Of bodies it reads the first and the last, twice.
+-- Costs  XINFO GROUPS, and XPENDING for each group that has pending entries, until a group needs the first
+--        entry. The removal is linear in the entries removed: about 100 nodes of the stream for each
+--        limit. It reads the first and the last body, twice.
 -- A stream without a group is not trimmed, because it is not known which entries are needed. An entry is
 -- removed if it exceeds one of two limits. Whole nodes of the stream are removed, so a few more entries
--- stay; with a length of 0 every entry is removed that no group needs.
--- Repeats safely: need is found and used at one instant, so a group that is made meanwhile is seen.
--- The trimming comes first and the ledger after it: Redis keeps a script's effects together.
+-- stay. With a length of 0, every entry that no group needs is removed.
+-- Repeats safely: one script determines what the groups need and removes the rest, so no group can be
+-- created in between. The trim comes before its ledger event: Redis keeps a script's effects together.
 
 local refusal = find_refusal()
 if refusal then
@@ -52,15 +53,15 @@ if excess < 1 and not is_old then
   return { 'done', 0, '', first, 0 }
 end
 
--- A look at n groups takes 15 us for each, and each group may have a resource that asks for it: a
--- pause of 0.15 ms times n squared leaves all of them together a tenth of the server's time. The
--- policy plans by the same rule.
+-- To read n groups takes 15 us for each, and each group may have a resource that asks for it. A pause of
+-- 0.15 ms times n squared limits all of them together to a tenth of the server's time. The policy plans by
+-- the same rule.
 local is_wide, looked_at = seen['groups'] > 100, tonumber(held[2] or '') or 0
 if is_wide and looked_at <= now and now - looked_at < 0.15 * seen['groups'] * seen['groups'] then
   return { 'not-due' }
 end
 
--- The lowest ID that any group needs, or one at or below the first entry: then nothing can go.
+-- The lowest ID that any group needs, or any needed ID up to the first entry: then nothing can be removed.
 local function find_need()
   local need
   for _, reply in ipairs(redis.call('XINFO', 'GROUPS', source)) do
@@ -88,7 +89,7 @@ if comes_before(first, need) then
   end
 end
 if is_wide or removed == 0 then
-  -- Nobody need try again at once.
+  -- Another attempt at once would cost too much, or remove nothing.
   redis.call('HSET', state, 'trim:at_ms', text(now))
 end
 if removed == 0 then
@@ -101,7 +102,7 @@ redis.call('XADD', ledger, '*', unpack(ledger_event('trimmed', {
 redis.call('HINCRBY', state, 'total:trimmed', removed)
 local watch = not is_derived and read_watch(held[3])
 if watch then
-  -- No group needs what went, so the next observation does not count it.
+  -- No group needs the removed entries, so the next observation must not count them.
   watch['removed'], watch['first'] = watch['removed'] + removed, first ~= '' and first or nil
   write_watch(state, watch)
 end

@@ -1,9 +1,9 @@
 -- include: stream
 -- include: own_letters
--- What may be adopted of streams that exist before their group does. A key that is absent or empty
--- may; one that holds entries only when these are what Pelops writes there.
+-- Which streams that existed before their group may be adopted. An absent or empty key may be. A stream
+-- with entries may be if its first and last entry have the form that Pelops writes there.
 
--- What the entries of a derived stream begin with or end in, by the last word of its key.
+-- Tests for the entries that Pelops writes, by the last word of the derived stream's key.
 local function is_event(fields)
   return fields[1] == 'kind'
 end
@@ -23,7 +23,7 @@ local WRITTEN = {
   end,
 }
 
--- Whether the first and the last entry of a stream are as they have to be; true for none.
+-- Whether the first and the last entry of a stream pass the test. True for an empty stream.
 local function holds_only(seen, is_written)
   local first, last = seen['first-entry'], seen['last-entry']
   return not first or (is_written(first[2]) and is_written(last[2]))
@@ -33,8 +33,8 @@ local function last_word(key)
   return string.match(key, '[^:]*$')
 end
 
--- Why a derived stream is not ours to fill and to empty: entries or groups, and such a group; nil when
--- it is.
+-- Why Pelops may not write to a derived stream or trim it: 'entries' if it holds foreign entries, or
+-- 'groups' and the name of a foreign group. nil if it may.
 local function find_foreign(state, key, group)
   local what = last_word(key)
   if redis.call('HMGET', state, 'owned:' .. what)[1] then

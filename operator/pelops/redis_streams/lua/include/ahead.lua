@@ -1,11 +1,11 @@
 -- include: entry
--- How many entries a group has not been given yet, at a bounded cost.
+-- Count the undelivered entries of a group at a bounded cost.
 
-local EACH_PART = 32 -- what a name or a value costs beside its bytes, in bytes
--- What is counted where it is worth it; a quarter of it again behind the position. A server takes
--- less than 2 ms for as many small entries.
+local EACH_PART = 32 -- bytes of overhead for each name and each value
+-- The most entries that a deep count reads after the position. It reads up to a quarter as many before
+-- the position. A server reads so many small entries in less than 2 ms.
 local DEEP = 400
-local LARGEST_PAGE = 4 -- bodies of unknown size: no page reads many of them before it is known
+local LARGEST_PAGE = 4 -- entries, because the size of their bodies is not known in advance
 
 local function size_of(entry)
   local size = #entry[1]
@@ -15,9 +15,9 @@ local function size_of(entry)
   return size
 end
 
--- The entries from `from` to `to`, whether these are all, and the ID of the first; nil when XRANGE
--- is forbidden. It stops after `limit` entries or about `bytes` of them: pages grow as long as
--- entries prove small.
+-- Count the entries from `from` to `to`. Returns the count, whether these are all, and the ID of the
+-- first; nil if XRANGE is forbidden. Stops after `limit` entries or about `bytes` bytes. Pages grow as
+-- long as the entries are small.
 local function count_between(key, from, to, limit, bytes)
   local counted, page, left, largest, first = 0, 1, bytes, 1, nil
   while counted < limit and (counted == 0 or left >= largest) do
@@ -41,9 +41,9 @@ local function count_between(key, from, to, limit, bytes)
   return counted, false, first
 end
 
--- Entries after a group's position, whether these are all, and the ID of the first of them, if
--- there is one; nil when they may not be counted. Of a stream as see_stream reports it. When those
--- ahead are too many, those behind may be few: then what is left of the stream's length lies ahead.
+-- Count the entries after a group's position. Returns the count, whether these are all, and the ID of
+-- the first if there is one; nil if XRANGE is forbidden. `stream` is as see_stream returns it. If too many
+-- entries are after the position, it counts those up to the position and subtracts them from the length.
 local function count_ahead(key, stream, position, limit, bytes)
   if not stream['last-id'] or not comes_before(position, stream['last-id']) then
     return 0, true

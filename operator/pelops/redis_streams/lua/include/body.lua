@@ -1,7 +1,7 @@
--- What a script reads of bodies.
--- A server answers no other client while a script runs, and a body costs it a millisecond for each
--- megabyte. So a script that reads bodies stops once it has read MOST_BYTES of them, reads one in any
--- case, and returns where the caller continues.
+-- The limit on the bodies that a script reads.
+-- A server answers no other client while a script runs, and it takes about 1 ms to read a megabyte of
+-- bodies. So a script stops reading after MOST_BYTES, and returns where the caller continues. It reads at
+-- least one body.
 
 local MOST_BYTES = 256 * 1024
 

@@ -1,12 +1,12 @@
 -- include: entry
 -- include: letter_fields
--- Writing a dead letter: the entry's own pairs, then what is known of it, as declared in
--- pelops/domain/ledger.py.
+-- A dead letter has the user's fields of the entry, then LETTER_FIELDS, which pelops/domain/ledger.py
+-- declares.
 
-local WIDEST = 3900 -- pairs; a call from Lua takes 7,999 arguments at most
+local WIDEST = 3900 -- pairs; a call from Lua has 7,999 arguments at most
 
--- The new ID, or an error. `letter` names: stream, group, consumer, deliveries, retries, reason,
--- error, delivered_ms, now_ms. The fields beyond `keep` are dropped from the table.
+-- Add a dead letter. Returns its ID, or an error. `letter` has: stream, group, consumer, deliveries,
+-- retries, reason, error, delivered_ms, now_ms. The table `fields` changes: only its first `keep` items stay.
 local function add_dead_letter(key, root, fields, keep, prefix, letter)
   for i = #fields, keep + 1, -1 do
     fields[i] = nil

@@ -1,9 +1,9 @@
 -- include: deliveries
--- An entry's own fields, and the two that recovery adds at its end: <prefix>original_id, a valid ID
--- smaller than the entry's own, then <prefix>retry_count, 1 to 6 digits. All else is the user's.
+-- An entry has the user's fields. A copy made by recovery has two more at its end: <prefix>original_id, a
+-- valid ID smaller than the copy's own, then <prefix>retry_count, 1 to 6 digits.
 
--- As many failed attempts as maxRetries allows, and one. Only a producer can write a larger count; one more
--- than its six digits hold would no longer be taken for ours.
+-- The maximum of maxRetries, plus one. Only a producer can write a larger count. It is capped, because a
+-- count of more than six digits would not be recognized in the next copy.
 local MOST_RETRIES = 1001
 
 local function comes_before(a, b)
@@ -12,15 +12,15 @@ local function comes_before(a, b)
   if not a_ms or #a_ms > 20 or #a_seq > 20 then
     return false
   end
-  -- Both halves are 64 bit, more than a Lua number holds: compared as text of equal length.
+  -- Both halves have 64 bits, more than a Lua number holds, so they are compared as text of equal length.
   local function pad(digits)
     return string.rep('0', 20 - #digits) .. digits
   end
   return pad(a_ms) .. pad(a_seq) < pad(b_ms) .. pad(b_seq)
 end
 
--- The ID of the first entry in a chain of copies, the failed attempts so far, and how many of the
--- fields are the user's.
+-- Returns the ID of the first entry in the chain of copies, the number of failed attempts, and how many
+-- items of `fields` are the user's.
 local named, root_name, count_name
 local function read_marks(id, fields, prefix)
   if named ~= prefix then
@@ -36,8 +36,8 @@ local function read_marks(id, fields, prefix)
   return id, 0, n
 end
 
--- Whether another resource acts on the group, by the record of its owner, or none is known to. A dry run
--- changes nothing, so it needs no record: whoever starts it has looked for a conflict before.
+-- Whether the group's ownership record, of which `recorded` is the uid, is missing or names another
+-- resource. Always false in a dry run: it changes nothing, and its caller has checked for conflicts.
 local function is_not_owner(recorded, uid)
   return recorded ~= uid and not dry_run
 end
@@ -51,8 +51,9 @@ local function server_ms()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- What `look` answers, and the server's time at that: idle times are as of then. Redis 7.0 lets the
--- clock go on during a script, and a delivery time that is a millisecond off would pass a cutoff.
+-- Call `look`, and return its result and the server's time to which idle times in it refer. In Redis 7.0
+-- the clock advances during a script, and a delivery time that is wrong by 1 ms could pass a cutoff. So the
+-- call is repeated until the time before and after it is the same.
 local function look_in_time(look)
   local before, found, now = server_ms(), nil, nil
   for _ = 1, 20 do
@@ -65,8 +66,8 @@ local function look_in_time(look)
   return found, now
 end
 
--- A number of milliseconds as text; Lua's own would turn to an exponent. Entries that were
--- delivered together have the same numbers.
+-- An integer as text, without the exponent that tostring writes. Results are cached, because entries that
+-- were delivered together have the same numbers.
 local texts = {}
 local function text(number)
   local known = texts[number]
@@ -77,8 +78,8 @@ local function text(number)
   return known
 end
 
--- That the ACL forbids a command on a key, as a verdict. nil when it does not, when there is no
--- key, or when this server cannot tell: the command itself tells then.
+-- Return a verdict if the ACL forbids a command on a key. nil if it is allowed, if `key` is nil, or if this
+-- server cannot check it: then the command itself fails.
 local function find_forbidden(command, key, ...)
   if key and redis.acl_check_cmd and not redis.acl_check_cmd(...) then
     return { 'no-permission', command, key }
@@ -86,7 +87,7 @@ local function find_forbidden(command, key, ...)
   return nil
 end
 
--- That a key holds something else, as a verdict; nil when it does not, or is not there.
+-- Return a verdict if a key has another type than `kind`; nil if it has that type or does not exist.
 local function find_wrong_type(key, kind)
   local found = key and redis.call('TYPE', key).ok or 'none'
   if found ~= 'none' and found ~= kind then
@@ -95,17 +96,17 @@ local function find_wrong_type(key, kind)
   return nil
 end
 
--- Whether an error means that the server takes no writes now, not that it refuses this one: OOM,
--- READONLY, NOREPLICAS and their like.
+-- Whether a reply is an error that means that the server refuses all writes now, and not only this one:
+-- OOM, READONLY, NOREPLICAS and similar ones.
 local function refuses_all(reply)
   local code = type(reply) == 'table' and string.match(reply.err or '', '^%-?(%u+) ')
   return code and code ~= 'ERR'
 end
 
--- Why no copy may be written to a stream, as a verdict; nil when it may.
+-- Return a verdict if copies must not be written to a stream, else nil.
 local function find_obstacle(target, group, allows_others)
   if redis.call('TYPE', target).ok == 'none' then
-    return not dry_run and { 'no-group', target } or nil -- it would be made before the scan
+    return not dry_run and { 'no-group', target } or nil -- a real scan would create it first
   end
   local groups, ours = redis.call('XINFO', 'GROUPS', target), nil
   for _, reply in ipairs(groups) do
@@ -130,7 +131,7 @@ local function find_obstacle(target, group, allows_others)
       generated = seen[i + 1]
     end
   end
-  -- A copy behind the group's position would never be delivered.
+  -- A copy below the group's position would never be delivered.
   if comes_before(generated, delivered) then
     return { 'position-ahead', delivered, generated }
   end

@@ -1,5 +1,5 @@
 -- include: entry
--- Entry IDs as text: both halves are 64 bit, more than a Lua number holds.
+-- Entry IDs are text here, because both halves have 64 bits, more than a Lua number holds.
 
 local function is_id(id)
   local ms, seq = string.match(id or '', '^(%d+)-(%d+)$')
@@ -17,7 +17,7 @@ local function last_of(a, b)
   return comes_before(b, a) and a or b
 end
 
--- The smallest ID that is greater; the greatest of all has none after it and is itself.
+-- The next greater ID. The greatest possible ID is returned unchanged.
 local function id_after(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
   local most = '18446744073709551615'
@@ -32,7 +32,7 @@ local function id_after(id)
   return ms == most and id or one_more(ms) .. '-0'
 end
 
--- The greatest ID that is smaller; 0-0 has none before it and is itself.
+-- The next smaller ID. 0-0 is returned unchanged.
 local function id_before(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
   local function one_less(digits)

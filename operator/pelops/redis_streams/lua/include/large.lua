@@ -1,11 +1,11 @@
 -- include: body
--- Entries that are too large to be copied. A copy delays other clients and uses as much memory again.
--- No command returns the size of an entry without reading it, so each is read once. Then the state's
--- field `large` has 'ID:bytes' of such entries, separated by spaces.
+-- Entries that are too large to copy. A copy delays other clients and uses as much memory again. No
+-- command returns the size of an entry without reading it, so each is read once. After that, the field
+-- `large` of the state has 'ID:bytes' of these entries, separated by spaces.
 
-local MOST_LARGE = 100 -- more are read again by each scan
+local MOST_LARGE = 100 -- each scan reads entries beyond this number again
 
--- Bytes by ID.
+-- The sizes in bytes by ID.
 local function parse_large(field)
   local known = {}
   for id, bytes in string.gmatch(field or '', '(%d+%-%d+):(%d+)') do

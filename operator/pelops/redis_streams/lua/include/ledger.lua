@@ -1,10 +1,10 @@
 -- include: entry
 -- include: ledger_fields
--- An event of the ledger. The fields of each kind, and the words about an entry, are declared in
--- pelops/domain/ledger.py.
+-- Events of the ledger. pelops/domain/ledger.py declares the fields of each kind, and the words about an
+-- entry.
 
--- What XADD writes of an event: its fields in their order, but for those that are nil; one that is a
--- table is repeated. Then an ID and its words for each entry.
+-- The arguments of XADD for an event: its fields in their declared order, without those that are nil. A
+-- table gives one field for each of its values. Then an ID and its words for each entry.
 local function ledger_event(kind, told, entries)
   local event = { 'kind', kind }
   local function add(name, value)

@@ -1,20 +1,20 @@
 -- include: entry
--- Offers that were made and are not known to be taken, in the state.
--- Offers have numbers; those from offers:first to offers:last may exist, each as offer:<number>:
---   'first_ms due_ms times before_ms trigger announced', then the IDs, then the owner, a line each
---   first_ms    when it was made
+-- Records of offers that are not known to be taken. Each is a field offer:<number> of the state, and its
+-- number is from offers:first to offers:last. Its value has three lines:
+--   'first_ms due_ms times before_ms trigger announced', the IDs of the entries, and their owner.
+--   first_ms    when it was first made
 --   due_ms      when it may be repeated
---   times       how often it was made
---   before_ms   the owner has these entries since before this time
---   trigger     of the scan that made it
---   announced   its entry in the offer stream; '-' when XNACK gave the entries back to the group,
---               which has no owner: the last line is empty then
+--   times       how many times it was made
+--   before_ms   the owner has held these entries since before this time
+--   trigger     the trigger of the scan that made it
+--   announced   ID of its entry in the offer stream; '-' if XNACK gave the entries back to the group:
+--               then they have no owner, and the last line is empty
 
 local function number_of(state, field, otherwise)
   return tonumber(redis.call('HGET', state, field) or '') or otherwise
 end
 
--- Write an offer under its number, or as the last one.
+-- Write an offer under `number`, or as a new last one if `number` is nil.
 local function write_offer(state, offer, number)
   local last = number_of(state, 'offers:last', 0)
   number = number or last + 1
@@ -28,7 +28,7 @@ local function write_offer(state, offer, number)
   end
 end
 
--- The offer of this number; nil when there is none, or when it is damaged.
+-- The offer of this number; nil if it does not exist or is damaged.
 local function read_offer(state, number)
   local found = redis.call('HGET', state, 'offer:' .. text(number))
   local first, due, times, before, trigger, announced, list, owner =
@@ -46,7 +46,7 @@ local function read_offer(state, number)
   }
 end
 
--- Name entries to workers that claim; the entry of the offer stream, or an error.
+-- Add an offer to the offer stream. Returns the ID of its entry there, or an error.
 local function announce(offer_stream, owner, before, ids)
   return redis.pcall('XADD', offer_stream, 'MAXLEN', '~', 1000, '*', 'consumer', owner,
     'before', text(before), 'ids', table.concat(ids, ' '))

@@ -1,6 +1,6 @@
 -- include: letter_fields
--- Whose dead letters a stream holds. Invariant 14: only what this group's record and the entry's own
--- fields name as this group's is ever trimmed, expired or deleted.
+-- The group to which the dead letters of a stream belong. Invariant 14: an entry is trimmed, expired or
+-- deleted only if both the record beside the stream and the entry's own fields name this group.
 
 -- Whether the record beside a dead-letter stream names this group.
 local function owns_dead_letters(dead_letter_owner, stream, group)
@@ -8,8 +8,8 @@ local function owns_dead_letters(dead_letter_owner, stream, group)
   return named[1] == stream and named[2] == group
 end
 
--- What the last pairs of a dead letter report, by their names without the prefix, how many of the
--- fields precede them, and the prefix; nil for an entry that is no dead letter of any group.
+-- Returns the values of the last pairs of a dead letter by their names without the prefix, how many items
+-- of `fields` precede them, and the prefix. nil if the entry is not a dead letter of any group.
 local function read_letter(fields)
   local count = #LETTER_FIELDS
   local before = #fields - 2 * count
@@ -32,19 +32,19 @@ local function names_group(named, stream, group, retry)
   return named.group == group and (named.stream == stream or named.stream == retry)
 end
 
--- Whether an entry is a dead letter of this group: its last pairs are those of add_dead_letter, behind
--- any prefix, and name the group and one of its streams.
+-- Whether an entry is a dead letter of this group: its last pairs are those of add_dead_letter, with any
+-- prefix, and name the group and one of its streams.
 local function is_own_letter(fields, stream, group, retry)
   local named = read_letter(fields)
   return named ~= nil and names_group(named, stream, group, retry)
 end
 
--- The retry stream of the group whose state this is: derived keys differ in their last word alone.
+-- The key of the retry stream beside a state key: derived keys of a group differ only in their last word.
 local function retry_beside(state)
   return (string.gsub(state, '[^:]*$', 'retry'))
 end
 
--- How many consumer groups read a stream that exists.
+-- The number of consumer groups of a stream; 0 if it does not exist.
 local function count_groups(key)
   return redis.call('TYPE', key).ok == 'stream' and #redis.call('XINFO', 'GROUPS', key) or 0
 end

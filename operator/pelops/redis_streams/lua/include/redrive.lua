@@ -1,30 +1,30 @@
 -- include: ids
--- What the state has of redrives.
---   redrive:running       '<uid> <ms> <name>' of the one that runs, and when it was last heard of
---   redrive:<uid>:until   last ID of the source when it started: nothing after it is taken
---   redrive:<uid>:cursor  everything up to it was handled
---   redrive:<uid>:started_ms, :moved_ms  when it started, and when it moved a letter last
---   redrive:<uid>:moved, :skipped  how many; the second as 'reason=count' for each reason
---   redrive:<uid>:bucket  '<thousandths of letters> <ms>': what its rate allows, as of then
---   redrive:<uid>:first, :last  IDs of its first and last copy
---   redrive:<uid>:requeued  total:requeued when it started
---   redrive:<uid>:look    what is known of its copies, as of the last look at them
---   redrive:<uid>:seen, :failed, :gone  dead letters up to it were looked at, how many had failed again, and
---                         how many have no body and can be its copies
+-- Fields of the state about redrives.
+--   redrive:running       '<uid> <ms> <name>' of the redrive that runs; <ms> is when it last wrote.
+--   redrive:<uid>:until   the last ID of the source when it started; dead letters after it are not moved.
+--   redrive:<uid>:cursor  entries up to this ID were handled.
+--   redrive:<uid>:started_ms, :moved_ms  when it started, and when it last moved a dead letter.
+--   redrive:<uid>:moved, :skipped  how many dead letters; skipped as 'reason=count' for each reason.
+--   redrive:<uid>:bucket  '<thousandths of dead letters> <ms>': how many its rate allowed at that time.
+--   redrive:<uid>:first, :last  IDs of its first and last copy.
+--   redrive:<uid>:requeued  total:requeued when it started.
+--   redrive:<uid>:look    the result of the last search for its copies.
+--   redrive:<uid>:seen, :failed, :gone  dead letters up to the ID `seen` were read. Of these, `failed` are
+--                         its copies that failed again, and `gone` have no body and may be its copies.
 
 local REDRIVE_FIELDS = {
   'until', 'cursor', 'started_ms', 'moved_ms', 'moved', 'skipped', 'bucket', 'first', 'last', 'requeued',
   'seen', 'failed', 'gone', 'look',
 }
-local GIVES_WAY_MS = 300000 -- unheard of for so long, a redrive gives way to another
+local GIVES_WAY_MS = 300000 -- after so long without a write of the running redrive, another may run
 local RUNNING = 'redrive:running'
 
--- A number that the state holds; what is damaged counts as never written.
+-- A number from the state; 0 if it is missing or damaged.
 local function number_or_zero(digits)
   return string.find(digits or '', '^%d+$') and #digits <= 15 and tonumber(digits) or 0
 end
 
--- The record by the names above; nil when there is none, or when it is damaged.
+-- The record of a redrive by the names of REDRIVE_FIELDS; nil if it does not exist or is damaged.
 local function read_redrive(state, uid)
   local names = {}
   for i, name in ipairs(REDRIVE_FIELDS) do
@@ -40,7 +40,7 @@ local function read_redrive(state, uid)
   return record
 end
 
--- Write fields of the record, and that the redrive was heard of.
+-- Write fields of the record, and mark the redrive as the one that runs.
 local function write_redrive(state, uid, name, now, changed)
   local words = { RUNNING, uid .. ' ' .. text(now) .. ' ' .. name }
   for field, value in pairs(changed) do
@@ -50,19 +50,19 @@ local function write_redrive(state, uid, name, now, changed)
   redis.call('HSET', state, unpack(words))
 end
 
--- Another redrive that runs, as its uid and name; nil when none does.
+-- The uid and the name of another redrive that runs; nil if there is none.
 local function find_other_redrive(state, uid, now)
   local running = redis.call('HMGET', state, RUNNING)[1]
   local other, heard_ms, name = string.match(running or '', '^(%S+) (%d+) (.*)$')
   if not other or other == uid or #heard_ms > 15 then
     return nil
   end
-  -- A time in the future was written before the clock went back.
+  -- A time in the future was written before the clock was set back, and is ignored.
   local age = now - tonumber(heard_ms)
   return age >= 0 and age < GIVES_WAY_MS and other or nil, name
 end
 
--- As scripts answer it.
+-- The record as scripts return it.
 local function render_redrive(record, now)
   return {
     text(now), text(number_or_zero(record.started_ms)), record['until'], record.cursor,

@@ -1,7 +1,8 @@
 -- include: entry
--- The retry batch of suspects that are tried again, and what is remembered of suspects.
+-- The retry batch, which has the suspects that are being retried, and the records of suspects.
 
--- Why nothing may be decided on the retry batch as it was seen, as a verdict; nil when it may.
+-- Return a verdict if another resource owns the group, or the retry batch is not the one that the caller
+-- read; else nil.
 local function find_stale(state, uid, retry_batch)
   local held = redis.call('HMGET', state, 'owner:uid', 'chunk')
   if is_not_owner(held[1], uid) then
@@ -11,8 +12,8 @@ local function find_stale(state, uid, retry_batch)
   return present ~= retry_batch and { 'chunk-changed', present } or nil
 end
 
--- Write the retry batch that follows from the one that was seen: `kept` IDs and new members. What
--- is resolved is forgotten, or the state would grow with every entry that failed once.
+-- Replace the retry batch by the IDs of `kept` and the new `members`, and return it. Records of resolved
+-- IDs are deleted, otherwise the state would grow with every entry that failed once.
 local function write_retry_batch(state, retry_batch, kept, resolved, members)
   local stay, after = {}, kept
   for id in string.gmatch(kept, '%S+') do
@@ -32,7 +33,8 @@ local function write_retry_batch(state, retry_batch, kept, resolved, members)
   return dry_run and retry_batch or after
 end
 
--- Entries of this owner delivered before failed together; a later time replaces an earlier one.
+-- Record that entries of this owner failed together if they were delivered before `co_failed_ms`. A later
+-- time replaces an earlier one.
 local function write_co_failed(state, owner, co_failed_ms)
   local known = tonumber(redis.call('HGET', state, 'crowd:' .. owner) or '') or 0
   if tonumber(co_failed_ms) > known then

@@ -1,6 +1,6 @@
 -- include: entry
--- A stream and its groups as XINFO returns them.
--- XINFO STREAM reads two bodies, the first and the last: a script asks it once for each stream.
+-- Streams and groups as XINFO returns them.
+-- XINFO STREAM reads two bodies, the first and the last, so scripts call it as rarely as possible.
 
 local function pairs_of(reply)
   local named = {}
@@ -10,8 +10,8 @@ local function pairs_of(reply)
   return named
 end
 
--- What XINFO STREAM tells, by name, and the IDs of its first and last entry as first-id and
--- last-id, if it holds any; nil when there is no stream.
+-- The reply of XINFO STREAM by name, with the IDs of the first and last entry, if any, as first-id and
+-- last-id; nil if the key is not a stream.
 local function see_stream(key)
   if redis.call('TYPE', key).ok ~= 'stream' then
     return nil
@@ -22,16 +22,16 @@ local function see_stream(key)
   return seen
 end
 
--- What XINFO GROUPS reports one group, by name, its lowest pending ID as lowest-pending, and the idle
--- time of that entry in milliseconds as lowest-idle: since its last delivery or heartbeat.
+-- The reply of XINFO GROUPS about one group by name; nil if the group does not exist. If it has pending
+-- entries, lowest-pending is the lowest ID of these, and lowest-idle that entry's idle time in ms.
 local function see_group(key, group)
   for _, reply in ipairs(redis.call('XINFO', 'GROUPS', key)) do
-    if reply[2] == group then -- the name has been the first pair since groups exist
+    if reply[2] == group then -- the name is the first pair in all versions of Redis
       local seen = pairs_of(reply)
       if seen['pending'] > 0 then
         local first = redis.call('XPENDING', key, group, '-', '+', 1)[1]
         seen['lowest-pending'] = first and first[1] or nil
-        seen['lowest-idle'] = first and math.max(0, first[3]) or nil -- -1: given back by XNACK
+        seen['lowest-idle'] = first and math.max(0, first[3]) or nil -- -1 after XNACK
       end
       return seen
     end
@@ -39,9 +39,10 @@ local function see_group(key, group)
   return nil
 end
 
--- Whether an entry waits to be delivered by a group at this position. No command asks for an entry
--- without its body, so it is read only where XDEL has removed entries that high; `most` bytes of
--- bodies are read at most, and then the entry counts as there. The answer, and the bytes read.
+-- Whether an entry waits to be delivered to a group at this position. No command checks that an entry
+-- exists without reading its body, so the body is read only if XDEL removed an entry with this ID or a
+-- greater one. If `most`, the number of bytes that may be read, is used up, the entry counts as waiting.
+-- Returns the answer and the bytes read.
 local function look_whether_it_waits(key, seen, position, id, most)
   local first, last = seen['first-id'], seen['last-id']
   if not first or not comes_before(position, id) or comes_before(id, first) or comes_before(last, id) then

@@ -2,36 +2,36 @@
 -- include: ids
 -- include: stream
 -- include: ledger
--- Entries that are removed between two observations. Trimming removes the oldest entries, and Redis does
--- not record whether they were delivered to a group. So each observation compares the counters of the
--- stream with those of the one before. Of the IDs between the two positions of the group:
+-- Detect entries that were removed between two observations. Trimming removes the oldest entries, and Redis
+-- does not record whether they were delivered to a group. So each observation compares the counters of the
+-- stream with those of the previous one, and looks at the IDs between the two positions of the group:
 --
---     no entry was removed            the group was given all of them
---     entries may have been removed   they may be lost
+--     no entry was removed            all of them were delivered
+--     entries may have been removed   these may be lost
 --
--- The observation is one field of the state, `watch`, with which all replicas of the operator compare.
--- Its words, `-` for one that is not known:
+-- The observation is the field `watch` of the state, so that all replicas of the operator compare with the
+-- same one. Its words (`-`: not known):
 --
---     from        what lies after it, up to `position`, was delivered before it was removed
---     position    last-delivered-id of the group
---     removed     entries that were ever removed from the stream, by others than this group's operator
---                 since: trim_stream adds what it removes, which no group needs
---     first       ID of the first entry
---     added, generated    of the stream
---     ahead       entries after the position, if none was ever removed there and it is known how many
---     whole       1 when no entry after the position was ever removed, else 0
---     reported    a loss up to this ID was recorded, or was there before the watch began
---     replid      of the master
---     gap_after, gap_before, gap_most    a possible loss that the ledger does not have yet: between
---                 which IDs, and how many entries at most
---     recorded_ms    when the ledger got the last one
+--     from        entries after it, up to `position`, were delivered before they were removed.
+--     position    last-delivered-id of the group.
+--     removed     number of entries that were ever removed from the stream. trim_stream adds what it removes
+--                 after the observation, because no group needs those entries.
+--     first       ID of the first entry.
+--     added, generated    entries-added and last-generated-id of the stream.
+--     ahead       number of entries after the position, if it is known and none was ever removed there.
+--     whole       1 if no entry after the position was ever removed, else 0.
+--     reported    losses up to this ID were recorded, or happened before the watch began.
+--     replid      replication ID of the master.
+--     gap_after, gap_before, gap_most    a possible loss that is not in the ledger yet: the IDs between
+--                 which it lies, and the maximum number of entries.
+--     recorded_ms    when a possible loss was last written to the ledger.
 
 local WATCH_WORDS = { 'from', 'position', 'removed', 'first', 'added', 'generated', 'ahead', 'whole',
   'reported', 'replid', 'gap_after', 'gap_before', 'gap_most', 'recorded_ms' }
 local WATCH_NUMBERS = { removed = true, added = true, ahead = true, gap_most = true, recorded_ms = true }
 local WATCH_NEEDS = { 'from', 'position', 'removed', 'added', 'generated', 'reported' }
 
--- The observation before, by its words; nil when there was none, or it is damaged.
+-- The previous observation by the names of its words; nil if it does not exist or is damaged.
 local function read_watch(field)
   local watch, at = {}, 0
   for word in string.gmatch(field or '', '%S+') do
@@ -65,7 +65,7 @@ local function write_watch(state, watch)
   redis.call('HSET', state, 'watch', table.concat(words, ' '))
 end
 
--- No entry after this ID was ever removed. Of a stream as see_stream reports it.
+-- An ID after which no entry was ever removed. `seen` is the stream as see_stream returns it.
 local function highest_removed(seen)
   if seen['entries-added'] <= seen['length'] then
     return '0-0'
@@ -74,20 +74,21 @@ local function highest_removed(seen)
   return last_of(below, seen['max-deleted-entry-id'] or '0-0')
 end
 
--- Whether counters and position went on from where they were, on the same server.
+-- Whether this observation continues the previous one: neither the counters nor the position went back, and
+-- the master is the same.
 local function goes_on(known, seen, position, replid)
   return not (comes_before(position, known['position'])
     or comes_before(seen['last-generated-id'], known['generated'])
     or seen['entries-added'] < known['added']
     or seen['entries-added'] - seen['length'] < known['removed']
     or (replid and known['replid'] and replid ~= known['replid'])
-    -- Its first entry is another one, though none was removed: it was made anew.
+    -- The first entry is another one although none was removed: the stream was created again.
     or (seen['entries-added'] - seen['length'] == known['removed']
       and known['first'] and known['first'] ~= seen['first-id']))
 end
 
--- How many entries after the last position were removed since; nil when that is not known. While an
--- entry up to that position is left, trimming has not come so far.
+-- How many entries after the previous position were removed since then. nil if that is not known, or if an
+-- entry up to that position is left: then trimming has not reached the position.
 local function count_removed(known, seen)
   local first = seen['first-id']
   if not known['ahead'] or (first and not comes_before(known['position'], first)) then
@@ -96,7 +97,7 @@ local function count_removed(known, seen)
   return known['ahead'] + seen['entries-added'] - known['added'] - seen['length']
 end
 
--- A possible loss beside one that the ledger does not have yet: one range holds both.
+-- Add a possible loss to one that is not in the ledger yet, as one range that covers both.
 local function note_gap(watch, after, before, most)
   if watch['gap_after'] then
     watch['gap_most'] = watch['gap_most'] and most and watch['gap_most'] + most or nil
@@ -106,8 +107,8 @@ local function note_gap(watch, after, before, most)
   watch['gap_before'] = before
 end
 
--- The observation of a stream and of a group's position in it, compared with the one before (`known`,
--- or nil). A stream or a position that did not go on begins a new watch.
+-- Compare a stream and a group's position in it with the previous observation (`known`, or nil), and return
+-- the new observation. The watch begins again if it does not continue the previous one.
 local function compare_watch(known, seen, position, replid)
   local first, highest = seen['first-id'], highest_removed(seen)
   local watch = {
@@ -131,7 +132,7 @@ local function compare_watch(known, seen, position, replid)
       local upto = first_of(position, highest)
       watch['from'] = last_of(known['from'], upto)
       local after = last_of(known['position'], known['reported'])
-      -- A user who deletes an entry (XDEL) names it: that is no loss, as everywhere.
+      -- An entry that a user deleted by its ID (XDEL) does not count as a loss.
       local deleted = seen['max-deleted-entry-id'] or '0-0'
       if not comes_before(known['position'], deleted) and comes_before(after, upto) then
         note_gap(watch, after, id_after(upto), missing and missing > 0 and missing or nil)
@@ -151,8 +152,8 @@ local function compare_watch(known, seen, position, replid)
   return watch
 end
 
--- Write a possible loss into the ledger when it is time; what was written, or nil. The first is
--- written at once, and what follows within `pause_ms` with the next checkpoint.
+-- Write a possible loss to the ledger if it is due, and return what was written, or nil. The first one is
+-- written at once, and further ones within `pause_ms` with the next checkpoint.
 local function record_gap(ledger, watch, now, pause_ms, is_checkpoint)
   local last = watch['recorded_ms']
   local is_early = last and last <= now and now - last < pause_ms

@@ -1,13 +1,13 @@
 -- Acknowledge the entries that this worker still holds.
 --
 -- KEYS     source
--- ARGV     group, me, deletes: flag (also what no other group needs), ids...
+-- ARGV     group, me, deletes: flag (delete entries that no other group needs), ids...
 -- READS    xpending source
 -- WRITES   xack source; [xackdel source for deleting]
 -- USER     sdk-worker
--- RETURNS  {count (how many were acknowledged), lost (IDs that are not ours)}
+-- RETURNS  {count (how many were acknowledged), lost (IDs that this worker does not hold)}
 -- Costs  linear in the IDs.
--- Repeats safely, though a repetition calls lost what the first run acknowledged.
+-- Repeats safely, but a repetition returns as lost what the first run acknowledged.
 
 local mine, lost = {}, {}
 for _, id in ipairs(ids) do

@@ -5,16 +5,16 @@
 -- READS    time; hget worker_state started
 -- WRITES   hset worker_state
 -- USER     sdk-worker
--- RETURNS  {now_ms, left (the IDs that had started and not finished, separated by spaces, or false)}
--- Costs  little.
--- Repeats safely before the first read. After it, a later time means a later process; a process that was
--- on standby begins as one. No two times are the same, so they identify processes.
+-- RETURNS  {now_ms, left (IDs of entries that were started and not finished, separated by spaces, or false)}
+-- Costs  constant.
+-- Repeats safely until the process reads its first entries. After that, a later time means a later process.
+-- A process that leaves standby begins as a new one. All times differ, so a time identifies a process.
 
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local former = tonumber(redis.call('HGET', worker_state, 'boot:' .. me) or '') or 0
 if former >= tonumber(now) and former < tonumber(now) + 1000 then
-  now = string.format('%.0f', former + 1) -- several have begun within this millisecond
+  now = string.format('%.0f', former + 1) -- several processes began within this millisecond
 end
 local left = redis.call('HGET', started, me)
 redis.call('HSET', worker_state, 'boot:' .. me, now)

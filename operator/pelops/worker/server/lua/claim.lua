@@ -1,7 +1,7 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- Claim idle entries of a page, on servers whose XREADGROUP does not have CLAIM.
+-- Claim the idle entries among a page of pending entries, on servers whose XREADGROUP does not have CLAIM.
 --
 -- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, min_idle_ms: number, start (where the page begins), page: number,
@@ -9,12 +9,12 @@
 -- READS    time; xpending source; xrange source
 -- WRITES   xclaim source; xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
--- RETURNS  {next (where to go on, or ''), taken (entries: ID, fields, idle_ms, deliveries),
---          gone (IDs whose body is gone)} (or the error of a group that is not there)
--- Costs  linear in the page, and in the bytes claimed, of which max_bytes are read, though always one
---        body. It does the same as XAUTOCLAIM, and also returns the former owner and the idle time of
---        each entry, and records entries without a body before it drops them.
--- Repeats safely: what was claimed is not idle any more.
+-- RETURNS  {next (where the next page begins, or ''), taken (entries: ID, fields, idle_ms, deliveries),
+--          gone (IDs of entries whose body was deleted)} (or an error, for example if the group does not exist)
+-- Costs  linear in the page, and in the bytes read: max_bytes, but at least one body.
+-- It does the same as XAUTOCLAIM. It also returns the idle time and the delivery count of each entry, and
+-- records entries without a body before they leave the PEL.
+-- Repeats safely: a claimed entry is no longer idle.
 
 local found = redis.pcall('XPENDING', source, group, start, '+', page)
 if found.err then

@@ -9,8 +9,8 @@
 -- WRITES   none
 -- USER     sdk-worker
 -- RETURNS  {found...} (key and type, or nothing)
--- Costs  little.
--- Repeats safely.
+-- Costs  constant.
+-- Repeats safely: it writes nothing.
 
 local found = find_refusal()
 return found and { found[2], found[3] } or {}

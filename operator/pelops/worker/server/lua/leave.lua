@@ -1,17 +1,17 @@
 -- include: entry
 -- include: worker_ledger
--- Remove a worker's own consumer if it has no pending entries, and what the worker recorded.
+-- Remove a worker's own consumer if it has no pending entries, and delete the worker's records.
 --
--- KEYS     worker_ledger, worker_state, started, stream, others... (streams of the group; same slot)
+-- KEYS     worker_ledger, worker_state, started, stream, others... (other streams of the group; same slot)
 -- ARGV     group, me
 -- READS    xpending stream others
 -- WRITES   xgroup|delconsumer stream; [xgroup|delconsumer others]; xadd worker_ledger;
 --          hdel worker_state started
 -- USER     sdk-worker
 -- RETURNS  removed | owns-entries | absent | no-permission command, key
--- Costs  little.
--- Repeats safely: the second run finds no such group or consumer. It is deleted only when nothing is
--- pending with it, in the same script: deleting one with pending entries would lose these permanently.
+-- Costs  constant for each stream.
+-- Repeats safely: the second run deletes nothing, and only records the event again. One script checks the
+-- consumer and deletes it, because entries that were delivered in between would be lost permanently.
 
 local refusal = find_missing_right()
 if refusal then

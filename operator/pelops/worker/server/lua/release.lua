@@ -1,20 +1,21 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- Return entries that were delivered and not started, so that another worker can take them at once.
+-- Return entries that were delivered but not started, so that another worker can take them at once.
 --
 -- KEYS     source, dead_letter, worker_ledger, offer_stream  (same slot)
 -- ARGV     group, me, prefix, trigger, processing_timeout_ms, may_age: flag (the server has no
---          CLAIM), may_offer: flag (offers are read), ids...
+--          CLAIM), may_offer: flag (workers read offers), ids...
 -- READS    time; xpending source
 -- WRITES   [xnack source for release]; [xadd offer_stream]; xclaim source; xadd dead_letter worker_ledger;
 --          xack source
 -- USER     sdk-worker
--- RETURNS  <count> (how many others may take now)
+-- RETURNS  <count> (of entries that other workers can take now)
 -- Costs  linear in the IDs; reads no body.
--- A server with XNACK gives them back to the group. On another server, an offer names them for workers
--- that read the offer stream. If there are none, their idle time is raised, for XAUTOCLAIM. On a server
--- with CLAIM that would cost a walk along all pending entries, so they wait for the processing timeout.
+-- On a server with XNACK, that command gives the entries back to the group. On other servers, an offer names
+-- them for workers that read the offer stream. If no worker reads it, their idle time is raised to the
+-- processing timeout, so that other workers claim them. On a server with CLAIM that would cost a walk along
+-- all pending entries, so there they wait for the processing timeout.
 -- Repeats safely: only entries that this worker still holds change.
 
 local ours, entries = {}, {}
@@ -34,7 +35,7 @@ if type(given) ~= 'table' or not given.err then
 end
 if may_offer then
   local time = redis.call('TIME')
-  -- Not what a process that begins anew under this name will read again.
+  -- Entries that a later process of this name reads again are delivered after this time, and stay with it.
   local before = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + 1)
   local offer = redis.pcall('XADD', offer_stream, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', me,
     'before', before, 'ids', table.concat(ours, ' '))
@@ -50,7 +51,7 @@ for i, id in ipairs(ours) do
   if #redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', processing_timeout_ms, 'JUSTID') == 1 then
     aged = aged + 1
   else
-    gone[#gone + 1] = entries[i] -- XCLAIM drops what has no body, and says nothing of it
+    gone[#gone + 1] = entries[i] -- XCLAIM drops an entry without a body, and does not report it
   end
 end
 if #gone > 0 then

@@ -2,17 +2,17 @@
 -- include: dead_letter
 -- include: gone
 -- Reset the idle time of entries that this worker is processing. A heartbeat keeps their delivery count.
--- With the trigger `history` it grows by one, because a new process has them.
+-- With the trigger `history` the count grows by one, because a new process holds them.
 --
 -- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, ids... (in the order in which they were delivered)
 -- READS    time; xpending source
 -- WRITES   xclaim source; xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
--- RETURNS  {lost (IDs that are not ours), gone (IDs that were ours, whose body is gone)}
+-- RETURNS  {lost (IDs that this worker does not hold), gone (IDs that it held, whose body was deleted)}
 -- Costs  linear in the IDs; reads no body.
--- Repeats safely; a repeated history counts twice. XCLAIM drops a pending entry whose body was deleted
--- and does not report it. So this script makes a dead letter of it first: no client finds it afterwards.
+-- Repeats safely, but a repeated history counts twice. XCLAIM drops a pending entry whose body was deleted
+-- and does not report it. So this script makes a dead letter of it, because no client can find it afterwards.
 
 local lost, mine, ours = {}, {}, {}
 for _, id in ipairs(ids) do

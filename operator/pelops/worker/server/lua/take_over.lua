@@ -8,16 +8,16 @@
 -- WRITES   xclaim source; [xadd offer_stream]; [xack offer_stream]
 -- USER     sdk-worker
 -- RETURNS  {taken...} (entries: ID, fields, idle_ms, deliveries)
--- Costs  linear in the IDs and in the bytes taken, of which max_bytes are read, though always one
---        body. The rest is offered again, to the next worker that reads.
--- Repeats safely: the former owner no longer holds what was taken. The next scan handles entries
+-- Costs  linear in the IDs and in the bytes read: max_bytes, but at least one body. The remaining entries
+--        are offered again, to the next worker that reads the offer stream.
+-- Repeats safely: the former owner no longer holds the claimed entries. The next scan handles entries
 -- without a body.
 
 local before_ms = tonumber(before) or 0
 local taken, left, bytes = {}, {}, 0
 
--- Redis 7.0 lets the clock go on during a script. Asked after the idle time, it makes the delivery
--- seem later than it was, never earlier: in doubt the entry stays.
+-- In Redis 7.0 the clock advances during a script. The time is read after the idle time, so the delivery can
+-- appear later than it was, never earlier. In doubt, the entry stays with its owner.
 local function was_delivered_before(idle)
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000) - idle < before_ms
@@ -40,7 +40,7 @@ for _, id in ipairs(ids) do
   end
 end
 if #left > 0 then
-  -- Whatever becomes of this, the scan repeats what nobody takes.
+  -- If this fails, the operator repeats the offer of entries that no worker takes.
   redis.pcall('XADD', offer_stream, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', owner,
     'before', before, 'ids', table.concat(left, ' '))
 end

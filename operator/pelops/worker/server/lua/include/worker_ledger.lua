@@ -1,8 +1,9 @@
 -- include: ledger
--- Events that workers record: in the form of the ledger, in a stream of their own. The ledger is the
--- operator's record, and workers cannot write it. Any client with the rights of a worker can write these.
+-- Events that workers record. They have the form of ledger events, but are in a stream of their own: the
+-- ledger is the operator's record, and workers cannot write to it. Any client with a worker's rights can
+-- write these events.
 
-local MOST_EVENTS = 100000 -- about; where no operator trims them by age, the oldest go
+local MOST_EVENTS = 100000 -- approximate bound, for groups whose events no operator trims by age
 
 local function add_worker_event(worker_ledger, event)
   redis.call('XADD', worker_ledger, 'MAXLEN', '~', MOST_EVENTS, '*', unpack(event))
