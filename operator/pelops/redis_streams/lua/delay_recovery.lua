@@ -1,16 +1,16 @@
 -- include: entry
 -- include: ledger
 -- Record that the position of a group went back, and delay the recovery of entries that were
--- delivered before.
+-- delivered before that.
 --
 -- KEYS     ledger, state  (same slot)
--- ARGV     uid, old, new (its positions), seen_ms: number (when it was last seen at the old one; ''
---          when that is not known), hold_ms: number
+-- ARGV     uid, old, new (its positions), seen_ms: number (when the old one was last observed; '' if
+--          not known), hold_ms: number
 -- READS    type ledger state; time; hmget state
 -- WRITES   xadd ledger; hset state
 -- USER     operator
 -- RETURNS  held delay_until_ms
---          | known delay_until_ms (another look has told it already, and the hold stays as it is)
+--          | known delay_until_ms (it is recorded already, and the delay does not change)
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: a caller whose last observation is older than the sticky condition reports the same
@@ -30,7 +30,7 @@ local function as_ms(digits)
   return string.match(digits or '', '^%d+$') and #digits <= 15 and tonumber(digits) or nil
 end
 local since, hold_until = as_ms(held[2]), as_ms(held[5])
--- A time in the future was written before the clock went back, and counts as none.
+-- A time in the future was written before the clock was set back, and is ignored.
 if since and hold_until and since <= now then
   local is_same = held[3] == old and held[4] == new and now < hold_until
   if is_same or (seen_ms and seen_ms <= since) then

@@ -2,7 +2,7 @@
 -- include: stream
 -- include: ahead
 -- include: adoption
--- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
+-- Destroy a consumer group and its own keys, if its ownership record names the caller's resource.
 --
 -- KEYS     stream, state, started, retry, offer_stream, ledger, audit, dead_letter_owner, worker_state,
 --          worker_ledger  (same slot)
@@ -14,17 +14,18 @@
 -- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit worker_state
 --          worker_ledger; hdel dead_letter_owner; [hset dead_letter_owner]
 -- USER     operator for delete-policy
--- RETURNS  destroyed copies (in the retry stream that were not acknowledged, at least)
+-- RETURNS  destroyed copies (at least so many copies in the retry stream were not acknowledged)
 --          | absent
 --          | not-owner uid, cluster, namespace, name, created_ms, held_until_ms (each or false)
 --          | no-permission command, key
 -- Costs  linear in the pending entries of the group, which Redis frees before it answers, and in at
 --        most 500 entries or 500 KB of the retry stream.
--- Invariant 14: a key that holds what Pelops has not written stays, whatever its name.
--- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
--- its dead letters stay, with the record of whose they are. If the script ends before its last line, the
--- record stays, and the next run continues. That record also names the resource whose group is destroyed:
--- a replica may find the group missing before it observes the deletion, and must not create it again.
+-- Invariant 14: a key whose content Pelops did not write stays, whatever its name.
+-- Repeats safely: the second run finds neither group nor ownership record, and returns absent. If the script
+-- ends before its last line, the ownership record stays, and the next run continues. The stream, its dead
+-- letters, and the record of the group to which these belong stay. That record also names the resource whose
+-- group is destroyed: a replica may find the group missing before it observes the deletion, and must not
+-- create it again.
 
 local refusal = find_missing_right()
 if refusal then
@@ -83,7 +84,7 @@ end
 if redis.call('TYPE', dead_letter_owner).ok == 'hash'
   and redis.call('HMGET', dead_letter_owner, 'uid')[1] == uid then
   redis.call('HDEL', dead_letter_owner, 'held_until_ms')
-  -- A server without free memory refuses it, and destroys the group all the same.
+  -- A server without free memory refuses this write. The group is destroyed nevertheless.
   redis.pcall('HSET', dead_letter_owner, 'destroyed_uid', uid, 'destroyed_ms', text(server_ms()))
 end
 if #ours > 0 then

@@ -9,28 +9,30 @@
 -- ledgers that every audit has archived.
 --
 -- KEYS     dead_letter, ledger, state, audit, dead_letter_owner, worker_ledger, [discarded]
---          (same slot; the last one if an answer has said that there is one)
--- ARGV     uid, stream, group, after (an ID of the dead-letter stream to go on from, or ''),
+--          (same slot; the last one if a former call returned has_discarded)
+-- ARGV     uid, stream, group, after (an ID of the dead-letter stream after which to continue, or ''),
 --          letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
---          (of each to remove at most), waits_ms: number (how old a record may become that an audit
---          has not archived)
+--          (of each to remove at most), waits_ms: number (how long a record is kept for an audit that
+--          has not archived it)
 -- READS    type dead_letter ledger state audit dead_letter_owner worker_ledger discarded; time;
 --          hmget state audit dead_letter_owner; xinfo|stream dead_letter ledger worker_ledger discarded;
 --          xinfo|groups dead_letter discarded; xrange dead_letter discarded
 -- WRITES   xdel dead_letter discarded; xtrim ledger worker_ledger; xadd ledger
 -- USER     operator
 -- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
---               expired_discarded (removed), has_discarded (whether there are any: 1 or false), more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
---               that are old enough, and no dead letters of this group: they stay)
+--               expired_discarded (removed), has_discarded (1 if the group has a stream of discarded dead
+--               letters, else false), more (1 if a further call may remove more, else 0), next (where to
+--               continue, or ''), foreign (old entries that stay because they are not dead letters of
+--               this group)
 --          | not-owner | wrong-type key, type | no-permission command, key
--- Costs  linear in the dead letters that are read: 256 KiB and 300 of them at most, though always one. If
---        none is deleted, the same for discarded ones. Then linear in the records removed, about 100
---        nodes of each ledger.
--- Invariant 14: a stream that a consumer group reads, or whose record names another group, does not
--- change. Nor does an entry that is not a dead letter of this group.
--- Repeats safely: the second run finds none that is old enough. The removal comes first and the
--- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
--- waits_ms has ended or is broken, and the ledgers wait for it no longer.
+-- Costs  linear in the dead letters that are read: 256 KiB and 300 of them, but at least one. If none is
+--        deleted, the same for discarded ones. Then linear in the records removed, about 100 nodes of
+--        each ledger.
+-- Invariant 14: dead letters are deleted only from a stream that no consumer group reads and whose record
+-- names this group. An entry that is not a dead letter of this group stays.
+-- Repeats safely: the second run finds none that is old enough. The removal comes before its ledger event:
+-- Redis keeps a script's effects together. An audit whose archive is older than waits_ms has ended or is
+-- broken, and the ledgers no longer wait for it.
 
 local refusal = find_refusal()
 if refusal then
@@ -47,8 +49,8 @@ local function instant_before(kept_ms)
   return text(math.max(0, now - kept_ms)) .. '-0'
 end
 
--- The first ID of the ledgers that stays: no younger than `ledger_ms`, and not archived by every
--- audit.
+-- Ledger records before this ID are removed: they are older than `ledger_ms`, and every audit that the
+-- ledgers wait for has archived them.
 local function first_kept()
   local first, oldest = instant_before(ledger_ms), instant_before(waits_ms)
   local archived = redis.call('HMGET', audit, 'archived')[1] or ''
@@ -67,12 +69,13 @@ local function expire_records(key, oldest)
     return 0
   end
   if not WRITTEN[what](seen['first-entry'][2]) and not WRITTEN[what](seen['last-entry'][2]) then
-    return 0 -- somebody has put another stream in its place; a word of theirs between ours goes
+    return 0 -- another stream has replaced it; single foreign entries among the records are removed
   end
   return trim_below(key, seen, oldest, batch, true)
 end
 
--- IDs of letters of this group that are old enough, how many others are, and where to go on.
+-- Returns the IDs of this group's dead letters that are old enough, how many other entries are old enough,
+-- and where to continue.
 local MOST_LOOKED_AT, LARGEST_PAGE = 300, 50
 local function find_old_letters(key, after)
   local old, foreign, looked_at, bytes, page, largest = {}, 0, 0, 0, 1, 1
@@ -103,7 +106,7 @@ local function find_old_letters(key, after)
   return old, foreign, string.sub(from, 2)
 end
 local old, foreign, next_id = find_old_letters(dead_letter, after)
--- Their bodies count as well: when dead letters go, the discarded ones wait for the next call.
+-- To bound the bodies read, discarded dead letters wait for a call that finds no dead letter to delete.
 local old_discarded = {}
 if #old == 0 and next_id == '' and discarded and not find_foreign(state, discarded, group) then
   old_discarded = find_old_letters(discarded, '')

@@ -1,16 +1,16 @@
 -- include: entry
 -- include: ids
 -- include: redrive
--- End a redrive, so that another one of the group can run, and delete its fields if asked to.
+-- End a redrive, so that another one of the group can run, and optionally delete its fields.
 --
 -- KEYS     state
--- ARGV     uid, redrive (uid of the StreamRedrive), forgets: flag
+-- ARGV     uid, redrive (uid of the StreamRedrive), forgets: flag (delete its fields)
 -- READS    type state; hmget state
 -- WRITES   hdel state
 -- USER     operator
 -- RETURNS  finished | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
--- Repeats safely: the second run finds nothing of it.
+-- Repeats safely: the second run finds nothing to delete.
 
 local refusal = find_refusal()
 if refusal then

@@ -6,10 +6,10 @@
 -- READS    type audit; hmget! audit
 -- WRITES   hset audit; hdel audit
 -- USER     operator
--- RETURNS  forgotten count (1 when something was there, else 0)
+-- RETURNS  forgotten count (1 if anything was deleted, else 0)
 --          | wrong-type key, type | no-permission command, key
 -- Costs  constant.
--- Repeats safely: the second run finds nothing. Other audits' fields stay as they are.
+-- Repeats safely: the second run finds nothing. Fields of other audits do not change.
 
 local refusal = find_refusal()
 if refusal then

@@ -29,8 +29,8 @@
 --          | wrong-type key, type | no-permission command, key
 -- Stops: done rate limit backlog exhausted behind, and more (call again)
 -- Skips: vanished foreign no-body too-large too-wide damaged refused
--- Costs  linear in the dead letters, and in the bytes of the bodies read: max_bytes, but at least one dead
---        letter, and sometimes a few more. XINFO GROUPS is linear in the groups.
+-- Costs  linear in the dead letters, and in the bytes of the bodies read: max_bytes, but at least one body,
+--        and sometimes a few more. XINFO GROUPS is linear in the groups.
 -- Invariant 14: only a dead letter that names this group, of a stream that is recorded as this group's
 -- and that no consumer group reads, is moved.
 -- Repeats safely: one script copies and deletes a dead letter, and those up to the cursor are not read

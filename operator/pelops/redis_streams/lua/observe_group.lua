@@ -4,10 +4,10 @@
 -- Observe a stream, one of its groups and the group's own keys at one instant. Writes nothing.
 --
 -- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, further... (streams that have a group
---          of the same name; same slot. All exist once provisioned, since a slot migration answers TRYAGAIN for a declared
---          key that is absent)
--- ARGV     group, is_deep: flag (count deeply whatever lag is reported), with_consumers: flag,
---          with_letters: flag (look at the first dead letter), fields... (of the state)
+--          of the same name; same slot. All keys exist after provisioning, because during a slot migration
+--          the server answers TRYAGAIN for a declared key that is absent)
+-- ARGV     group, is_deep: flag (count deeply, whatever lag the server reports), with_consumers: flag,
+--          with_letters: flag (read the first dead letter), fields... (of the state)
 -- READS    type stream dead_letter ledger state dead_letter_owner further; time;
 --          xinfo|stream stream further; xinfo|groups stream dead_letter further; xpending stream further; [xrange stream further];
 --          [xinfo|consumers stream for recovery cleanup]; xlen dead_letter;
@@ -19,19 +19,20 @@
 --          stream{length, last_generated, first, added, groups, deleted},
 --          group{last_delivered, pending, lag, consumers, entries_read, lowest_pending, counted, holding,
 --          lowest_idle_ms}
---          (`counted` is false when XRANGE is forbidden, else: entries after its position, 1 when these are
---          all or 0, the first one's ID or false. `holding`: consumers that hold pending entries, or false
---          when it has too many consumers. `lowest_idle_ms`: since the last delivery or heartbeat
---          of the lowest pending entry, or false),
+--          (`counted` has the number of entries after its position, 1 if these are all or else 0, and the ID
+--          of the first or false. It is false if XRANGE is forbidden. `holding`: number of consumers that
+--          hold pending entries, or false if the group has more than 500 consumers. `lowest_idle_ms`: time
+--          since the last delivery or heartbeat of the lowest pending entry, or false),
 --          dead_letters, letters_of (stream and group that the record of the dead-letter stream names,
---          each or false), letter_groups (consumer groups that read the dead-letter stream), fields (of the state, each or false), further[stream, group] (as the first two),
---          consumers[name, pending, idle_ms] (or false: not asked for, forbidden, or more than 200),
---          first_letter (ID of the first dead letter, or false: not asked for, forbidden, or there is none)}
+--          each or false), letter_groups (consumer groups that read the dead-letter stream),
+--          fields (of the state, each or false), further[stream, group] (like `stream` and `group` above),
+--          consumers[name, pending, idle_ms] (or false: not requested, forbidden, or more than 200),
+--          first_letter (ID of the first dead letter, or false: not requested, forbidden, or none exists)}
 -- Costs  XINFO GROUPS is linear in the stream's groups, and HMGET in the fields. At most 80 entries or
 --        80 KB are counted; 500 entries or 500 KB if the reported lag cannot be true or is_deep is set.
 --        XPENDING is linear in the group's consumers, and is called for 500 at most; XINFO CONSUMERS for
 --        200 at most. All else is constant. Nothing is linear in the stream's length.
--- Repeats safely: it only reads.
+-- Repeats safely: it writes nothing.
 
 local types = {}
 for i, key in ipairs({ stream, dead_letter, ledger, state, dead_letter_owner }) do
@@ -80,7 +81,7 @@ for i, key in ipairs(further) do
 end
 
 local consumers = false
--- Asked before: a command that the ACL refuses would stand in its log each time.
+-- Checked first, because the server logs each command that the ACL refuses.
 local may_list = not redis.acl_check_cmd or redis.acl_check_cmd('XINFO', 'CONSUMERS', stream, group)
 if with_consumers and main_group and main_group[4] <= 200 and may_list then
   local found = redis.pcall('XINFO', 'CONSUMERS', stream, group)

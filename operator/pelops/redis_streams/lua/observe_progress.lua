@@ -5,14 +5,14 @@
 -- READS    time; xinfo|consumers stream; xpending stream
 -- WRITES   none
 -- USER     operator for recovery
--- RETURNS  {asked_ms (when the consumer last asked for entries), inactive_ms (since it was given
---          one), newest_ms (since the newest of its pending entries was delivered), others_ms (the
---          least since any other consumer was given one, of those that own none)} (-1 each for
---          never and for unknown: before Redis 7.2 the server does not tell when it gave, and only
---          reads that gave something count as asking)
+-- RETURNS  {asked_ms (when the consumer last asked for entries; 0 if it does not exist),
+--          inactive_ms (time since it was last given an entry), newest_ms (time since the delivery of
+--          its newest pending entry), others_ms (the shortest inactive_ms of other consumers without
+--          pending entries)} (-1: never, or not known. Before Redis 7.2 the server does not report
+--          inactive_ms, and only reads that returned entries count as asking)
 --          | no-group
 -- Costs  linear in the consumers of the group, and in limit.
--- Repeats safely: it only reads.
+-- Repeats safely: it writes nothing.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -47,5 +47,5 @@ local page, newest = redis.call('XPENDING', stream, group, '-', '+', limit, cons
 for _, entry in ipairs(page) do
   newest = newest < 0 and entry[3] or math.min(newest, entry[3])
 end
--- Of more entries than were looked at, one may be newer than all of these.
+-- If more entries than `limit` are pending, one of the others may be newer: newest_ms is 0 then.
 return { string.format('%.0f', asked), own, #page < limit and newest or 0, others }

@@ -2,7 +2,7 @@
 -- include: retry_batch
 -- include: offer
 -- include: ledger
--- Offer a dead owner's entries to workers that claim. They keep their IDs and their place.
+-- Offer entries of a dead owner to workers that claim. The entries keep their IDs and their place.
 --
 -- KEYS     source, offer_stream, ledger, state  (same slot)
 -- ARGV     group, uid, actor, trigger, owner, cutoff_ms: number, retry_batch, kept, resolved,
@@ -18,10 +18,10 @@
 -- Verdicts of entries: not-pending other-owner too-young offered
 -- Costs  linear in the items; reads no body. The claim skips an entry whose body was deleted, and the
 --        next scan records it.
--- On a server with XNACK, that command gives the entries back to the group. On another server, an entry
--- of the offer stream names owner, IDs and the cutoff. The worker that reads it claims those entries which
--- that owner has held since before the cutoff. Without the cutoff, it would take entries from a process
--- that started again under the owner's name and has read its history meanwhile.
+-- On a server with XNACK, that command gives the entries back to the group. On other servers, an entry of
+-- the offer stream names the owner, the IDs and the cutoff. The worker that reads it claims those entries
+-- that the owner has held since before the cutoff. Without the cutoff, it would take entries from a process
+-- that has started again under the owner's name and has read its history.
 -- An offered entry counts as recovered when a worker takes it: review_offers counts that. It repeats
 -- offers that no worker took, from the record that this script writes of each offer.
 -- Repeats safely: an entry is offered, counted as failed and recorded in the ledger once for each

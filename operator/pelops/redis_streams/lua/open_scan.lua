@@ -6,8 +6,8 @@
 -- Begin a scan if one is due: record its start, and observe everything that it needs.
 --
 -- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, [retry]  (same slot)
--- ARGV     group, uid, due_ms: number (a scan younger than this is enough; 0: scan in any case),
---          is_former: flag (the resource no longer asks for the retry stream, and copies go to the
+-- ARGV     group, uid, due_ms: number (no scan if the last one is more recent; 0: scan in any case),
+--          is_former: flag (the resource no longer uses the retry stream, and copies go to the
 --          stream)
 -- READS    type stream dead_letter ledger state dead_letter_owner retry; time;
 --          hmget state dead_letter_owner; hget state;
@@ -16,23 +16,21 @@
 -- WRITES   hset state; hdel state
 -- USER     operator for recovery
 -- RETURNS  open now_ms, master_since_ms (or false), retry_batch,
---               under_way[id, owner] (of the retry batch's IDs that still are; owner is '' for what
---               nobody has been given, or has taken since it was offered),
---               delay_until_ms, since_ms (of a group that went back, or false), report, cursor (of
---               the scan before), offers (how many may not be taken),
+--               under_way[id, owner] (IDs of the retry batch that are not resolved; owner is '' if the
+--               entry is undelivered, or was offered and no worker has taken it),
+--               delay_until_ms, since_ms (if the position of the group went back, else false), report,
+--               cursor (of the last scan), offers (maximum number that are not taken),
 --               main{groups, pending, consumers, last_delivered, last_generated, first,
 --               lowest_pending}, retry{groups, pending, consumers, last_delivered, last_generated,
 --               first, lowest_pending}
 --          | not-due scanned_at_ms, now_ms
 --          | letters-not-ours key (the record of the dead-letter stream names another group, or is absent)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
--- Costs  linear in the groups of the stream and in the retry batch; all else is constant. Of bodies
--- it reads
---        the first and the last of each stream, and 256 KiB more, though always one, where entries
---        of the retry batch may have been deleted before they were delivered.
--- Repeats safely: a scan that is begun twice finds the same. What is written, the time of the scan
--- and the identity of the master, may be lost: the next scan comes earlier, or a failover is
--- noticed later.
+-- Costs  linear in the groups of the stream and in the retry batch; all else is constant. It reads the first
+--        and the last body of each stream. If entries of the retry batch may have been deleted before
+--        delivery, it reads 256 KiB more, but at least one body.
+-- Repeats safely: the second run observes the same. If the time of the scan or the identity of the master is
+-- lost, the next scan comes earlier, or a failover is detected later.
 
 local refusal = find_refusal()
 if refusal then
@@ -46,7 +44,7 @@ if is_not_owner(held[1], uid) then
   return { 'not-owner' }
 end
 local scanned_at = tonumber(held[2] or 0) or 0
--- A time in the future was written before the clock went back, and counts as none.
+-- A time in the future was written before the clock was set back, and is ignored.
 if due_ms > 0 and scanned_at <= now and now - scanned_at < due_ms then
   return { 'not-due', text(scanned_at), text(now) }
 end
@@ -76,8 +74,8 @@ if retry and not second and not is_former then
   return { 'no-group', retry }
 end
 
--- A copy is under way while it waits to be delivered, or is pending; then it is resolved. Copies of
--- a former strategy are in the other stream.
+-- A copy is under way while it waits to be delivered or is pending. After that it is resolved. Copies of a
+-- former strategy are in the other stream.
 local bytes = 0
 local function find_under_way(key, there, facts, id)
   local entry, at = look_in_time(function()
@@ -101,7 +99,7 @@ for id in string.gmatch(held[5] or '', '%S+') do
   end
 end
 
--- Of large entries only those are remembered that are pending.
+-- Keep the records of large entries only while these are pending.
 local large, has_changed = parse_large(held[12]), false
 for id in pairs(large) do
   if not is_pending(stream, group, id) and not (second and is_pending(retry, group, id)) then
@@ -116,7 +114,7 @@ local info = redis.pcall('INFO', 'replication')
 local replid = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
 local since = held[4]
 if replid and replid ~= held[3] then
-  -- The first server ever seen was the master all the time.
+  -- The first master that is recorded has no predecessor, so it counts from time 0.
   since = held[3] and text(now) or '0'
   redis.call('HSET', state, 'master:replid', replid, 'master:since_ms', since)
 end

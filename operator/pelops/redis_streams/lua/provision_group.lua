@@ -9,48 +9,46 @@
 --
 -- KEYS     stream, dead_letter, ledger, state, started, dead_letter_owner, worker_state, worker_ledger,
 --          further... (streams that need a group of the same name, which begins at 0-0; same slot)
--- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid,
---          cluster, namespace, name, created_ms: number, existed: flag (the caller knows that there
---          was such a group), newest (the last-delivered-id of the newest observation, or ''),
+-- ARGV     group, start ('$' or an entry ID; for the first creation only), hold_ms: number, uid,
+--          cluster, namespace, name, created_ms: number, existed: flag (the caller knows that the
+--          group existed), newest (the last-delivered-id of the newest observation, or ''),
 --          lost_position, lost_after, lost_before, lost_cause, lost_undelivered, lost_pending,
---          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and
---          as in record_loss.lua; no position: nothing was lost)
+--          lost_observed_ms (entries lost with a deleted stream, by its last observation, as in
+--          record_loss.lua; lost_position is '' if none were lost)
 -- READS    type stream dead_letter ledger state started dead_letter_owner worker_state worker_ledger
 --          further; time; hmget state dead_letter_owner; hscan state started worker_state;
 --          xpending stream further; [info]; xinfo|stream stream dead_letter ledger worker_ledger further;
 --          xinfo|groups dead_letter ledger worker_ledger further;
---          xrange! stream (needed when a group was lost: better known before)
+--          xrange! stream (needed only after a group was lost, but checked in every run)
 -- WRITES   xgroup|create stream further; xadd dead_letter ledger worker_ledger;
 --          xdel dead_letter worker_ledger; hset state started dead_letter_owner worker_state; hdel state
 -- USER     operator
 -- RETURNS  created held_until_ms, position, why, repeats
---          | adopted held_until_ms (the group was there)
---          | settled held_until_ms (the group was there)
+--          | adopted held_until_ms (the group existed, and the resource now owns it)
+--          | settled held_until_ms (the group existed, and the resource owned it before)
 --          | conflict uid, cluster, namespace, name, created_ms, held_until_ms
---          | letters-conflict key, namespace, name, cluster, stream, group (whose dead letters it is for)
+--          | letters-conflict key, namespace, name, cluster, stream, group (the owner of the dead letters)
 --          | removed (the group was destroyed with the resource, within the last hold_ms)
 --          | stream-in-use key, why (entries, groups or fields), example (a group or a field)
 --          | wrong-type key, type | no-permission command, key
--- why      first       no resource acted on the group, and none is known: it begins at `start`
---          continues   the stream goes on: the group begins where it was last seen, or just before
---          the
---                      lowest entry that was pending then
---          lost-tail   another master, which has not all of what was seen: the same, or its end if
---          that
---                      comes first
---          new-stream  the stream is another one, or nothing is known: it begins at 0-0
--- repeats  how many of the stream's entries may have been delivered before, or 'many'; what was
---          delivered after the newest observation is not in it
--- Costs  constant except for counting repeats: 1,001 entries or 256 KiB of them, though always one. It
---        reads three other bodies at most.
--- A group that is missing although a resource acted on it was lost. Entries that were not delivered, or
--- were pending, are delivered again; entries repeat and none is skipped. The server counts the entries
--- that the group has read, because a wrong number gives a wrong lag.
--- Repeats safely: an existing group, stream or record does not change; a settled group is written to only
--- when a third of its hold is used up. Every refusal comes before the first write, and the record of the
--- owner is the last one: if the script ends between two of them, the next run continues. A loss is
--- recorded before the group is created, because it cannot be detected afterwards, and is recorded once.
--- The state of an adopted group is written again, because what it has may be months old.
+-- why      first       no resource acted on the group, and it did not exist: it begins at `start`
+--          continues   the stream is the same: the group begins at its last recorded position, or
+--                      before the lowest entry that was pending then
+--          lost-tail   another master does not have all recorded entries: as in continues, or at the
+--                      end of the stream if that comes first
+--          new-stream  another stream, or nothing is recorded: it begins at 0-0
+-- repeats  how many of the stream's entries may have been delivered before, or 'many'; entries
+--          delivered after the newest observation are not counted
+-- Costs  constant except for counting repeats: 1,001 entries or 256 KiB of them, but at least one. It also
+--        reads at most three other bodies, and those that XINFO STREAM reads.
+-- A group is lost if it is missing although a resource acted on it. Then entries that were pending or not
+-- delivered are delivered; some entries repeat, and none is skipped. The number of entries that the group has
+-- read is left to the server, because a wrong number gives a wrong lag.
+-- Repeats safely: an existing group or stream does not change. The ownership record of a settled group is
+-- written again only after a third of hold_ms. Every refusal comes before the first write, and the ownership
+-- records are written last: if the script ends between two writes, the next run continues. A loss is
+-- recorded once, and before the group is created, because it cannot be detected afterwards. The recorded
+-- position of an adopted group is deleted, because it may be months old.
 
 local refusal = find_refusal()
 if refusal then
@@ -59,8 +57,8 @@ end
 local with_group = { stream, unpack(further) }
 
 local now_ms = server_ms()
--- By another replica, which knows already that the resource is deleted. An etcd that was restored from
--- a backup can have the resource again, much later.
+-- Another replica destroyed the group, because it already knows that the resource is deleted. After hold_ms
+-- the record is ignored: an etcd that was restored from a backup can have the resource again.
 local destroyed = redis.call('HMGET', dead_letter_owner, 'destroyed_uid', 'destroyed_ms')
 if destroyed[1] == uid and math.abs(now_ms - (tonumber(destroyed[2] or 0) or 0)) <= hold_ms then
   return { 'removed' }
@@ -69,14 +67,14 @@ local held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:nam
   'owner:name', 'owner:created_ms', 'owner:held_until_ms', 'group:format')
 local is_ours = held[1] == uid
 local left_ms = (tonumber(held[6] or 0) or 0) - now_ms
--- A hold far in the future was written before the clock went back, and binds nobody.
+-- A hold far in the future was written before the clock was set back, and is ignored.
 local is_alive = held[1] and left_ms > 0 and left_ms <= 2 * hold_ms
 
--- Whether a resource comes before this one: its uid, cluster, namespace, name, created_ms.
+-- Whether a resource has precedence over this one. `them` has its uid, cluster, namespace, name, created_ms.
 local function is_theirs(them)
   local theirs_ms = tonumber(them[5] or 0) or 0
   if cluster ~= '' and them[2] == cluster and them[3] == namespace and them[4] == name then
-    -- One name in one cluster is one resource at a time: a younger one has replaced the other.
+    -- A name in a cluster is one resource at a time: the younger one has replaced the other.
     return theirs_ms > created_ms
   end
   if theirs_ms ~= created_ms then
@@ -89,14 +87,14 @@ if is_alive and not is_ours and is_theirs(held) then
   return { 'conflict', held[1], held[2], held[3], held[4], held[5], held[6] }
 end
 
--- Words with which the fields of a state begin, as pelops/domain/state.py lists them.
+-- The first words of the fields of a state, as pelops/domain/state.py lists them.
 local STATE_WORDS = {}
 for word in string.gmatch('owner owned master sweep seen group trim bookmark back loss dropped total '
   .. 'watch retry chunk crowd try offer offers pod boot gone alone large', '%a+') do
   STATE_WORDS[word] = true
 end
 
--- A field of a hash that Pelops does not write, of the first page of them; nil when there is none.
+-- A field, within the first page of a hash, that Pelops does not write; nil if there is none.
 local function find_foreign_field(key, is_written)
   local found = redis.call('HSCAN', key, '0', 'COUNT', 100)[2]
   for i = 1, #found, 2 do
@@ -107,7 +105,7 @@ local function find_foreign_field(key, is_written)
   return nil
 end
 
--- A hash that is not ours, and such a field; nil when all are ours, or are absent.
+-- The key of a hash with a foreign field, and that field; nil if there is none.
 local function find_foreign_hash()
   local owned = redis.call('HMGET', state, 'owned:started', 'owned:worker-state')
   local field
@@ -136,7 +134,8 @@ local function find_foreign_hash()
   return nil
 end
 
--- Why the dead-letter stream is not ours to fill and to empty, as a verdict; nil when it is.
+-- Return a verdict if Pelops may not write to the dead-letter stream or delete from it for this group, else
+-- nil.
 local function refuse_dead_letters()
   if owns_dead_letters(dead_letter_owner, stream, group) then
     return nil
@@ -189,7 +188,7 @@ for _, key in ipairs(with_group) do
   end
 end
 
--- What is remembered of the group, or nil: damaged is as good as missing.
+-- The recorded position of the group and counters of the stream; nil if they are missing or damaged.
 local function recall()
   local seen = redis.call('HMGET', state, 'seen:last_delivered', 'seen:lowest_pending',
     'seen:entries_added', 'seen:last_generated', 'seen:replid', 'master:replid')
@@ -233,7 +232,7 @@ local function count_repeats(position, delivered)
     if #page < size then
       return text(count)
     end
-    size = math.min(2 * size, 4) -- nobody knows how large the next ones are
+    size = math.min(2 * size, 4) -- the sizes of the next ones are not known
     from = '(' .. page[#page][1]
   end
   return 'many'
@@ -242,7 +241,7 @@ end
 local found = lacks[stream] and see_stream(stream)
 local replid = lacks[stream] and see_replid()
 
--- Where to begin, and why.
+-- Returns where the group begins, why, how many entries repeat, and its last recorded position if known.
 local function decide_position()
   if not held[1] and not existed then
     return start, 'first', '0'
@@ -279,7 +278,7 @@ local function record(kind, told)
   redis.call('XADD', ledger, '*', unpack(ledger_event(kind, told)))
 end
 
--- While a slot is migrated, scripts are refused that name a key which does not exist.
+-- During the migration of a slot, the server refuses scripts that name a key that does not exist.
 for _, key in ipairs({ started, worker_state }) do
   if redis.call('TYPE', key).ok == 'none' then
     redis.call('HSET', key, '', '')
@@ -293,7 +292,7 @@ end
 local had_ledger = redis.call('TYPE', ledger).ok ~= 'none'
 for _, key in ipairs({ dead_letter, worker_ledger }) do
   if redis.call('TYPE', key).ok == 'none' then
-    -- The lowest ID there is: no later XADD can be refused because of it.
+    -- With the lowest possible ID, no later XADD can be refused because of it.
     redis.call('XADD', key, '0-1', 'placeholder', '')
     redis.call('XDEL', key, '0-1')
   end
@@ -313,14 +312,14 @@ if lacks[stream] then
   redis.call('XGROUP', 'CREATE', stream, group, position, 'MKSTREAM')
   found = found or see_stream(stream)
   local at = position == '$' and found['last-generated-id'] or position
-  -- What was remembered is of the former group: the new one begins here, and has no backlog yet.
+  -- Replace the data about the former group: the new one begins here, without pending entries.
   redis.call('HSET', state, 'seen:last_delivered', at, 'seen:lowest_pending', '',
     'seen:entries_added', text(found['entries-added']), 'seen:last_generated',
     found['last-generated-id'], 'seen:at_ms', text(now_ms), 'seen:replid', replid or '',
     'seen:pending', '0', 'seen:undelivered', '', 'group:created_ms', text(now_ms))
   local known = read_watch(redis.call('HMGET', state, 'watch')[1])
   write_watch(state, compare_watch(known, found, at, replid))
-  -- How many entries were ever added up to the position is known at the end alone.
+  -- How many entries were ever added up to the position is known only at the end of the stream.
   local added = at == found['last-generated-id'] and text(found['entries-added']) or ''
   record('group-created', {
     stream = stream, position = at, why = why, repeats = repeats, from = was_at or '', added = added,

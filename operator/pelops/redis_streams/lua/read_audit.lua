@@ -1,11 +1,12 @@
--- What an audit recorded about a group, and what a person has acknowledged of it.
+-- Return what an audit recorded about a group, and what a user has acknowledged of it.
 --
 -- KEYS     audit
 -- ARGV     fields... (to read)
 -- READS    type audit; hmget audit
 -- WRITES   none
 -- USER     operator
--- RETURNS  {values...} (of the fields, each or false; for a key that is no hash, its type instead)
+-- RETURNS  {values...} (of the fields, each or false; none if the key does not exist. If the key is not a
+--          hash: its type instead)
 -- Costs  linear in the fields; at most the largest summary (16 KiB).
 -- Repeats safely: it writes nothing.
 

@@ -3,9 +3,9 @@
 -- ID it has archived the ledger.
 --
 -- KEYS     audit
--- ARGV     name (of the audit), at_ms (end of the window, on the server's clock), lost (entries that
---          its run found), archived (ledger ID up to which all is archived, or '-'), summary,
---          limit: number (bytes of a summary), most: number (audits that may record on one group)
+-- ARGV     name (of the audit), at_ms (end of the window, on the server's clock), lost (lost entries
+--          that its run found), archived (ledger ID up to which all is archived, or '-'), summary,
+--          limit: number (bytes of a summary), most: number (audits that may record about one group)
 -- READS    type audit; time; hmget! audit
 -- WRITES   hset audit
 -- USER     auditor
@@ -14,9 +14,9 @@
 --          | too-large | too-many
 --          | wrong-type key, type | no-permission command, key
 -- Costs  constant.
--- Repeats safely: the same window again replaces what it recorded, and its lost entries count once.
--- A window that ends before the recorded one changes nothing, so a repeat of an old window by hand
--- hides no newer one. An end in the future, left by another clock, does not count.
+-- Repeats safely: a repeated window replaces its former record, and its lost entries count once. A window
+-- that ends before the recorded one changes nothing, so a manual repeat of an old window does not hide a
+-- newer one. A recorded end in the future, left by another clock, is ignored.
 
 local refusal = find_refusal()
 if refusal then
@@ -43,7 +43,7 @@ for other, id in string.gmatch(held[2] or '', '(%S+) (%S+)') do
     others[#others + 1] = other .. ' ' .. id
     count = count + 1
   elseif archived == '-' then
-    archived = id -- a run that archived nothing of the ledger takes nothing back
+    archived = id -- a run that archived nothing of the ledger keeps the former ID
   end
 end
 if count > most then

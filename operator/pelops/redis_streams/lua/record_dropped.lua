@@ -4,17 +4,17 @@
 -- Record that consumers with pending entries were deleted, unless the ledger explains it.
 --
 -- KEYS     ledger, state  (same slot)
--- ARGV     uid, observed_ms (when they were observed last), at_most: number (entries that went at
---          most), sticky: flag (the alarm stands until it is acknowledged),
---          consumers{name, pending: number}... (each with what it had pending)
+-- ARGV     uid, observed_ms (when they were last observed), at_most: number (entries that were dropped
+--          at most), sticky: flag (the condition stays until it is acknowledged),
+--          consumers{name, pending: number}... (each with its number of pending entries)
 -- READS    type ledger state; time; hmget state; xrange ledger
 -- WRITES   xadd ledger; hset state
 -- USER     operator for recovery cleanup
 -- RETURNS  recorded at_most | known | explained
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  reads up to 50 records of the ledger.
--- Workers and operator remove a consumer only when nothing is pending with it, and record that in
--- the same script. Where more was recorded since than is read here, nothing is reported.
+-- Workers and the operator remove a consumer only if it has no pending entries, and record that in the same
+-- script. If the ledger has more records since the observation than this script reads, it reports nothing.
 -- Repeats safely: a caller that observed the group before it was recorded reports the same deletion. The
 -- ledger is written first: if the script ends after that, the next run records it again.
 

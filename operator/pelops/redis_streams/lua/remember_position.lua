@@ -7,22 +7,22 @@
 -- again. Find whether the group passed entries that were removed since the last record.
 --
 -- KEYS     stream, ledger, state  (same slot)
--- ARGV     group, uid, checkpoint_ms: number (the least time between two checkpoints in the ledger),
---          pause_ms: number (the least time between two records of a possible loss)
+-- ARGV     group, uid, checkpoint_ms: number (minimum time between two checkpoints in the ledger),
+--          pause_ms: number (minimum time between two records of a possible loss)
 -- READS    type stream ledger state; time; hmget state; xinfo|stream stream; xinfo|groups stream;
 --          xpending stream; [info]
 -- WRITES   xadd ledger; hset state
 -- USER     operator
--- RETURNS  remembered marks (1 when a checkpoint was written, else 0), after, before, at_most (a possible
---          loss that was recorded: the IDs between which it lies, and how many entries it has at
---          most, or ''; '' for all when there was none)
---          | unchanged (nothing was written: all is known already)
+-- RETURNS  remembered marks (1 if a checkpoint was written, else 0), after, before, at_most (of a possible
+--          loss that was recorded: the IDs between which it lies, and the maximum number of entries,
+--          or ''. All three are '' if none was recorded)
+--          | unchanged (nothing was written)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  XINFO GROUPS is linear in the groups of the stream; all else is constant.
--- All that is written is read here, at one instant: a position without the lowest pending entry of
--- the same moment would lose entries.
--- Repeats safely: what has not changed is not written again. The checkpoint comes first: dying
--- after it leaves an older position, from which more is delivered again.
+-- The script reads everything that it writes at one instant: a group created again from a position without
+-- the lowest pending entry of the same instant would lose entries.
+-- Repeats safely: unchanged values are not written again. The checkpoint is written first: if the script ends
+-- after it, the state keeps an older position, from which more entries are delivered again.
 
 local refusal = find_refusal()
 if refusal then
@@ -45,13 +45,13 @@ local lowest = ours['lowest-pending'] or ''
 local function as_number(digits)
   return string.match(digits or '', '^%d+$') and #digits <= 19 and tonumber(digits) or nil
 end
--- What is damaged reads as nothing, and is written anew.
+-- Damaged values are read as nil, and written again.
 local known = read_watch(held[9])
 local is_new = not known or held[2] ~= ours['last-delivered-id'] or held[3] ~= lowest
   or not (as_number(held[4]) and as_number(held[6]) and is_id(held[7]))
   or held[6] ~= text(seen['entries-added']) or held[8] ~= text(ours['pending'])
 local seen_at, marked_at = as_number(held[4]) or 0, as_number(held[5]) or 0
--- A time in the future was written before the clock went back, and counts as none.
+-- A time in the future was written before the clock was set back, and is ignored.
 local is_due = marked_at == 0 or marked_at > now or now - marked_at >= checkpoint_ms
 local marks = is_due and (is_new or marked_at == 0 or marked_at > now or seen_at > marked_at)
 if not is_new and not marks then
@@ -74,7 +74,7 @@ if marks then
   redis.call('HSET', state, 'bookmark:at_ms', text(now))
 end
 if is_new then
-  -- The server's lag, where it can be true: so many at least are undelivered.
+  -- The server's lag, if it can be true: at least so many entries are undelivered.
   local lag = ours['lag']
   local is_likely = lag and lag >= 0 and lag <= seen['length']
   redis.call('HSET', state, 'seen:last_delivered', ours['last-delivered-id'],

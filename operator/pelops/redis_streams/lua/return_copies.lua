@@ -12,18 +12,17 @@
 --          xinfo|stream stream retry; xpending retry; xrange retry
 -- WRITES   xadd stream ledger; xdel retry; hset state; hdel state; hincrby state
 -- USER     operator for recovery
--- RETURNS  done moved, stayed (too large, or the server did not take the copy), more (1 when more are left, else
---          0)
+-- RETURNS  done moved, stayed (copies that are too large or too wide, or that the server refused), more (1 if
+--          more are left, else 0)
 --          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
 --          generated
 --          | wrong-type key, type | no-permission command, key
--- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
---        though always one entry. XINFO GROUPS is linear in the groups.
--- What is pending in the retry stream is not touched: it belongs to a worker, or a scan recovers
--- it.
--- Repeats safely: what was moved is deleted from the retry stream. All refusals come before the
--- first write. Each copy precedes the deletion, and Redis keeps a script's effects together: dying
--- between two lines leaves none of them, or all.
+-- Costs  linear in the batch, and in the bytes of the bodies read: max_bytes, but at least one entry.
+--        XINFO GROUPS is linear in the groups.
+-- Pending copies stay in the retry stream: a worker finishes them, or a scan recovers them.
+-- Repeats safely: a moved copy is deleted from the retry stream. All refusals come before the first write.
+-- Each new copy is written before the deletion. Redis keeps a script's effects together, so a crash leaves
+-- all of them or none.
 
 local refusal = find_refusal()
 if refusal then
@@ -36,7 +35,7 @@ refusal = find_obstacle(stream, group, false)
 if refusal then
   return refusal
 end
-if redis.call('TYPE', retry).ok == 'none' then -- XINFO STREAM would read two bodies more
+if redis.call('TYPE', retry).ok == 'none' then -- XINFO STREAM would read two bodies
   return { 'done', 0, 0, 0 }
 end
 if find_foreign(state, retry, group) then
@@ -44,7 +43,7 @@ if find_foreign(state, retry, group) then
 end
 local ours = see_group(retry, group)
 
--- One by one: nobody knows how large they are.
+-- One at a time, because their sizes are not known.
 local found, bytes, from, is_end = {}, 0, '(' .. (ours and ours['last-delivered-id'] or '0-0'), false
 while #found < batch and bytes < max_bytes do
   local entry = redis.call('XRANGE', retry, from, '+', 'COUNT', 1)[1]
@@ -91,7 +90,7 @@ end
 
 if #moved > 0 then
   redis.call('XDEL', retry, unpack(moved))
-  -- All go before any comes: in two streams, entries of one millisecond may have the same ID.
+  -- Delete all before any is set: in two streams, entries of the same millisecond may have the same ID.
   for i, entry in ipairs(found) do
     if tries[i] and renamed[entry[1]] then
       redis.call('HDEL', state, names[i])
@@ -102,7 +101,7 @@ if #moved > 0 then
       redis.call('HSET', state, 'try:' .. renamed[entry[1]], tries[i])
     end
   end
-  -- Suspects that are being tried go on under their new IDs.
+  -- Suspects of the retry batch continue under their new IDs.
   local retry_batch = redis.call('HGET', state, 'chunk')
   if retry_batch then
     local changed = string.gsub(retry_batch, '%S+', renamed)

@@ -4,26 +4,26 @@
 -- Count the offered entries that workers have claimed, and repeat offers that no worker has taken.
 --
 -- KEYS     source, offer_stream, state  (same slot)
--- ARGV     group, uid, first: number, last: number (of the offers to look at; '': all),
---          most: number (entries to look at),
+-- ARGV     group, uid, first: number, last: number (of the offers to review; '': all),
+--          most: number (entries to review),
 --          pause_ms: number (before the first repetition; twice as long before each further one),
---          longest_ms: number (the longest pause), withdraws: flag (all offers are forgotten)
+--          longest_ms: number (the longest pause), withdraws: flag (delete all offers)
 -- READS    type source offer_stream state; time; hget state; xpending source offer_stream;
 --          xinfo|stream offer_stream; xinfo|groups offer_stream
 -- WRITES   xadd offer_stream; hset state; hdel state; hincrby state
 -- USER     operator for recovery
--- RETURNS  done now_ms, first, last (for the next run, first '' at the end), untaken (entries),
---               oldest_ms (of these the oldest offer's time, or ''), due_ms (when the next may be
---               repeated, or ''), repeated (offers), taken_ms (when the last was taken, or ''),
---               taken{trigger, entries}...
+-- RETURNS  done now_ms, first, last (of the next call; first is '' at the end), untaken (entries),
+--               oldest_ms (time of the oldest offer with such entries, or ''), due_ms (when the next
+--               offer may be repeated, or ''), repeated (offers), taken_ms (when entries were last
+--               counted as taken, or ''), taken{trigger, entries}...
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
--- Costs  linear in `most`, and in one offer at least; reads no body of the source.
--- An entry is taken when its owner no longer holds it as the offer describes: it was claimed,
--- acknowledged, or delivered again. An entry whose body was deleted does not count: the scan records it.
--- Only a taken entry is recovered, so the total is counted here.
--- A repetition writes nothing to the ledger, and nothing to the offer stream as long as the former
--- announcement waits there unread. It makes the offer the last one, so that no gap stays below it.
--- Repeats safely: what was counted is not in an offer any more.
+-- Costs  linear in `most`, but it reviews at least one whole offer; reads no body of the source.
+-- An entry is taken if its owner no longer holds it as the offer describes: it was claimed, acknowledged, or
+-- delivered again. An entry whose body was deleted does not count, because the scan records it. An offered
+-- entry is recovered only when it is taken, so the total is counted here.
+-- A repetition writes nothing to the ledger, and nothing to the offer stream while the former announcement
+-- is unread. The repeated offer gets the highest number, so that offers:first can advance past its old one.
+-- Repeats safely: a counted entry is no longer in an offer.
 
 local refusal = find_refusal()
 if refusal then
@@ -40,7 +40,7 @@ local now = server_ms()
 local lowest = number_of(state, 'offers:first', 1)
 local from, to = math.max(first or lowest, lowest), last or number_of(state, 'offers:last', 0)
 
--- Whether an announcement is still there for a worker that reads the offer stream.
+-- Whether an announcement is in the offer stream and no worker has read it.
 local stream, readers
 local function is_unread(announced)
   if stream == nil then
@@ -51,9 +51,9 @@ local function is_unread(announced)
     and not comes_before(announced, stream['first-id'])
 end
 
--- What the owner has still as it was offered, and how many others were taken. What is remembered of
--- the tries of the others says no more that they are on offer: delivered once more, each may fail
--- once more.
+-- Returns the IDs that the owner still holds as offered, and how many others were taken. Records try:<id> of
+-- entries that are no longer on offer lose the word `offered`, because after another delivery the entries may
+-- fail again.
 local function sort_out(offer)
   local left, count = {}, 0
   for _, id in ipairs(offer.ids) do
@@ -125,7 +125,7 @@ while number <= to and (looked == 0 or looked < most) do
   number = number + 1
 end
 if from == lowest and number > lowest then
-  -- What lies below the first that is left is not looked at again.
+  -- Numbers below the first offer that is left are not read again.
   while lowest < number and not redis.call('HGET', state, 'offer:' .. text(lowest)) do
     lowest = lowest + 1
   end

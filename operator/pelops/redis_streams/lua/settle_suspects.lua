@@ -9,11 +9,11 @@
 -- KEYS     source, target, dead_letter, ledger, state, locks... (one for each item, or none; same
 --          slot)
 -- ARGV     group, uid, prefix, max_entry_bytes: number, actor, trigger, allows_others: flag, owner, cutoff_ms: number,
---          retry_batch (the state's retry batch as it was seen; another one now means that it was
---          decided on facts which no longer hold),
+--          retry_batch (the state's retry batch as the caller read it; if it has changed since, the
+--          decisions are outdated),
 --          kept (IDs of the retry batch that are not resolved yet, separated by spaces),
---          resolved (IDs of the retry batch that need not be remembered any more),
---          co_failed_ms (entries of this owner delivered before failed together; 0: do not say so),
+--          resolved (IDs of the retry batch whose records are no longer needed),
+--          co_failed_ms (entries of this owner delivered before this time failed together; 0: none),
 --          items{id, action, retries, alone, reason, error}...
 -- READS    type source target dead_letter ledger state; time; hmget state; hget state; xinfo|groups
 --          target; xinfo|stream target; xpending source; xrange source; exists locks for locks
@@ -24,17 +24,15 @@
 --          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
 --          generated
 --          | wrong-type key, type | no-permission command, key
--- action  retry  copied, alone in its retry batch or with the others given here
---         free   copied, and no retry batch waits for it
+-- action  retry  copied, and added to the retry batch
+--         free   copied, and not added to the retry batch
 --         dead   made a dead letter
 -- Verdicts of entries: not-pending other-owner too-young locked too-wide too-large gone refused
 --           next-batch
--- Costs  linear in the items, and in the bytes of their bodies, of which it reads 256 KiB at most,
--- though
---        always one: the others are answered as next-batch.
--- Repeats safely: a settled entry is not pending any more, and the retry batch has changed. All
--- refusals come before the first write. Redis keeps a script's effects together: all of them, or
--- none.
+-- Costs  linear in the items, and in the bytes of the bodies read: 256 KiB, but at least one body. The
+--        remaining items are returned as next-batch.
+-- Repeats safely: a settled entry is no longer pending, and the retry batch has changed. All refusals come
+-- before the first write. Redis keeps a script's effects together: all of them, or none.
 
 local refusal = find_refusal()
 if refusal then

@@ -5,7 +5,7 @@
 -- Start or continue a redrive, as the only one of its group that runs.
 --
 -- KEYS     source, state  (same slot)
--- ARGV     uid, redrive (uid of the StreamRedrive), name, known_until (the bound that its status has, or '')
+-- ARGV     uid, redrive (uid of the StreamRedrive), name, known_until (the bound in its status, or '')
 -- READS    type source state; time; hmget state; xinfo|stream source
 -- WRITES   hset state
 -- USER     operator
@@ -13,7 +13,7 @@
 --          | another-runs other, name
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant, and two bodies that XINFO STREAM reads.
--- Repeats safely: what is known of it stays. Of two that begin at once, one runs.
+-- Repeats safely: an existing record of the redrive stays. If two redrives start at once, one of them runs.
 
 local refusal = find_refusal()
 if refusal then

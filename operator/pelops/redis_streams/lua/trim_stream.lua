@@ -53,7 +53,7 @@ if excess < 1 and not is_old then
   return { 'done', 0, '', first, 0 }
 end
 
--- To read n groups takes 15 us for each, and each group may have a resource that asks for it. A pause of
+-- To read n groups takes 0.015 ms for each, and each group may have a resource that asks for it. A pause of
 -- 0.15 ms times n squared limits all of them together to a tenth of the server's time. The policy plans by
 -- the same rule.
 local is_wide, looked_at = seen['groups'] > 100, tonumber(held[2] or '') or 0

@@ -78,7 +78,7 @@ local function text(number)
   return known
 end
 
--- Return a verdict if the ACL forbids a command on a key. nil if it is allowed, if `key` is nil, or if this
+-- Return a verdict if the ACL forbids a command on a key. Otherwise nil, also if `key` is nil, or if this
 -- server cannot check it: then the command itself fails.
 local function find_forbidden(command, key, ...)
   if key and redis.acl_check_cmd and not redis.acl_check_cmd(...) then

@@ -2,11 +2,11 @@
 -- Records of offers that are not known to be taken. Each is a field offer:<number> of the state, and its
 -- number is from offers:first to offers:last. Its value has three lines:
 --   'first_ms due_ms times before_ms trigger announced', the IDs of the entries, and their owner.
---   first_ms    when it was first made
---   due_ms      when it may be repeated
---   times       how many times it was made
---   before_ms   the owner has held these entries since before this time
---   trigger     the trigger of the scan that made it
+--   first_ms    when it was first made.
+--   due_ms      when it may be repeated.
+--   times       how many times it was made.
+--   before_ms   the owner has held these entries since before this time.
+--   trigger     the trigger of the scan that made it.
 --   announced   ID of its entry in the offer stream; '-' if XNACK gave the entries back to the group:
 --               then they have no owner, and the last line is empty
 

@@ -9,7 +9,7 @@ local function owns_dead_letters(dead_letter_owner, stream, group)
 end
 
 -- Returns the values of the last pairs of a dead letter by their names without the prefix, how many items
--- of `fields` precede them, and the prefix. nil if the entry is not a dead letter of any group.
+-- of `fields` precede them, and the prefix. Returns nil if the entry is not a dead letter of any group.
 local function read_letter(fields)
   local count = #LETTER_FIELDS
   local before = #fields - 2 * count

@@ -87,8 +87,8 @@ local function goes_on(known, seen, position, replid)
       and known['first'] and known['first'] ~= seen['first-id']))
 end
 
--- How many entries after the previous position were removed since then. nil if that is not known, or if an
--- entry up to that position is left: then trimming has not reached the position.
+-- How many entries after the previous position were removed since then. Returns nil if that is not known, or
+-- if an entry up to that position is left: then trimming has not reached the position.
 local function count_removed(known, seen)
   local first = seen['first-id']
   if not known['ahead'] or (first and not comes_before(known['position'], first)) then

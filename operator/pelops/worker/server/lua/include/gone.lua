@@ -3,8 +3,8 @@
 -- Entries whose body was deleted while they were pending.
 
 -- Record these entries as dead letters without a body, acknowledge them, and add events to the worker
--- ledger. `entries` are as XPENDING returns them. Returns the recorded IDs, or the error if the first dead
--- letter was refused.
+-- ledger. `entries` are as XPENDING returns them. Returns the recorded IDs, or the error if the first one
+-- was refused.
 local function record_gone(keys, names, entries, now)
   local source, dead_letter, ledger = keys.source, keys.dead_letter, keys.ledger
   local acked, by_owner = {}, {}
