@@ -1,5 +1,5 @@
 -- include: entry
--- Delete the fields of sticky conditions that a user has acknowledged from a group's state.
+-- Delete from a group's state the fields of sticky conditions that a user has acknowledged.
 --
 -- KEYS     state
 -- ARGV     uid, fields...

@@ -7,18 +7,18 @@
 --
 -- KEYS     dead_letter, state  (same slot)
 -- ARGV     uid, stream, group, redrive (uid of the StreamRedrive), name, most: number,
---          look_before (the former result of find_redriven, or ''), look (the new one, or '': none)
+--          look_before (the comparison of copies that the caller read, or ''), look (the new one, or '')
 -- READS    type dead_letter state; time; hmget state; xrange dead_letter
 -- WRITES   hset state
 -- USER     operator
 -- RETURNS  done failed, gone (dead letters without a body that may be copies), more (1 if there may be
 --               more, else 0), requeued_since, first_copy, last_copy (or ''),
---               look_now (the result that is stored, or ''),
+--               look_now (the comparison that is stored, or ''),
 --               record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
 --          | not-started | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in the dead letters that are read: `most` of them and 256 KiB, but at least one.
 -- Repeats safely: no replica counts a dead letter again that was read before. If two replicas continue
--- from the same result, only the first one's new result is stored.
+-- from the same comparison, only the first new one is stored.
 
 local refusal = find_refusal()
 if refusal then

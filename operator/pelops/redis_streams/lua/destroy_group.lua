@@ -22,10 +22,10 @@
 --        most 500 entries or 500 KB of the retry stream.
 -- Invariant 14: a key whose content Pelops did not write stays, whatever its name.
 -- Repeats safely: the second run finds neither group nor ownership record, and returns absent. If the script
--- ends before its last line, the ownership record stays, and the next run continues. The stream, its dead
--- letters, and the record of the group to which these belong stay. That record also names the resource whose
--- group is destroyed: a replica may find the group missing before it observes the deletion, and must not
--- create it again.
+-- ends before its last line, the ownership record stays, and the next run continues. The stream and its
+-- dead letters stay, and so does the record of their group. That record also names the resource whose group
+-- is destroyed: a replica may find the group missing before it observes the deletion, and must not create it
+-- again.
 
 local refusal = find_missing_right()
 if refusal then

@@ -31,8 +31,8 @@
 -- Skips: vanished foreign no-body too-large too-wide damaged refused
 -- Costs  linear in the dead letters, and in the bytes of the bodies read: max_bytes, but at least one body,
 --        and sometimes a few more. XINFO GROUPS is linear in the groups.
--- Invariant 14: only a dead letter that names this group, of a stream that is recorded as this group's
--- and that no consumer group reads, is moved.
+-- Invariant 14: a dead letter is moved only if it names this group, its stream is recorded as this group's,
+-- and no consumer group reads that stream.
 -- Repeats safely: one script copies and deletes a dead letter, and those up to the cursor are not read
 -- again. A page is refused unless the cursor has reached it, so no dead letter before it is skipped. All
 -- refusals come before the first write. Each copy is written before the deletion. Redis keeps a script's

@@ -25,8 +25,7 @@
 -- An offered entry counts as recovered when a worker takes it: review_offers counts that. It repeats
 -- offers that no worker took, from the record that this script writes of each offer.
 -- Repeats safely: an entry is offered, counted as failed and recorded in the ledger once for each
--- delivery.
--- Redis keeps a script's effects together: all of them, or none.
+-- delivery. Redis keeps a script's effects together: all of them, or none.
 
 local refusal = find_refusal()
 if refusal then

@@ -24,7 +24,7 @@
 --          locks for locks
 -- WRITES   xadd target dead_letter ledger; xack source; hincrby state; hset state; hdel state
 -- USER     operator for recovery
--- RETURNS  done now_ms, next (where to continue, or ''), moved, first (ID moved), last (ID of a copy),
+-- RETURNS  done now_ms, next (where to continue, or ''), moved, first (first ID moved), last (last copy),
 --               stays[id, verdict], gone (entries without a body), idlest_ms (longest idle time of a moved
 --               entry), answered[id, retries, idle_ms, deliveries, charged, tried, root] (charged: 0, 1 if it
 --               counts as failed, or 2 if its worker also recorded it as started. tried: try:<id> of

@@ -8,7 +8,7 @@
 --   redrive:<uid>:bucket  '<thousandths of dead letters> <ms>': how many its rate allowed at that time.
 --   redrive:<uid>:first, :last  IDs of its first and last copy.
 --   redrive:<uid>:requeued  total:requeued when it started.
---   redrive:<uid>:look    the result of the last search for its copies.
+--   redrive:<uid>:look    the last comparison of the copies that exist with those that were made.
 --   redrive:<uid>:seen, :failed, :gone  dead letters up to the ID `seen` were read. Of these, `failed` are
 --                         its copies that failed again, and `gone` have no body and may be its copies.
 
