@@ -8,7 +8,7 @@ What is checked, all by one set of rules (`tools/prose/rules.py`):
 - messages in the command line, the worker SDK, the pipeline, the data source, the demo and the
   dashboards; pages made from templates; `make help`
 - comments of manifests, of the Helm chart and of examples; headers of Lua scripts
-- docstrings and comments of the operator, its worker SDK, its pipeline and its data source
+- docstrings and comments in Python, comments in Lua
 - words that the glossary replaces: also in comments, docstrings and identifiers of all sources
 
 Prints file, line, the word and what to write instead, and exits with 1 when it found any.

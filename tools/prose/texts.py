@@ -19,8 +19,8 @@ from tools.prose.rules import may_break_glossary
 class Kind(Enum):
     """Who reads a text, and which rules hold for it."""
 
-    SOURCE = auto()  # comments, docstrings and strings for maintainers: the glossary alone
-    PLAIN_SOURCE = auto()  # docstrings and comments of the operator: all rules
+    SOURCE = auto()  # comments and strings for maintainers: the glossary alone
+    PLAIN_SOURCE = auto()  # docstrings and comments in Python and Lua: all rules
     USER = auto()
     METRIC_HELP = auto()
     FIELD_DESCRIPTION = auto()
@@ -39,8 +39,6 @@ class Text:
 _USER_MESSAGES: Final = re.compile(
     r"(demo|operator/pyspark_redis_streams|operator/pelops/(cli|pipeline|worker)|tools/dashboards)/"
 )
-# Sources whose docstrings and comments follow all rules.
-_PLAIN_SOURCES: Final = re.compile(r"operator/")
 _DIRECTIVE: Final = re.compile(r"#\s*(noqa|type:|fmt:|!)")
 _CODE: Final = "\N{WHITE BULLET}"
 _CODE_SPAN: Final = re.compile(r"``[^`]*``|`[^`]*`")
@@ -145,12 +143,12 @@ def find_python_texts(file: str, source: str) -> Iterator[Text]:
     """Yield comments, docstrings and strings; those that users read are of their own kinds."""
     if may_break_glossary(source):  # reading tokens is what takes long
         yield from _find_comments_and_strings(source)
-    if _PLAIN_SOURCES.match(file):
-        for docstring in _find_docstrings(ast.parse(source)):
-            yield from _split_docstring(docstring)
-        yield from _find_comments(source)
+    tree = ast.parse(source)
+    for docstring in _find_docstrings(tree):
+        yield from _split_docstring(docstring)
+    yield from _find_comments(source)
     if _USER_MESSAGES.match(file) or "prometheus_client" in source:
-        yield from _find_user_texts(file, ast.parse(source))
+        yield from _find_user_texts(file, tree)
 
 
 def _find_user_texts(file: str, tree: ast.Module) -> Iterator[Text]:
@@ -252,10 +250,14 @@ def _join(node: ast.expr) -> str:
 
 
 def _find_lua_comments(source: str) -> Iterator[Text]:
+    header = _LUA_HEADER.match(source)
+    body = header.group().count("\n") + 1 if header else 1
     for number, line in enumerate(source.split("\n"), 1):
         _, sign, comment = line.partition("--")
         if sign and not re.match(r"\s*(include:|KEYS|ARGV|READS|WRITES|RETURNS)", comment):
             yield Text(number, mask_code(comment), Kind.SOURCE)
+            if number >= body:
+                yield Text(number, mask_code(comment), Kind.PLAIN_SOURCE)
 
 
 _LUA_HEADER: Final = re.compile(r"(?:--.*\n)+")
