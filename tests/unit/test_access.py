@@ -43,7 +43,7 @@ def test_a_producer_may_add_to_its_stream_and_see_nothing() -> None:
     assert not {"+eval", "+evalsha", "+hset", "+del"} & set(rules)
 
 
-def test_a_dead_letter_stream_of_the_users_own_is_granted_to_those_who_write_it() -> None:
+def test_a_custom_dead_letter_stream_is_granted_to_roles_that_write_it() -> None:
     keys = derive_keys("orders", "g", dead_letter="{orders}:given-up")
     assert "~{orders}:given-up" in acl_rules(keys, Role.OPERATOR)
     assert "~{orders}:given-up" in acl_rules(keys, Role.SDK_WORKER)
@@ -55,7 +55,7 @@ def test_a_name_with_wildcards_grants_no_other_name() -> None:
     assert "~a\\*" in acl_rules(derive_keys("a*", "g"), Role.OPERATOR)
 
 
-def test_nobody_is_given_more_than_what_is_asked_for() -> None:
+def test_an_optional_feature_is_granted_only_on_request() -> None:
     least = set(acl_rules(KEYS, Role.OPERATOR))
     assert not {"+xgroup|destroy", "+unlink", "+xack", "+xread", "~lock:{orders:events}:*"} & least
     everything = set(acl_rules(KEYS, Role.OPERATOR, frozenset(Feature)))
@@ -166,7 +166,7 @@ def may(rules: Iterable[str], command: str, key: str) -> bool:
     return any(f"+{command}" in one and f"~{key}" in one for one in permissions_of(rules))
 
 
-def test_a_worker_of_the_sdk_uses_each_key_in_its_own_way_alone() -> None:
+def test_an_sdk_worker_gets_only_the_commands_it_needs_on_each_key() -> None:
     rules = acl_rules(KEYS, Role.SDK_WORKER, frozenset(Feature))
     for key in (KEYS.state, KEYS.ledger, KEYS.audit):
         assert not any(f"~{key}" in one for one in permissions_of(rules)), key
@@ -179,7 +179,7 @@ def test_a_worker_of_the_sdk_uses_each_key_in_its_own_way_alone() -> None:
     assert reads == {KEYS.stream, KEYS.retry, KEYS.offer_stream}
 
 
-def test_a_user_of_several_groups_may_do_in_each_what_its_role_there_may() -> None:
+def test_a_user_of_several_groups_gets_the_rights_of_each_role() -> None:
     other, third = derive_keys("invoices", "h"), derive_keys('it\'s "odd"', "x")
     rules = combined_rules(
         [

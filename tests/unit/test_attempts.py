@@ -63,7 +63,7 @@ def test_without_suspects_there_is_nothing_to_do() -> None:
     assert plan(crash()).is_idle
 
 
-def test_an_entry_that_fails_for_the_first_time_is_charged_and_tried_at_once() -> None:
+def test_a_first_failure_counts_as_an_attempt_and_is_retried_at_once() -> None:
     first = [suspect(number, attempts=0) for number in range(1, 101)]
     made = plan(crash(*first), on=retry_batch(500, under_way=[500]))
     assert reported(made) == [(number, "free", 1, 0) for number in range(1, 101)]
@@ -233,7 +233,7 @@ def test_each_suspect_of_a_read_of_its_own_failed_alone() -> None:
     ]
 
 
-def test_what_failed_alone_in_its_read_is_still_a_dead_letter_when_only_some_were_settled() -> None:
+def test_isolated_failures_stay_dead_letters_when_a_plan_is_applied_partially() -> None:
     made = plan(idled(*reads(5, 5, 5)))
     assert made.owners[0].co_failed is None
     left = plan(idled(*reads(5, 5, 5)[1:], co_failed=made.owners[0].co_failed))
@@ -307,7 +307,7 @@ def test_others_finish_when_something_of_the_chunk_was_acknowledged() -> None:
     assert "dead" not in [action for _, action, *_ in reported(plan(doubted, on=remembered))]
 
 
-def test_the_only_suspect_of_a_process_that_reads_no_more_is_not_doubted() -> None:
+def test_the_only_suspect_of_a_process_that_stopped_reading_is_dead_lettered() -> None:
     hung = idled(*reads(3), unproven_since=NOW - AGO + 1000 * MS, is_outdone=True)
     assert reported(plan(hung)) == [(1, "dead", 4, 1)]
 
@@ -335,7 +335,7 @@ def test_what_did_not_fail_now_is_freed_as_it_was(changes: dict[str, bool]) -> N
     assert reported(made) == [(1, "free", 7, 2)]
 
 
-def test_without_retries_even_the_first_failure_is_staged_and_alone_it_is_the_last() -> None:
+def test_without_retries_the_first_failure_in_isolation_is_dead_lettered() -> None:
     none = Rules(max_retries=0)
     assert reported(plan(crash(suspect(1, attempts=0)), rules=none)) == [(1, "dead", 1, 1)]
     made = plan(crash(suspect(1, attempts=0), suspect(2, attempts=0)), rules=none)
@@ -358,7 +358,7 @@ def test_the_backoff_grows_up_to_its_longest(failures: int, seconds: int) -> Non
     assert backoff.after(failures) == timedelta(seconds=seconds)
 
 
-def test_the_rest_of_a_plan_stands_on_the_chunk_that_its_first_part_left() -> None:
+def test_the_rest_of_a_plan_continues_its_first_parts_retry_batch() -> None:
     made = plan(crash(suspect(1)), on=retry_batch(8, 9, under_way=[9])).after("4-0 9-0 banana")
     assert made.retry_batch.written == "4-0 9-0 banana"
     assert made.kept == {EntryId(4), EntryId(9)}

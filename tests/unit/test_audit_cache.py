@@ -80,7 +80,7 @@ def test_only_names_that_an_audit_can_have_made_are_its() -> None:
     assert audit_of(("shop", "audit")) is None
 
 
-def test_a_group_is_told_when_something_else_is_said_of_it_and_only_then(
+def test_a_group_is_notified_only_when_its_audit_notices_change(
     cache: AuditCache, reported: list[set[Name]]
 ) -> None:
     cache.put(STREAM_AUDIT, with_loss(2, 2))

@@ -100,7 +100,7 @@ def test_an_archive_is_behind_when_trimming_is_near(
     assert (margin is None) == (added < 10)
 
 
-def test_an_archive_that_was_behind_when_the_run_began_stays_so_until_the_next() -> None:
+def test_an_archive_behind_retention_is_reported_until_a_later_run() -> None:
     group = a_group(a_summary(retention_margin=0.1))
     assert reason(facts([group]), ConditionType.ARCHIVE_BEHIND_RETENTION)
     group = a_group(a_summary(retention_margin=0.9))
@@ -205,7 +205,7 @@ def test_an_archive_on_no_volume_is_reported_before_the_first_run(
     assert ("No volume of spec.template is mounted at /a/b" in ready.message) is is_doubted
 
 
-def test_a_large_template_which_is_kept_compressed_tells_its_volumes() -> None:
+def test_the_volumes_of_a_compressed_template_are_known() -> None:
     template = mounting("/a/b", *(f"/{n}" for n in range(1000)))
     manifest = {"metadata": {}, "spec": {"template": template}}
     kept = trim(manifest)["spec"]["template"]
@@ -222,7 +222,7 @@ def test_a_key_that_is_no_stream_is_reported_before_the_first_run() -> None:
     assert "The key holds a string." in failing.message
 
 
-def test_a_run_that_ended_well_without_recording_is_reported_unless_there_was_nothing() -> None:
+def test_a_successful_run_without_a_record_is_reported_unless_streams_are_empty() -> None:
     group = a_group(record=None)
     assert reason(facts([group]), ConditionType.AUDIT_FAILING) == "RunIncomplete"
     empty = replace(group, ends=StreamEnds(added=0, length=0))

@@ -71,7 +71,7 @@ def test_equal_facts_give_equal_bytes() -> None:
     ],
     ids=str,
 )
-def test_whatever_is_asked_for_changes_the_job_and_shows_when_it_is_taken_back(
+def test_every_setting_changes_the_job_when_added_or_removed(
     changes: dict[str, Any],
 ) -> None:
     assert not is_applied(job(**changes), job())

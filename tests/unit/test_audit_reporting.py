@@ -24,7 +24,7 @@ def rendered(seen: AuditFacts, before: dict[str, Any] | None = None) -> dict[str
     return render_audit_status(seen, decide_audit_conditions(seen, now=now), previous, now)
 
 
-def test_a_status_is_one_that_the_schema_knows_and_equal_facts_give_an_equal_one() -> None:
+def test_a_status_matches_the_schema_and_is_stable_for_equal_facts() -> None:
     seen = facts([a_group(lost=2, stuck=1), a_group(stream="returns")])
     status = rendered(seen)
     assert StreamAuditStatus.model_validate(status).to_wire() == status
@@ -38,7 +38,7 @@ def test_the_summary_is_of_all_groups_and_names_the_one_furthest_behind() -> Non
     assert (summary["lost"], summary["deadLettered"], summary["produced"]) == (2, 4, 20)
 
 
-def test_a_status_says_how_certain_it_is_and_of_how_many_entries_nothing_is_known() -> None:
+def test_a_status_reports_its_certainty_and_the_number_of_indeterminate_entries() -> None:
     unknown = a_group(a_summary(indeterminate=3, verdict=AuditVerdict.UNKNOWN))
     status = rendered(facts([a_group(), unknown]))
     assert (status["summary"]["verdict"], status["summary"]["certainty"]) == ("Unknown", "Unknown")
@@ -48,7 +48,7 @@ def test_a_status_says_how_certain_it_is_and_of_how_many_entries_nothing_is_know
     assert happening is not None and happening.type == "Warning"
 
 
-def test_groups_that_need_a_look_come_first_and_at_most_a_hundred_are_reported() -> None:
+def test_groups_with_findings_come_first_and_at_most_100_are_reported() -> None:
     groups = [a_group(stream=f"s-{number:03}") for number in range(150)]
     status = rendered(facts([*groups, a_group(lost=1, stream="z"), a_group(stuck=1, stream="y")]))
     assert [group["stream"] for group in status["groups"][:3]] == ["z", "y", "s-000"]
@@ -73,7 +73,7 @@ def notices(seen: AuditFacts) -> dict[str, AuditNotice]:
     return read_notices("nightly", ["order-processing", "mailing"], status)
 
 
-def test_a_group_is_told_what_its_audit_says_of_it_alone() -> None:
+def test_a_group_gets_only_the_notices_that_concern_it() -> None:
     seen = facts([a_group(lost=2), a_group(resource="mailing")])
     found = notices(seen)
     assert found == {"order-processing": AuditNotice(audit="nightly", lost=2)}
@@ -82,7 +82,7 @@ def test_a_group_is_told_what_its_audit_says_of_it_alone() -> None:
     assert "kubectl describe saudit nightly" in alarm.message
 
 
-def test_a_failed_run_concerns_all_groups_and_a_failing_verdict_only_its_own() -> None:
+def test_a_failed_run_concerns_all_groups_a_failing_verdict_only_one() -> None:
     failed = facts([a_group()], runs=some_runs(last_success=None))
     assert {name: one.failure for name, one in notices(failed).items()} == {
         "order-processing": "RunFailed",
@@ -127,7 +127,7 @@ def test_groups_of_two_servers_need_two_audits() -> None:
     )
 
 
-def test_an_entry_counts_as_stuck_as_the_audit_says_or_else_its_group() -> None:
+def test_stuck_after_defaults_to_the_processing_timeout_of_the_group() -> None:
     of_group = resource(recovery={"processing_timeout_seconds": 77})
     for asked, expected in ((None, 77), (5, 5)):
         plan = plan_audit(an_audit(stuckAfterSeconds=asked), {"order-processing": of_group})

@@ -43,7 +43,7 @@ def summary(counts: dict[EntryStatus, int], **changes: Any) -> AuditSummary:
     return build_group_summary(GroupFacts(**(given | changes)))
 
 
-def test_entries_that_were_delivered_and_dropped_are_not_said_to_have_been_gone_before() -> None:
+def test_entries_removed_after_delivery_are_not_reported_as_deleted_before_it() -> None:
     counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 40, EntryStatus.LOST: 60}
     lost = {Why.DROPPED: 30, Why.SKIPPED: 20, Why.LOSS_SEEN: 4}
     (finding,) = summary(counts, lost=lost).findings

@@ -107,9 +107,7 @@ def broken(**changes: Any) -> str:
         (broken(retention_margin="1"), "retention_margin is not a number"),
     ],
 )
-def test_a_text_that_is_no_summary_is_refused_by_the_name_of_the_field(
-    text: str, named: str
-) -> None:
+def test_an_invalid_summary_is_refused_with_the_name_of_the_field(text: str, named: str) -> None:
     with pytest.raises(InvalidSpec, match=named):
         parse_summary(text)
 
@@ -135,7 +133,7 @@ def finding(kind: str) -> AuditFinding:
     return AuditFinding(kind=kind, count=1, sentence="One.")
 
 
-def test_what_only_cannot_be_reported_is_neither_balanced_nor_a_finding_to_look_at() -> None:
+def test_indeterminate_entries_alone_make_the_verdict_unknown() -> None:
     unknown, lost = finding("indeterminate"), finding("lost")
     assert decide_verdict([]) is AuditVerdict.BALANCED
     assert decide_verdict([unknown]) is AuditVerdict.UNKNOWN
@@ -188,7 +186,7 @@ def test_a_verdict_is_never_better_than_the_counts_and_findings(
     assert a_summary(**counts, verdict=AuditVerdict.BALANCED).verdict is verdict
 
 
-def test_an_audit_is_no_more_certain_than_what_it_settled_of_earlier_windows() -> None:
+def test_an_audit_is_only_as_certain_as_its_least_certain_window() -> None:
     reported = a_summary(acknowledged_proven=10, certainty=Certainty.INFERRED)
     assert reported.certainty is Certainty.INFERRED
     assert parse_summary(render_summary_text(reported)) == reported

@@ -10,7 +10,7 @@ from pelops.policy.scaling.demand import judge_backlog
 from tests.builders import NOW, empty_redis, group, stream
 
 
-def test_what_is_owed_is_of_the_stream_and_of_its_retry_stream() -> None:
+def test_the_backlog_includes_the_stream_and_its_retry_stream() -> None:
     retry = RetryObservation(exists=True, pending=2, lag=3)
     seen = stream(group=group(pending=5, lag=7), retry=retry, dead_letters=4)
     backlog = judge_backlog(seen, recovers=True)
@@ -80,7 +80,7 @@ def test_workers_that_hold_entries_are_those_of_both_streams() -> None:
     assert judge_backlog(both, recovers=True).holding == 3
 
 
-def test_workers_that_nobody_could_count_are_not_known() -> None:
+def test_the_number_of_holding_workers_is_unknown_if_any_count_is_missing() -> None:
     seen = stream(group=group(pending=5, holding=None))
     assert judge_backlog(seen, recovers=True).holding is None
     unknown = RetryObservation(exists=True, pending=1, holding=None)

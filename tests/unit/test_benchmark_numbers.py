@@ -68,13 +68,13 @@ def test_the_load_of_three_replicas_counts_in_the_worse_case() -> None:
     assert load.worst_ratio == 1.2
 
 
-def test_an_entry_that_was_not_moved_in_time_leaves_no_number_to_be_proud_of() -> None:
+def test_an_entry_that_was_never_recovered_leaves_no_latency_figure() -> None:
     assert latency_p99(Kills(latencies_s=[0.1, 0.2])) == 0.2
     assert latency_p99(Kills(latencies_s=[0.1] * 9 + [math.inf])) is None
     assert latency_p99(Outcome().restarts) is None
 
 
-def test_one_stall_among_few_calls_is_no_99th_percentile_and_still_the_longest_call() -> None:
+def test_one_stall_is_the_longest_call_but_not_the_99th_percentile() -> None:
     few = [Call("open_scan", 0.1)] * 9 + [Call("open_scan", 30)]
     many = [Call("find_idle", 0.2)] * 98 + [Call("find_idle", 5)] * 2
     assert longest_of([*few, *many], 99) == {"find_idle": 5, "open_scan": 0.1}
@@ -94,7 +94,7 @@ def test_answers_are_read_in_whatever_pieces_they_come() -> None:
         assert (text, number, str(error)) == (b"abc", 1, "ERR no")
 
 
-def test_lines_of_answers_are_counted_and_what_comes_too_early_is_not_lost() -> None:
+def test_reply_lines_are_counted_and_early_ones_are_kept() -> None:
     here, there = socket.socketpair()
     with here, there:
         there.sendall(b"$3\r\n1-1\r\n:1\r\n$3\r\n1-2\r\n")
@@ -136,7 +136,7 @@ def a_pod(state: Mapping[str, Any], *, restarts: int = 0, **metadata: str) -> di
     }
 
 
-def test_an_end_shows_when_the_container_is_terminated_restarted_or_gone_with_its_pod() -> None:
+def test_an_end_shows_as_a_terminated_or_restarted_container_or_deleted_pod() -> None:
     running: Mapping[str, Any] = {"running": {}}
     ended: Mapping[str, Any] = {"terminated": {"exitCode": 137}}
     assert ends_shown(a_pod(running)) == 0
@@ -147,7 +147,7 @@ def test_an_end_shows_when_the_container_is_terminated_restarted_or_gone_with_it
     assert ends_shown({"metadata": {}, "status": {}}) == 0
 
 
-def test_a_pod_that_is_being_deleted_or_has_not_started_is_no_victim() -> None:
+def test_only_a_started_pod_that_is_not_being_deleted_is_running() -> None:
     assert is_running(a_pod({"running": {}}))
     assert not is_running(a_pod({"running": {}}, deletionTimestamp="2026-01-01T00:00:00Z"))
     assert not is_running(a_pod({"waiting": {"reason": "CrashLoopBackOff"}}))

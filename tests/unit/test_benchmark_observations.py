@@ -11,7 +11,7 @@ def test_the_longest_stream_is_compared_with_the_shortest_in_the_median() -> Non
     assert long_to_short({10: [1, 2, 90], 1000: [50, 50, 50], 100_000: [3, 3, 1]}) == 1.5
 
 
-def test_the_worst_case_counts_and_one_slow_look_of_a_hundred_does_not() -> None:
+def test_the_worst_p99_counts_and_one_slow_observation_does_not() -> None:
     by_case = {
         "known": {10: [0.5] * 100, 1000: [*[0.5] * 99, 30.0]},
         "unknown": {10: [1.0] * 100, 1000: [*[0.75] * 98, 1.25, 1.25]},

@@ -43,13 +43,13 @@ def a_report(*targets: Target, **figures: object) -> Report:
         (None, None, "lower", False),
     ],
 )
-def test_a_target_is_met_by_a_value_as_good_and_never_without_one(
+def test_a_target_is_met_by_an_equal_value_and_never_without_one(
     value: float | None, target: float | None, better: Better, met: bool
 ) -> None:
     assert Target(name="any", value=value, target=target, better=better).met is met
 
 
-def test_the_json_says_for_each_target_what_was_wanted_and_whether_it_was_met() -> None:
+def test_the_json_has_the_value_target_and_result_of_each_figure() -> None:
     report = a_report(Target(name="idle_ms", value=0.2, target=0.3), calls=3)
     assert json.loads(render_json(report)) == {
         "benchmark": "sweep",
@@ -74,7 +74,7 @@ def test_the_json_is_one_strict_line_also_with_odd_numbers_and_texts() -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_json_object_is_the_last_line_and_a_missed_target_is_no_failure(
+def test_the_json_is_the_last_line_and_a_missed_target_is_allowed(
     as_json: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print("what the benchmark says meanwhile")

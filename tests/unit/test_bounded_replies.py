@@ -159,7 +159,7 @@ def test_a_redirect_is_understood() -> None:
     assert isinstance(reader.gets(), exceptions.ResponseError)
 
 
-def test_large_replies_share_what_a_process_may_hold_and_small_ones_need_none() -> None:
+def test_large_replies_share_a_budget_and_small_replies_are_never_refused() -> None:
     budget = ReplyBudget(most=200 * KIB)
     with budget.open() as first, budget.open() as second, budget.open() as third:
         first.take(150 * KIB)

@@ -65,14 +65,14 @@ def other(cache: WorkloadCache) -> str | None:
         ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]}, True),
     ],
 )
-def test_a_budget_of_somebody_else_is_found_when_it_selects_the_workers(
+def test_a_foreign_budget_is_found_when_it_selects_the_workers(
     cache: WorkloadCache, selector: dict[str, Any] | None, selects: bool
 ) -> None:
     cache.put(DISRUPTION_BUDGET, budget("theirs", selector))
     assert other(cache) == ("theirs" if selects else None)
 
 
-def test_the_own_budget_and_those_of_other_namespaces_are_nobody_elses(
+def test_the_own_budget_and_budgets_of_other_namespaces_are_not_foreign(
     cache: WorkloadCache,
 ) -> None:
     cache.put(DISRUPTION_BUDGET, ours())
@@ -82,7 +82,7 @@ def test_the_own_budget_and_those_of_other_namespaces_are_nobody_elses(
     assert other(cache) is None
 
 
-def test_a_budget_that_is_gone_or_selects_others_by_now_is_not_found(cache: WorkloadCache) -> None:
+def test_a_budget_that_was_deleted_or_selects_other_pods_is_not_found(cache: WorkloadCache) -> None:
     cache.put(DISRUPTION_BUDGET, budget("theirs", {}))
     cache.put(DISRUPTION_BUDGET, budget("theirs", {"matchLabels": {"team": "x"}}, version=2))
     assert other(cache) is None
@@ -106,13 +106,13 @@ def test_a_budget_for_whatever_pods_concerns_all_that_own_workers_there(
     assert cache.remove(DISRUPTION_BUDGET, ("shop", "theirs")) == {RETURNS}
 
 
-def test_a_budget_that_counts_its_pods_concerns_nobody(cache: WorkloadCache) -> None:
+def test_a_change_of_a_budgets_status_concerns_no_resource(cache: WorkloadCache) -> None:
     cache.put(DISRUPTION_BUDGET, ours())
     counted = {**ours(version=2), "status": {"currentHealthy": 3}}
     assert cache.put(DISRUPTION_BUDGET, counted) == set()
 
 
-def test_the_budget_of_a_resource_is_made_for_its_pods_and_goes_with_it() -> None:
+def test_a_budget_selects_the_pods_of_its_resource_which_controls_it() -> None:
     owner = resource(template={**TEMPLATE, "metadata": {"labels": {"team": "sales"}}})
     body = build_budget(owner)
     made = observe_budget(body)
@@ -121,7 +121,7 @@ def test_the_budget_of_a_resource_is_made_for_its_pods_and_goes_with_it() -> Non
     assert is_as_built(body, made)
 
 
-def test_a_budget_that_somebody_changed_is_not_as_built() -> None:
+def test_a_changed_budget_is_not_as_built() -> None:
     body = build_budget(resource(template=TEMPLATE))
     changed = {**body, "spec": {**body["spec"], "maxUnavailable": 5}}
     assert not is_as_built(body, observe_budget(changed))

@@ -59,13 +59,13 @@ def test_an_object_concerns_the_resources_whose_workers_it_is_about(
     assert cache.put(kind, manifest) == concerned
 
 
-def test_a_pod_that_did_not_change_concerns_nobody(cache: WorkloadCache) -> None:
+def test_an_unchanged_pod_concerns_no_resource(cache: WorkloadCache) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.put(POD, pod("w-1", {"app": "w"}, version=2)) == set()
     assert cache.put(POD, pod("w-1", {"app": "w"}, phase="Failed", version=3)) == {ORDERS}
 
 
-def test_a_deployment_of_which_nothing_changed_that_is_read_concerns_nobody(
+def test_a_change_of_unread_deployment_fields_concerns_no_resource(
     cache: WorkloadCache,
 ) -> None:
     same, labels = deployment("workers", {"app": "w"}, version=2), {"app": "w"}
@@ -110,13 +110,13 @@ def test_the_event_of_an_own_write_still_concerns_its_resource(cache: WorkloadCa
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
 
 
-def test_an_object_made_anew_under_the_same_name_replaces_the_former(cache: WorkloadCache) -> None:
+def test_an_object_recreated_under_the_same_name_replaces_the_former(cache: WorkloadCache) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", uid="second", version=2))
     assert cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders") == set()
     assert cache.objects.names(STREAM_CONSUMER_GROUP)[ORDERS] == "second"
 
 
-def test_a_removed_object_is_not_brought_back_by_an_answer_that_was_under_way(
+def test_a_late_answer_does_not_bring_back_a_removed_object(
     cache: WorkloadCache,
 ) -> None:
     cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders")
@@ -130,7 +130,7 @@ def test_an_object_that_was_removed_before_it_was_known_stays_away(cache: Worklo
     assert ("shop", "w-1") not in cache.objects.names(POD)
 
 
-def test_a_resource_that_changed_its_target_is_concerned_by_the_new_one_alone(
+def test_after_a_change_of_target_only_the_new_target_concerns_the_resource(
     cache: WorkloadCache,
 ) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=2))
@@ -152,7 +152,7 @@ def test_a_pod_of_a_template_concerns_who_names_its_deployment_as_well(
     assert found == {RETURNS, ("shop", "guest")}
 
 
-def test_who_shares_a_workload_is_due_when_another_one_changes_but_not_its_status(
+def test_resources_sharing_a_workload_are_due_on_spec_changes_of_each_other(
     cache: WorkloadCache,
 ) -> None:
     due: list[set[Name]] = []
@@ -171,7 +171,7 @@ def test_who_shares_a_workload_is_due_when_another_one_changes_but_not_its_statu
     assert due == [{ORDERS}] * 4
 
 
-def test_of_very_many_that_share_a_workload_a_bounded_number_is_due_and_counted(
+def test_the_number_of_counted_resources_that_share_a_workload_is_bounded(
     cache: WorkloadCache,
 ) -> None:
     for number in range(MOST_SHARING - 2):
@@ -186,7 +186,7 @@ def test_of_very_many_that_share_a_workload_a_bounded_number_is_due_and_counted(
     assert part is not None and len(part.others) in (MOST_SHARING - 1, MOST_SHARING)
 
 
-def test_a_workload_that_is_named_anew_is_not_taken_for_the_one_before(
+def test_a_workload_that_is_targeted_again_gets_a_new_sharing_version(
     cache: WorkloadCache,
 ) -> None:
     versions = {cache.sharing_version(WORKERS)}
@@ -299,7 +299,7 @@ def test_ghosts_are_what_was_known_before_and_is_not_listed() -> None:
         ),
     ],
 )
-def test_the_target_is_what_the_resource_names_or_the_deployment_that_it_owns(
+def test_the_target_is_the_named_workload_or_the_owned_deployment(
     spec: Manifest, expected: tuple[str, str, str]
 ) -> None:
     target = target_of(build("orders", spec=spec))

@@ -73,7 +73,7 @@ def test_a_node_that_fails_is_passed_over_at_once() -> None:
     assert ask_all(cluster.ask) == ("the answer of node-3:6379", 0.0)
 
 
-def test_a_silent_node_delays_the_answer_of_the_next_one_by_half_a_second() -> None:
+def test_a_silent_node_delays_the_next_answer_by_half_a_second() -> None:
     cluster = Cluster(answers=(1,))
     assert ask_all(cluster.ask) == ("the answer of node-1:6379", NEXT_AFTER_S)
     assert cluster.under_way == 0
@@ -97,7 +97,7 @@ def test_no_more_nodes_are_asked_than_the_budget_says() -> None:
     assert cluster.asked == NODES[:MOST_ASKED]
 
 
-def test_a_mistake_of_ours_is_not_taken_for_a_failure_of_the_node() -> None:
+def test_a_programming_error_does_not_count_as_a_node_failure() -> None:
     async def ask(_: Node) -> str:
         raise ValueError("a mistake of ours")
 
@@ -105,7 +105,7 @@ def test_a_mistake_of_ours_is_not_taken_for_a_failure_of_the_node() -> None:
         ask_all(ask)
 
 
-def test_what_nobody_answered_holds_no_frames_of_whoever_asked() -> None:
+def test_errors_of_unanswered_requests_keep_no_tracebacks() -> None:
     """Errors with tracebacks would be parts of reference cycles, which are collected seldom."""
     failing = Cluster(fails=tuple(range(MOST_ASKED)))
 

@@ -40,7 +40,7 @@ def test_idle_workers_do_not_make_the_others_look_slow() -> None:
     assert learn(capacity, 600, ready=20).per_replica == pytest.approx(50, rel=0.25)
 
 
-def test_entries_that_wait_for_pods_that_do_not_read_yet_report_nothing_of_them() -> None:
+def test_pods_that_do_not_read_yet_leave_the_capacity_unchanged() -> None:
     capacity = learn(Capacity(), 10, is_saturated=True)
     assert capacity.per_replica == pytest.approx(50)
     assert learn(capacity, 30, finished=0, busy=0.0, busy_most=0, is_saturated=True) == capacity
@@ -52,7 +52,7 @@ def test_a_slow_minute_is_measured_and_forgotten_when_workers_stand_idle() -> No
     assert (learn(capacity, 60).per_replica or 0) > 40
 
 
-def test_workers_that_are_never_idle_return_to_the_best_rate_within_two_minutes() -> None:
+def test_never_idle_workers_return_to_the_best_rate_within_two_minutes() -> None:
     capacity = slow(learn(Capacity(), 60, is_saturated=True), 60)
     capacity = learn(capacity, 115, busy=8.0, busy_most=8)
     assert capacity.per_replica == pytest.approx(capacity.best)
@@ -74,7 +74,7 @@ def test_a_slow_minute_is_forgotten_where_nothing_was_ever_measured_before_it() 
     assert capacity.per_replica == pytest.approx(before.per_replica, rel=0.05)
 
 
-def test_a_hope_for_which_entries_waited_is_given_up_and_not_risen_to_again_at_once() -> None:
+def test_an_estimate_that_was_too_high_is_dropped_and_retried_only_later() -> None:
     capacity = Capacity()
     for times in (1, 2, 4):
         capacity = hope(replace(capacity, wait_s=0.0), 400)

@@ -18,7 +18,7 @@ def parsed(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def test_without_flags_all_letters_are_selected_and_defaults_are_left_to_the_resource() -> None:
+def test_without_flags_all_dead_letters_are_selected_with_the_defaults() -> None:
     built = build_redrive(parsed("redrive", "orders"), "shop")
     assert built == {
         "apiVersion": "pelops.dev/v1alpha1",
@@ -84,7 +84,7 @@ def test_a_flag_without_a_valid_value_is_refused(words: tuple[str, ...]) -> None
     assert refused.value.code == 2
 
 
-def test_a_reason_that_is_misspelled_is_answered_with_the_one_that_was_meant() -> None:
+def test_a_misspelled_reason_is_answered_with_the_correct_one() -> None:
     assert set(REASONS) == {*LetterReason, HANDLER_FAILED, MAX_RETRIES, REJECTED, UNDECODABLE}
     assert find_meant_reason("MaxRetries") == "MaxRetriesExceeded"
     assert find_meant_reason("maxretriesexceeded") == "MaxRetriesExceeded"

@@ -252,7 +252,7 @@ def test_help_describes_each_command_and_flag_and_has_examples_that_are_valid(
         cli.parse(words[1 : next(ends, None)])
 
 
-def test_help_names_a_flag_once_with_its_value_and_hides_flags_of_the_operator(
+def test_help_shows_each_flag_once_and_hides_internal_flags(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):

@@ -107,7 +107,7 @@ def test_the_next_command_is_the_one_that_helps(facts: GroupFacts, words: tuple[
     assert suggest_next(facts) == expected
 
 
-def test_an_alarm_that_is_true_is_a_problem_and_a_healthy_condition_that_is_true_is_none() -> None:
+def test_a_true_alarm_is_a_problem_a_true_health_condition_is_not() -> None:
     group = a_group(conditions=[READY, condition("GroupReady"), condition("DataLoss")])
     good = {one.type: one.is_good for one in group.other_conditions}
     assert good == {"GroupReady": True, "DataLoss": False}
@@ -131,7 +131,7 @@ pelops_other{namespace="shop",name="orders"} 7
 """
 
 
-def test_the_gauges_of_all_replicas_are_read_and_unknown_numbers_are_left_out() -> None:
+def test_gauges_of_all_replicas_are_read_without_unknown_values() -> None:
     other = 'pelops_pending_entries{namespace="shop",name="orders"} 240\n'
     other += 'pelops_lag_entries{namespace="shop",name="orders"} 900\n'
     gauges = read_gauges([METRICS, other])

@@ -159,7 +159,7 @@ def test_warnings_of_the_server_are_passed_on(
     assert capsys.readouterr().err == "Warning: spec.old is deprecated\n"
 
 
-def test_the_exit_code_of_a_command_in_a_container_is_part_of_the_answer(program: Path) -> None:
+def test_exec_returns_the_exit_code_of_the_command_in_the_container(program: Path) -> None:
     container = Container(namespace="pelops-system", pod="operator-0", name="operator")
     (program / "answer").write_text("said")
     (program / "errors").write_text("why\ncommand terminated with exit code 3\n")
@@ -178,7 +178,7 @@ def test_an_answer_that_is_no_json_is_an_error(program: Path) -> None:
         Kubectl().get("pods", "web-0")
 
 
-def test_an_object_that_does_not_exist_is_none_and_other_failures_are_errors(
+def test_a_missing_object_is_none_and_other_failures_raise(
     program: Path,
 ) -> None:
     (program / "code").write_text("1")

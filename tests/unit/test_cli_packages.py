@@ -139,7 +139,7 @@ def test_other_commands_need_no_other_package(words: tuple[str, ...], tmp_path: 
     assert "Traceback" not in done.stderr
 
 
-def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it(tmp_path: Path) -> None:
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
     done = run(tmp_path, "audit", "lookup", "--archive", str(tmp_path), "--id", "1-1")
     assert done.returncode == 1
     assert "the package pyarrow is not installed. Install Pelops with the extra [pipeline]: " in (

@@ -36,7 +36,7 @@ def a_pod(name: str, *, ready: str = "True", image: str = IMAGE) -> dict[str, An
     }
 
 
-def test_the_version_of_the_program_and_the_image_of_the_operator_are_printed(
+def test_version_prints_the_client_version_and_the_operator_image(
     answer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer.write_text(json.dumps({"items": [a_pod("a"), a_pod("b", ready="False")]}))
@@ -61,7 +61,7 @@ def test_during_an_upgrade_each_image_has_a_line(
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == [IMAGE, newer]
 
 
-def test_without_an_operator_the_version_of_the_program_is_printed_and_the_code_is_3(
+def test_without_an_operator_only_the_client_version_is_printed_with_code_3(
     answer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for text in (None, '{"items": []}'):

@@ -54,7 +54,7 @@ def test_one_object_makes_resources_of_several_kinds_due() -> None:
     assert reported == [(SHELF, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
 
 
-def test_whoever_writes_goes_on_and_all_others_are_due() -> None:
+def test_a_write_makes_all_loops_due_except_the_writer() -> None:
     cache = Cache()
     follow_cards(cache, SHELF)
     follow_cards(cache, BOOK)

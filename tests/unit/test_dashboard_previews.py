@@ -53,14 +53,14 @@ def test_a_tile_has_the_color_of_its_value() -> None:
     assert "#b0243a" in bad and "3" in _texts(bad)
 
 
-def test_a_tile_without_data_is_empty_and_an_unknown_number_has_no_color() -> None:
+def test_a_tile_without_data_is_empty_and_an_unknown_value_uncolored() -> None:
     panel = stat("Lost", "lost", "Number.", steps=red_from(1))
     assert "-" in _texts(_draw(panel, []))
     unknown = _draw(panel, [_series([math.nan])])
     assert "NaN" in _texts(unknown) and "#2a6e32" not in unknown
 
 
-def test_a_line_ends_where_a_number_is_unknown_or_a_scrape_is_missing() -> None:
+def test_a_line_breaks_at_an_unknown_value_or_a_missing_scrape() -> None:
     panel = time_series("Lag", [Query(expression="lag", legend="{{name}}", color=RED)], "Number.")
     known = [float(number) for number in range(11)]
     unknown = [*known[:4], math.nan, *known[5:]]
@@ -87,7 +87,7 @@ def test_legends_that_do_not_fit_are_counted() -> None:
     assert f"and {12 - len(shown)} more" in _texts(_draw(panel, many))
 
 
-def test_a_table_joins_its_queries_on_their_labels_and_begins_with_the_worst() -> None:
+def test_a_table_joins_queries_by_labels_and_starts_with_the_worst() -> None:
     panel = table(
         "Groups",
         [

@@ -65,7 +65,7 @@ def test_the_files_are_as_generated(tmp_path: Path) -> None:
     assert differs.startswith("fleet.json") and not_generated.startswith("former.json")
 
 
-def test_every_file_is_in_a_config_map_with_the_label_of_the_sidecar() -> None:
+def test_every_file_is_in_a_config_map_with_the_sidecar_label() -> None:
     kustomization = yaml.safe_load((DIRECTORY / "kustomization.yaml").read_text())
     files = [file for one in kustomization["configMapGenerator"] for file in one["files"]]
     assert sorted(file.partition("=")[2] for file in files) == [path.name for path in FILES]

@@ -103,7 +103,7 @@ def test_lua_has_each_name_as_a_local() -> None:
     assert "idle_ms = tonumber(ARGV[i + 1])" in text
 
 
-def test_the_text_for_dry_runs_is_another_script_that_the_server_keeps_from_writing() -> None:
+def test_a_dry_run_is_a_separate_script_with_the_no_writes_flag() -> None:
     script = a_script()
     text = script.dry.text
     assert text.startswith("#!lua flags=no-writes\nlocal dry_run, redis = true, ")
@@ -113,7 +113,7 @@ def test_the_text_for_dry_runs_is_another_script_that_the_server_keeps_from_writ
     assert script.dry.sha == sha1(text.encode()).hexdigest()
 
 
-def test_what_is_written_is_asked_for_before_and_what_may_fail_is_not() -> None:
+def test_permissions_are_checked_first_except_for_commands_that_may_fail() -> None:
     text = a_script().text
     assert "find_forbidden('hset', key, 'HSET', key, 'f', 'v')" in text
     assert "find_forbidden('xrange', key, 'XRANGE', key, '-', '+')" in text
@@ -199,7 +199,7 @@ def test_what_only_reads_has_no_check_of_the_format() -> None:
     assert "group:format" not in reading.text
 
 
-def test_an_answer_about_a_newer_format_is_an_error_that_names_the_key_and_both_versions() -> None:
+def test_a_newer_format_raises_an_error_with_the_key_and_both_versions() -> None:
     with pytest.raises(NewerFormat, match=r"orders.*format 7 .* up to 1"):
         a_script().read([b"newer-format", b"7", b"{orders}:g:state"])
     for damaged in ([b"newer-format"], [b"newer-format", b"x", b"k"], [b"newer-format", b"7", 1]):

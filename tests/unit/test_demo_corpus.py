@@ -46,7 +46,7 @@ def test_no_smaller_interval_would_do(count: int, most: int) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 10, 500])
-def test_the_corpus_is_the_same_each_time_and_says_what_it_leaves_out(most: int) -> None:
+def test_the_corpus_is_deterministic_and_describes_what_it_leaves_out(most: int) -> None:
     sources = find_corpus(most)
     assert sources == find_corpus(most)
     for source in sources:
@@ -77,7 +77,7 @@ def test_poison_that_is_written_does_not_parse(tmp_path: Path) -> None:
     assert all(try_to_count(path).error for path in source.paths)
 
 
-def test_files_that_are_wrong_on_purpose_are_poison_only_if_they_do_not_parse(
+def test_only_files_that_do_not_parse_are_poison(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "bad_name.py").write_text("x = 1\n")

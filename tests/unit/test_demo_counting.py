@@ -48,7 +48,7 @@ def test_nested_definitions_and_every_imported_name_count() -> None:
         b"(" * 1000,
     ],
 )
-def test_a_file_that_cannot_be_parsed_is_an_error_or_is_recorded_with_its_kind(
+def test_a_file_that_cannot_be_parsed_is_recorded_with_its_error(
     source: bytes, tmp_path: Path
 ) -> None:
     with pytest.raises(UNPARSABLE):

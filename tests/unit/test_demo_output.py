@@ -127,7 +127,7 @@ def test_copies_are_counted_and_letters_are_none() -> None:
 
 
 @pytest.mark.parametrize("reason", ["Requeued", "ScaledUp", "ScaledDown"])
-def test_events_of_recovery_and_scaling_are_told_when_they_are_new(reason: str) -> None:
+def test_new_events_of_recovery_and_scaling_are_printed(reason: str) -> None:
     text = "{}   Normal   {}   Requeued 7 entries of a: b"
     reported = read_event(Line(text=text.format("ADDED", reason), came_ms=0))
     assert reported is not None

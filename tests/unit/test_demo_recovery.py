@@ -79,7 +79,7 @@ def test_a_worker_that_ended_or_is_gone_does_not_run() -> None:
     assert read_history(DELETED).gone == {CONSUMER: T0 + 5_400}
 
 
-def test_a_restart_frees_what_was_given_out_before_its_second_and_a_deletion_everything() -> None:
+def test_a_restart_has_the_next_start_as_cutoff_a_deletion_its_end() -> None:
     restarted, deleted = read_history(RESTARTED), read_history(DELETED)
     assert restarted.cutoff_of(restarted.ends[OLD]) == T0 + 6_000
     assert deleted.cutoff_of(deleted.ends[OLD]) == T0 + 5_400
@@ -144,7 +144,7 @@ def left(effects: Sequence[Effect], moves: Sequence[Move] = ()) -> Traces:
     return Traces(moves=moves, effects=effects, letters=[])
 
 
-def test_what_was_held_before_the_restart_counts_as_at_once_and_the_rest_as_late() -> None:
+def test_entries_delivered_before_the_restart_must_be_recovered_at_once() -> None:
     rescue = assess_rescue(VICTIM, TRACES, read_history(RESTARTED))
     assert rescue is not None
     assert (rescue.at_once, rescue.late, rescue.lost) == (1, 1, 0)
@@ -153,7 +153,7 @@ def test_what_was_held_before_the_restart_counts_as_at_once_and_the_rest_as_late
     assert (rescue.counted_attempts, rescue.wrongly_counted) == (2, frozenset())
 
 
-def test_what_the_next_process_of_the_pod_did_is_rescued_though_nobody_moved_it() -> None:
+def test_an_entry_that_the_next_process_resumed_counts_as_rescued() -> None:
     resumed = [effect(held.entry_id, 6_300) for held in VICTIM.held]
     rescue = assess_rescue(VICTIM, left(resumed), read_history(RESTARTED))
     assert rescue is not None
@@ -229,17 +229,17 @@ def test_what_a_worker_gave_up_by_itself_is_no_robbery() -> None:
     assert not find_robberies([own], read_history(RESTARTED))
 
 
-def test_delays_begin_at_the_first_news_and_leave_out_what_belonged_to_no_dead() -> None:
+def test_delays_start_at_the_first_report_and_exclude_entries_of_live_workers() -> None:
     moves = [*MOVES, move("1-3", 4_000, 5_350)]
     assert list_delays(moves, read_history(RESTARTED)) == [50, 900]
 
 
-def test_a_move_of_a_consumer_that_nobody_knows_is_a_robbery() -> None:
+def test_a_recovery_from_an_unknown_consumer_is_premature() -> None:
     stranger = replace(MOVES[0], consumer="laptop")
     assert find_robberies([stranger], read_history(RESTARTED)) == [stranger]
 
 
-def test_the_ledgers_moves_are_read_entry_by_entry_and_other_acts_are_none() -> None:
+def test_recoveries_are_read_from_the_ledger_entry_by_entry() -> None:
     pairs = {b"kind": b"requeued", b"consumer": CONSUMER.encode()}
     pairs |= {b"5-0": b"9-1 1-0 2 3 400", b"5-1": b"- 5-1 0 1 100"}
     event = parse_ledger_event(parse_entry_id("1000-0"), pairs)

@@ -144,7 +144,7 @@ def test_entries_that_were_late_are_reported() -> None:
     assert check.found.startswith("after 900 ms, 3 ")
 
 
-def test_the_status_counts_what_the_operator_gave_up_and_not_what_workers_did() -> None:
+def test_the_status_counts_only_dead_letters_of_the_operator() -> None:
     moves = [MOVE, replace(GIVEN_UP, is_own=False)]
     by_operator = replace(GOOD, traces=replace(TRACES, moves=moves))
     assert not check_recovery(by_operator)[COUNTS].holds
@@ -153,7 +153,7 @@ def test_the_status_counts_what_the_operator_gave_up_and_not_what_workers_did() 
     assert not check_recovery(replace(GOOD, status=counted))[COUNTS].holds
 
 
-def test_without_poison_a_dead_letter_is_an_entry_without_effect_or_a_wrong_count() -> None:
+def test_without_poison_any_dead_letter_fails_the_checks() -> None:
     ids = {"/a.py": "1-0", "/b.py": "1-2", "/c.py": "1-3"}
     clean = replace(
         GOOD,

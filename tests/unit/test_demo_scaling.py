@@ -109,7 +109,7 @@ def test_each_wrong_number_of_workers_is_found(counts: Sequence[Count], found_by
         ([*LOOKS[:3], look(8_950, 0, 1), look(9_200, 0, 0)], {LAST}),
     ],
 )
-def test_a_last_worker_that_goes_while_something_may_be_owed_is_found(
+def test_ending_the_last_worker_before_the_backlog_is_known_empty_fails(
     looks: Sequence[Look], found_by: set[int]
 ) -> None:
     assert failing(replace(GOOD, course=replace(COURSE, looks=looks))) == found_by
@@ -129,7 +129,7 @@ def test_each_other_damage_is_found(damage: dict[str, Any], found_by: set[int]) 
     assert failing(replace(GOOD, **damage)) == found_by
 
 
-def test_entries_of_a_worker_that_was_killed_were_not_left_by_one_that_was_sent_home() -> None:
+def test_entries_of_a_killed_worker_do_not_count_against_scale_down() -> None:
     history = History(ends={"p": an_end("p", 137)})
     assert failing(replace(GOOD, history=history, moves=[a_move()])) == set()
 
@@ -164,7 +164,7 @@ def test_kubectls_lines_report_of_one_deployment_and_what_lacks_is_none() -> Non
     ]
 
 
-def test_the_picture_shows_every_look_and_every_number_of_workers_until_the_end() -> None:
+def test_the_chart_shows_every_sample_and_worker_count_until_the_end() -> None:
     lag, pending, workers = list_panels(COURSE)
     assert points(lag)[:3] == [(-0.2, 0), (0.1, 9), (2.0, 3)]
     assert points(pending)[-1] == (8.9, 0)
@@ -174,7 +174,7 @@ def test_the_picture_shows_every_look_and_every_number_of_workers_until_the_end(
     assert ready.points[-1] == (9.5, 0)
 
 
-def test_a_lag_that_nobody_knows_is_not_drawn_as_none() -> None:
+def test_an_unknown_lag_is_not_drawn_as_zero() -> None:
     unknown = replace(COURSE, looks=[look(0, None, 5), look(100, 3, 5)])
     assert points(list_panels(unknown)[0]) == [(0.1, 3)]
 
@@ -183,7 +183,7 @@ def points(panel: Panel) -> list[tuple[float, float]]:
     return list(panel.lines[0].points)
 
 
-def test_a_picture_is_drawn_of_any_run_and_named_as_seen_from_the_repository(
+def test_a_chart_is_drawn_of_any_run_with_a_relative_path(
     tmp_path: Path,
 ) -> None:
     outside = tmp_path / "new" / "one.svg"
@@ -199,7 +199,7 @@ def test_a_picture_is_drawn_of_any_run_and_named_as_seen_from_the_repository(
         inside.unlink()
 
 
-def test_sampling_goes_on_until_it_is_stopped_and_what_is_not_there_is_no_look() -> None:
+def test_sampling_continues_until_stopped_and_skips_missing_observations() -> None:
     answers = iter([None, GroupBacklog(pending=1, lag=2)])
     sampling = Sampling(lambda: next(answers, None))
     try:
@@ -209,7 +209,7 @@ def test_sampling_goes_on_until_it_is_stopped_and_what_is_not_there_is_no_look()
         sampling.stop()
 
 
-def test_a_look_that_fails_is_told_to_whoever_asks() -> None:
+def test_a_failed_sample_raises_an_error_in_the_caller() -> None:
     def fail() -> GroupBacklog:
         raise ConnectionError("gone")
 

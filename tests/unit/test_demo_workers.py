@@ -42,14 +42,14 @@ def test_the_plain_worker_imports_nothing_of_pelops() -> None:
     assert "pelops." not in PLAIN.read_text().partition('"""\n\n')[2]
 
 
-def test_an_effect_reports_what_was_done_under_which_name_also_of_odd_files() -> None:
+def test_an_effect_is_parsed_even_with_an_undecodable_file_name() -> None:
     effect = Effect.parse(17, PAIRS)
     assert effect.path.encode(errors="surrogateescape") == b"/lib/\xff.py"
     assert (effect.entry_id, effect.original_id) == ("9-1", "1-1")
     assert (effect.consumer, effect.at_ms, effect.counts) == ("pod:uid", 17, COUNTS)
 
 
-def test_copies_of_one_entry_that_were_done_are_a_repetition_and_the_last_one_counts() -> None:
+def test_processing_a_copy_again_is_a_repetition_and_the_last_result_counts() -> None:
     first = Effect.parse(1, PAIRS | {b"entry": b"1-1"})
     again = Effect.parse(2, PAIRS | {b"counts": render_counts(FileCounts(lines=7)).encode()})
     other = Effect.parse(3, PAIRS | {b"original": b"1-2", b"path": b"/b.py"})

@@ -46,7 +46,7 @@ ROUTABLE = (
         ("", "*"),
     ],
 )
-def test_a_special_address_is_refused_unless_a_network_of_its_own_range_allows_it(
+def test_a_special_address_is_refused_unless_its_own_range_is_allowed(
     address: str, networks: str, hosts: str
 ) -> None:
     assert parse_address_rules(networks, hosts).objection("redis.shop", address) is not None

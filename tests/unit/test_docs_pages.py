@@ -68,7 +68,7 @@ def test_each_link_and_anchor_of_a_page_leads_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_each_block_names_its_language_and_the_reason_why_no_test_runs_it(page: str) -> None:
+def test_each_code_block_names_its_language_and_why_it_is_not_tested(page: str) -> None:
     faults = [fault for block in _blocks_of(page) if (fault := find_fault(block))]
     if shorten(page) in TO_MEND:
         assert faults != [], f"take {shorten(page)} off the list"
@@ -77,7 +77,7 @@ def test_each_block_names_its_language_and_the_reason_why_no_test_runs_it(page: 
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_list_item_holds_is_a_part_of_it_on_the_site(page: str) -> None:
+def test_the_content_of_a_list_item_stays_in_it_on_the_site(page: str) -> None:
     assert list(find_lost_items(page, (ROOT / page).read_text("utf-8"))) == []
 
 

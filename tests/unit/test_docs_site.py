@@ -37,7 +37,7 @@ def test_every_page_of_docs_is_in_the_navigation() -> None:
     assert list(find_navigation_problems(ROOT)) == []
 
 
-def test_a_page_without_an_entry_and_an_entry_without_a_page_are_found(tmp_path: Path) -> None:
+def test_missing_pages_and_missing_navigation_entries_are_found(tmp_path: Path) -> None:
     nav = "x: 1\nnav:\n  - Home: index.md\n  - Guides:\n    - guides/gone.md\n"
     write(tmp_path, {"mkdocs.yml": nav, "docs/index.md": "", "docs/guides/new.md": ""})
     assert list(find_navigation_problems(tmp_path)) == [
@@ -72,7 +72,7 @@ def test_the_address_of_the_site_is_that_of_the_links_in_alerts() -> None:
     assert linked and all(link.startswith(f"{address}runbook/alerts/#") for link in linked)
 
 
-def test_a_link_out_of_docs_leads_to_a_page_that_shows_the_file(tmp_path: Path) -> None:
+def test_a_link_out_of_docs_leads_to_a_page_showing_the_file(tmp_path: Path) -> None:
     page = "[a](../../demo/run.py) [b](../index.md#x) [c](../../SECURITY.md)\n"
     files = {"docs/index.md": "", "docs/guides/a.md": page, "demo/run.py": "print(1)\n"}
     write(tmp_path, {**TOP, **files})

@@ -666,7 +666,7 @@ def test_two_runs_are_merged_and_an_answer_wins() -> None:
         ((Result.OK, Result.OK), Result.OK),
     ],
 )
-def test_a_report_is_ok_only_if_every_check_was_made_and_an_error_if_none_was(
+def test_a_report_is_ok_only_if_every_check_has_an_answer(
     found: tuple[Result, ...], worst: Result
 ) -> None:
     results = [result(str(at), one) for at, one in enumerate(found)]
@@ -675,7 +675,7 @@ def test_a_report_is_ok_only_if_every_check_was_made_and_an_error_if_none_was(
 
 
 @pytest.mark.parametrize(("words", "checks"), [(("doctor",), 5), (("doctor", "--pre"), 4)])
-def test_without_an_api_server_nothing_is_checked_and_the_exit_code_is_1(
+def test_without_an_api_server_nothing_is_checked_and_doctor_exits_1(
     words: tuple[str, ...],
     checks: int,
     tmp_path: Path,

@@ -101,7 +101,7 @@ def test_what_a_scan_would_do_is_counted_by_action_and_reason() -> None:
     }
 
 
-def test_what_stays_with_a_live_worker_or_is_somebody_elses_by_now_is_not_stuck() -> None:
+def test_entries_of_live_workers_or_new_owners_are_not_stuck() -> None:
     kinds = (EntryVerdict.TOO_YOUNG, EntryVerdict.NOT_PENDING, EntryVerdict.OTHER_OWNER)
     found = decide_dry_run((), dict.fromkeys(kinds, 5), waiting=0, report=ScanReport())
     assert (found.stuck, found.outcomes) == (0, {})
@@ -163,7 +163,7 @@ def test_what_earlier_scans_wrote_is_no_fact_of_a_dry_run() -> None:
     assert not {"stuck", "lastScanTime"} & recovery.keys()
 
 
-def test_the_status_has_no_dry_run_before_the_first_one_nor_without_one() -> None:
+def test_the_status_shows_a_dry_run_only_after_the_first_one() -> None:
     assert "dryRun" not in status_of(facts())["recovery"]
     assert "dryRun" not in status_of(dry_facts())["recovery"]
     assert status_of(dry_facts(DryRun()))["recovery"]["dryRun"] == {"stuck": 0}

@@ -111,7 +111,7 @@ def test_what_does_not_fit_together_is_refused(
         build_endpoint(url=url, secret=secret)
 
 
-def test_sentinels_are_told_apart_by_master_and_nodes_in_any_order() -> None:
+def test_sentinel_endpoints_are_equal_with_equal_master_and_nodes_in_any_order() -> None:
     one = build_endpoint(
         url="rediss://ignored/2", sentinel_master="orders", sentinel_nodes=["B:26379", "a"]
     )

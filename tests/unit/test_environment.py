@@ -73,7 +73,7 @@ def test_a_backoff_reaches_workers_only_when_the_resource_sets_one() -> None:
     assert variables(recovery={"backoff": {}})[f"{name}INITIAL_SECONDS"]["value"] == "0"
 
 
-def test_a_secrets_url_which_may_hold_credentials_comes_before_that_of_the_spec() -> None:
+def test_the_url_of_a_secret_takes_precedence_over_the_spec() -> None:
     found = variables(WorkerAccess(url="redis://a:1", url_secret="redis", secret="redis"))
     assert found["PELOPS_REDIS_URL"]["valueFrom"] == from_secret("redis", "url", optional=False)
 
@@ -134,7 +134,7 @@ def test_the_parts_of_redis_come_from_a_secret_each() -> None:
     ] == [("ca", ["ca.crt"]), ("cert", ["tls.crt", "tls.key"])]
 
 
-def test_workers_with_a_secret_of_their_own_do_not_get_the_operators_certificate() -> None:
+def test_workers_with_their_own_secret_do_not_get_the_operators_certificate() -> None:
     tls = {"caSecretRef": {"name": "ca"}, "certSecretRef": {"name": "cert"}}
     spec = RedisSpec.model_validate({"url": "rediss://redis", "tls": tls})
     access = name_secrets(spec, SecretRef(name="workers"))
@@ -143,7 +143,7 @@ def test_workers_with_a_secret_of_their_own_do_not_get_the_operators_certificate
     assert own.tls_sources == (("ca", ("ca.crt",)), ("workers", ("tls.crt", "tls.key")))
 
 
-def test_sentinels_without_a_url_are_spoken_to_by_tls_when_it_is_asked_for() -> None:
+def test_sentinels_without_a_url_use_tls_when_requested() -> None:
     sentinel = {"masterName": "m", "nodes": ["a:26379"]}
     assert variables(redis={"sentinel": sentinel, "tls": {}})["PELOPS_REDIS_TLS"]["value"] == "true"
     assert "PELOPS_REDIS_TLS" not in variables(redis={"sentinel": sentinel})

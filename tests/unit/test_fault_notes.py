@@ -69,7 +69,7 @@ def test_a_claim_that_was_answered_and_never_written_may_be_made_again() -> None
 
 
 @pytest.mark.parametrize("ledger", [LANE.keys.ledger, LANE.keys.worker_ledger])
-def test_a_move_that_somebody_read_in_the_ledger_and_that_was_never_written_may_be_made_again(
+def test_a_recovery_that_redis_lost_from_the_ledger_may_be_repeated(
     ledger: str,
 ) -> None:
     findings = Findings(moves={("requeued", REPORTED, place(1)[1]): move(9.9)})

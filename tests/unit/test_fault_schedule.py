@@ -79,7 +79,7 @@ def test_a_fault_more_changes_nothing_of_the_others() -> None:
     assert [one for one in together if one.fault == "sigkill"] == list(alone)
 
 
-def test_the_short_form_of_all_has_every_kind_of_server_within_three_seeds() -> None:
+def test_three_seeds_of_all_cover_every_kind_of_server() -> None:
     names = {
         phase.setting.name
         for seed in range(3)

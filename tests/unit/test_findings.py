@@ -21,7 +21,7 @@ def test_a_scan_that_did_nothing_reports_nothing() -> None:
     assert findings_of(worker=OwnerTally(why="gone")).happenings() == []
 
 
-def test_bodies_that_are_gone_are_reported_while_a_worker_still_holds_the_entries() -> None:
+def test_dangling_pending_entries_of_live_workers_are_reported() -> None:
     """C2: a worker that claims would drop such entries without a word."""
     findings = Findings(trigger=Trigger.SCAN, dangling=2, lowest_dangling=EntryId(5, 1))
     (reported,) = findings.happenings()
@@ -33,7 +33,7 @@ def test_bodies_that_are_gone_are_reported_while_a_worker_still_holds_the_entrie
     assert "5-1" in reported.note
 
 
-def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_more() -> None:
+def test_acknowledged_and_dangling_deleted_entries_get_different_reasons() -> None:
     findings = findings_of(worker=OwnerTally(gone=1, at=NOW))
     findings.dangling, findings.lowest_dangling = 1, EntryId(5, 1)
     acknowledged, missing = findings.happenings()
@@ -50,7 +50,7 @@ def test_the_same_bodies_are_reported_once() -> None:
     assert one.happenings() == again.happenings()
 
 
-def test_each_kind_of_end_of_an_owners_entries_is_reported_with_a_reason_of_its_own() -> None:
+def test_each_outcome_of_an_owners_entries_has_its_own_reason() -> None:
     tally = OwnerTally(requeued=1, dead=2, gone=3, why="it is gone", first=EntryId(7, 0))
     reported = findings_of(worker=tally).happenings()
     assert [(one.type, one.reason) for one in reported] == [
@@ -70,9 +70,7 @@ def test_each_kind_of_end_of_an_owners_entries_is_reported_with_a_reason_of_its_
         (OwnerTally(), ""),
     ],
 )
-def test_an_act_is_told_from_the_next_by_its_first_entry_or_its_time(
-    tally: OwnerTally, wanted: str
-) -> None:
+def test_occurrences_differ_by_the_first_entry_or_the_time(tally: OwnerTally, wanted: str) -> None:
     assert tally.occurrence == wanted
 
 
@@ -118,14 +116,14 @@ def test_what_a_scan_leaves_says_when_to_come_again() -> None:
     )
 
 
-def test_a_pod_whose_end_is_not_proven_yet_is_looked_at_when_it_can_be() -> None:
+def test_the_next_scan_is_due_when_the_first_end_can_be_proven() -> None:
     findings, soon = Findings(trigger=Trigger.SCAN), NOW + timedelta(seconds=7)
     for again_at in (None, NOW - timedelta(seconds=1), soon + timedelta(seconds=1), soon):
         findings.await_end(no_cutoff(LivenessReason.MAYBE_ALIVE, "", again_at=again_at), NOW)
     assert findings.earliest == timedelta(seconds=7)
 
 
-def test_what_was_taken_or_waits_is_no_event_and_the_report_says_what_waits() -> None:
+def test_claimed_and_waiting_offers_are_counted_without_an_event() -> None:
     findings = Findings(trigger=Trigger.SCAN, at=NOW, offered=2)
     findings.review(Offers(now=NOW, taken={"scan": 3}, untaken=5, oldest=NOW, due=NOW))
     assert [one.reason for one in findings.happenings()] == ["Released"]

@@ -159,7 +159,7 @@ def test_a_namespace_full_of_silent_endpoints_does_not_delay_other_namespaces() 
     assert run_virtually(scenario()) == 1.0
 
 
-def test_when_all_places_are_taken_the_next_goes_to_the_namespace_with_the_fewest() -> None:
+def test_the_next_free_place_goes_to_the_namespace_with_the_fewest() -> None:
     order: list[str] = []
 
     async def work(namespace: str, seconds: float) -> None:
@@ -232,7 +232,7 @@ def test_work_knows_for_which_namespace_it_is_done() -> None:
     run_virtually(scenario())
 
 
-def test_a_gate_is_stalled_when_all_its_places_are_held_and_others_wait() -> None:
+def test_a_full_gate_with_waiters_is_reported_as_stalled() -> None:
     async def scenario() -> None:
         gate, progress = Gate("test", SMALL), Progress()
         progress.follow("test", gate.stalled_s)
@@ -267,7 +267,7 @@ def test_one_namespace_that_waits_for_itself_is_no_stall() -> None:
     run_virtually(scenario())
 
 
-def test_a_loop_that_breaks_begins_anew_and_is_reported_while_it_keeps_breaking() -> None:
+def test_a_failing_loop_is_restarted_and_reported_while_it_keeps_failing() -> None:
     begun: list[float] = []
 
     async def loop() -> None:

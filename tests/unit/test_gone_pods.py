@@ -56,7 +56,7 @@ def gone(cache: WorkloadCache) -> dict[str, str]:
     return {one.pod.uid: one.pod.phase for one in cache.pods_of(known(cache, WORKERS))[1]}
 
 
-def test_the_end_of_a_removed_pod_is_remembered_as_its_event_reported_it(
+def test_the_end_of_a_deleted_pod_is_kept_from_its_event(
     cache: WorkloadCache,
 ) -> None:
     cache.put(POD, pod_with(RUNS))
@@ -66,7 +66,7 @@ def test_the_end_of_a_removed_pod_is_remembered_as_its_event_reported_it(
     assert (found.pod.phase, found.pod.containers[0].state) == ("Failed", "terminated")
 
 
-def test_a_deletion_counts_from_when_it_was_first_seen_to_be_asked_for(
+def test_a_deletion_counts_from_its_first_observed_request(
     cache: WorkloadCache,
 ) -> None:
     asked = {"deletionTimestamp": "2026-05-04T03:10:00Z", "deletionGracePeriodSeconds": 60}
@@ -82,13 +82,13 @@ def test_a_deletion_counts_from_when_it_was_first_seen_to_be_asked_for(
     assert found.pod.deletion_requested == datetime(2026, 5, 4, 3, 9, tzinfo=UTC)
 
 
-def test_a_pod_that_a_list_lacks_is_remembered_as_it_was_seen_last(cache: WorkloadCache) -> None:
+def test_a_pod_missing_in_a_list_is_kept_as_last_observed(cache: WorkloadCache) -> None:
     cache.put(POD, pod_with(RUNS))
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     assert gone(cache) == {"uid-w-1": "Running"}
 
 
-def test_an_end_that_is_reported_after_the_pod_was_missed_is_taken_in(cache: WorkloadCache) -> None:
+def test_an_end_that_arrives_after_the_pod_was_missed_is_recorded(cache: WorkloadCache) -> None:
     cache.put(POD, pod_with(RUNS))
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=pod_with(ENDED, phase="Failed"))

@@ -38,7 +38,7 @@ def test_long_jobs_take_as_long_as_they_do() -> None:
     assert found.mean_s == pytest.approx(60, rel=0.01)
 
 
-def test_what_failed_does_not_pass_for_long_work_when_the_traffic_is_over() -> None:
+def test_failed_entries_do_not_count_as_long_work_without_traffic() -> None:
     quick = watch(HandlingTime(), 60, held=20, acknowledged=50)
     later = watch(quick, 3_600, held=20, acknowledged=0)
     assert later.mean_s == quick.mean_s

@@ -50,7 +50,7 @@ def test_a_suspended_resource_is_left_alone() -> None:
     assert (decision.replicas, decision.reason) == (None, Reason.SUSPENDED)
 
 
-def test_a_write_that_failed_reports_what_is_wanted_and_why_it_is_not_so() -> None:
+def test_a_failed_write_reports_the_wanted_replicas_and_the_cause() -> None:
     wanted = ScalingDecision(replicas=3, reason=Reason.SCALED, message="300 owed")
     failed = report_failure(wanted, Finding(reason=Reason.FORBIDDEN, message="Forbidden by a rule"))
     assert (failed.replicas, failed.reason, failed.is_active) == (3, Reason.FORBIDDEN, False)

@@ -76,7 +76,7 @@ def test_a_ready_resource_is_current_and_has_neither_condition(reason: Reason) -
 
 
 @pytest.mark.parametrize("reason", sorted(NEEDS_CHANGE))
-def test_what_somebody_must_change_is_failed_at_once(reason: Reason) -> None:
+def test_a_problem_that_needs_a_user_is_failed_at_once(reason: Reason) -> None:
     thing = seen(reason)
     stalled = conditions(thing)["Stalled"]
     assert compute(thing) == "Failed"
@@ -155,7 +155,7 @@ def test_an_audit_is_seen_in_the_same_way(problem: Finding | None, expected: str
     assert compute({"metadata": {"generation": 1}, "status": status}) == expected
 
 
-def test_a_resource_that_nobody_has_looked_at_is_in_progress() -> None:
+def test_a_resource_that_was_never_observed_is_in_progress() -> None:
     fresh = {"metadata": {"generation": 1}, "status": {"observedGeneration": -1}}
     assert compute(fresh) == "InProgress"
     assert compute({"metadata": {"generation": 1}}) == "Current"  # why there is a default

@@ -71,7 +71,7 @@ def test_new_garbage_is_freed_by_the_next_tidying(heap: Heap) -> None:
     assert seen() is None
 
 
-def test_what_was_set_aside_and_is_garbage_by_now_is_freed_in_the_end(heap: Heap) -> None:
+def test_frozen_objects_that_became_garbage_are_freed_eventually(heap: Heap) -> None:
     node = Node()
     seen = weakref.ref(node)
     heap.tidy()

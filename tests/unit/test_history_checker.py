@@ -76,7 +76,7 @@ def test_an_offer_to_others_while_its_owner_lives_is_a_robbery() -> None:
     assert len(find_premature_recoveries(robbed)) == 1
 
 
-def test_an_entry_moved_after_the_last_sign_of_life_is_not_recovered_prematurely() -> None:
+def test_a_recovery_after_the_last_activity_of_the_worker_is_not_premature() -> None:
     assert find_premature_recoveries(history(*READ, moves=(move(2),))) == []
 
 
@@ -95,7 +95,7 @@ def test_a_restarted_worker_is_recovered_prematurely_of_what_it_read_again_itsel
     assert len(find_premature_recoveries(robbed)) == 1
 
 
-def test_an_entry_whose_time_is_up_may_be_taken_from_a_live_worker() -> None:
+def test_an_entry_beyond_the_processing_timeout_may_be_recovered_from_live_workers() -> None:
     timed_out = history(*READ, alive(23), moves=(move(22, idle_ms=20_500),))
     assert find_premature_recoveries(timed_out) == []
 
@@ -145,7 +145,7 @@ def test_more_crashes_than_two_poisons_need_fail_the_run() -> None:
     assert find_excess_crashes(history(*crashes)) == []
 
 
-def test_what_is_still_owed_and_what_was_never_tried_fail_the_run() -> None:
+def test_unsettled_entries_and_faults_that_never_ran_fail_the_run() -> None:
     unsettled = history(owed=frozenset({"a"}), problems=("redis could not be done",))
     assert len(find_unsettled(unsettled)) == 2
     assert find_unsettled(history()) == []

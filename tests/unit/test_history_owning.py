@@ -38,13 +38,13 @@ def test_two_handlers_at_once_whose_workers_own_the_entry_overlap() -> None:
     assert len(find_overlaps(both)) == 1
 
 
-def test_a_worker_whose_time_is_up_owns_nothing_until_it_is_told_that_it_does() -> None:
+def test_a_worker_owns_no_entries_between_expiry_and_renewal() -> None:
     first, other = event(1, Act.START, result="500"), event(2, Act.START, OTHER, result="3000")
     assert find_overlaps(of(first, other, event(3, Act.OWNERSHIP_LIFETIME, result="0"))) == []
     assert len(find_overlaps(of(first, other, event(3, Act.OWNERSHIP_LIFETIME, result="900")))) == 1
 
 
-def test_a_handler_that_was_dropped_or_whose_worker_died_overlaps_with_none_after() -> None:
+def test_a_dropped_handler_or_dead_worker_causes_no_later_overlap() -> None:
     first, other = event(1, Act.START, result="3000"), event(2, Act.START, OTHER, result="3000")
     assert find_overlaps(of(first, event(1.5, Act.DROP), other)) == []
     assert find_overlaps(replace(of(first, other), alive=frozenset({OTHER}))) == []
@@ -60,14 +60,14 @@ def test_an_acknowledgement_before_the_effect_is_found() -> None:
     assert find_acknowledged_without_effect(late) == []
 
 
-def test_what_redis_says_was_acknowledged_and_nobody_handled_is_found() -> None:
+def test_an_acknowledged_entry_without_an_effect_is_found() -> None:
     reported = replace(of(event(1, Act.START)), acknowledged=frozenset({place(1)}))
     assert len(find_acknowledged_without_effect(reported)) == 1
     handled = replace(of(event(1, Act.EFFECT)), acknowledged=frozenset({place(1)}))
     assert find_acknowledged_without_effect(handled) == []
 
 
-def test_an_acknowledgement_of_what_another_has_begun_is_found_unless_the_network_kept_it() -> None:
+def test_a_foreign_acknowledgement_is_found_unless_the_network_delayed_it() -> None:
     foreign = (
         event(1, Act.START),
         event(2, Act.EFFECT),
@@ -94,7 +94,7 @@ def test_a_second_effect_is_explained_by_a_fault_of_either_owner_alone() -> None
     assert len(find_inexplicable_duplicates(of(*twice, hindrances=(slow,)))) == 1
 
 
-def test_what_was_acknowledged_is_not_done_again_because_its_worker_was_stopped_later() -> None:
+def test_stopping_a_worker_does_not_explain_repeating_an_acknowledged_entry() -> None:
     twice = (
         event(1, Act.EFFECT),
         event(2, Act.ACK, result="1"),
@@ -107,7 +107,7 @@ def test_what_was_acknowledged_is_not_done_again_because_its_worker_was_stopped_
 # --- ends
 
 
-def test_a_worker_that_nobody_killed_and_that_is_no_more_is_found() -> None:
+def test_a_worker_that_ended_without_being_killed_is_found() -> None:
     gone = replace(of(event(1, Act.START)), alive=frozenset())
     assert len(find_unexpected_ends(gone)) == 1
     assert find_unexpected_ends(replace(gone, hindrances=(hindered("killed", 2, 2),))) == []

@@ -69,7 +69,7 @@ def test_a_letter_that_no_redrive_moved_and_that_is_gone_is_lost() -> None:
     assert subjects(find_lost(history_of_letter())) == ["a"]
 
 
-def test_a_letter_whose_copy_nobody_processed_is_lost() -> None:
+def test_a_dead_letter_whose_copy_was_not_processed_is_lost() -> None:
     assert subjects(find_lost(history_of_letter(moves=(redriven(2),)))) == ["a"]
 
 

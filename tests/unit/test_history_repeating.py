@@ -31,7 +31,7 @@ def test_one_delivery_requeued_twice_is_recovered_twice() -> None:
     assert subjects(find_recovered_twice(twice)) == [place(1)[1]]
 
 
-def test_an_entry_of_the_retry_stream_is_another_than_its_namesake_of_the_stream() -> None:
+def test_entries_with_equal_ids_in_both_streams_are_different_entries() -> None:
     both = history(moves=(move(2), move(3, place=place(1, Source.RETRY))))
     assert find_recovered_twice(both) == []
 
@@ -81,7 +81,7 @@ def test_a_restart_forgets_the_time_at_which_an_owner_read_its_history() -> None
     assert len(find_recovered_twice(history(later, moves=reported, disturbances=(restart,)))) == 1
 
 
-def test_what_an_owner_saw_in_its_history_and_left_alone_was_delivered_to_it_as_well() -> None:
+def test_an_entry_skipped_from_a_workers_history_counts_as_delivered_to_it() -> None:
     first = move(2, kind="released", new_id=None)
     repeated = replace(first, at_ns=at(5), idle_ms=first.idle_ms + 3000)
     restart = Disturbance(kind="redis", at_ns=at(4))
@@ -138,7 +138,7 @@ def test_a_time_out_explains_a_second_effect() -> None:
     assert find_unexplained_duplicates(history(*DONE, *later)) == []
 
 
-def test_a_group_made_again_repeats_what_is_above_its_position_and_no_more() -> None:
+def test_a_recreated_group_repeats_only_entries_above_its_position() -> None:
     acked = event(2.1, Act.ACK, result="1")
     twice = history(*DONE, acked, event(5, Act.EFFECT, OTHER))
     above = Disturbance(kind="destroy", at_ns=at(3), repeats_above=place(0))

@@ -143,7 +143,7 @@ def test_the_main_file_of_spark_applications_is_where_they_look_for_it() -> None
     assert ended.returncode == 0 and "PELOPS_AUDIT_ARCHIVE" in ended.stdout
 
 
-def test_the_pipeline_runs_as_the_user_of_the_jobs_and_writes_where_these_may() -> None:
+def test_the_pipeline_image_uses_the_user_and_directories_of_the_jobs() -> None:
     instructions = stage("pipeline")
     assert ["USER", f"{USER}:{USER}"] in instructions
     assert ["WORKDIR", WORK_MOUNT] in instructions

@@ -239,20 +239,20 @@ def test_the_longest_grace_that_was_given_counts(
         ),
     ],
 )
-def test_an_end_that_somebody_wanted_shows_as_a_disruption(
+def test_a_requested_end_is_observed_as_a_disruption(
     status: dict[str, Any], is_disrupted: bool, is_collected: bool
 ) -> None:
     seen = observe_pod({"status": status})
     assert (seen.is_disrupted, seen.is_collected) == (is_disrupted, is_collected)
 
 
-def test_a_hostname_is_the_name_cut_to_63_characters_unless_it_was_chosen() -> None:
+def test_a_hostname_defaults_to_the_first_63_characters_of_the_name() -> None:
     name = "a" * 62 + "-7d9f"
     assert observe_pod({"metadata": {"name": name}}).hostname == "a" * 62
     assert observe_pod({"metadata": {"name": name}, "spec": {"hostname": "h"}}).hostname == "h"
 
 
-def test_a_node_reports_its_readiness_since_when_and_that_it_is_out_of_service() -> None:
+def test_a_node_has_its_readiness_since_when_and_out_of_service_taint() -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
     seen = observe_node({"metadata": {"name": "n1"}, "status": {"conditions": [ready]}})
     assert seen == NodeObservation(name="n1", is_ready=True, ready_since=AT)

@@ -47,7 +47,7 @@ def test_an_act_on_several_entries_names_each() -> None:
     )
 
 
-def test_an_event_of_a_newer_version_is_read_as_far_as_it_is_known() -> None:
+def test_an_event_of_a_newer_version_is_read_partially() -> None:
     entry = parse_ledger_entry("7-0", "12-0 5-0 2 3 1500 what-comes-later")
     assert entry is not None
     assert entry.new_id == EntryId(12)
@@ -82,6 +82,6 @@ def test_a_pair_that_is_no_entry_is_a_detail(field: str, value: str) -> None:
     assert event.details == {field: value}
 
 
-def test_an_event_without_a_kind_and_bytes_that_are_no_text_stop_nobody() -> None:
+def test_an_event_without_a_kind_or_with_invalid_text_is_read() -> None:
     event = parse_ledger_event(EntryId(9), {b"\xff": b"\xfe"})
     assert (event.kind, event.entries) == ("", ())

@@ -28,7 +28,7 @@ from tests.pod_states import (
 # --- a pod that is there
 
 
-def test_a_pod_in_its_last_phase_with_all_containers_ended_is_dead_now() -> None:
+def test_a_finished_pod_with_all_containers_terminated_is_dead_now() -> None:
     cutoff = judge(finished(is_deleting=False, phase="Failed"))
     assert (cutoff.at, cutoff.reason) == (NOW, LivenessReason.FINISHED)
 
@@ -74,7 +74,7 @@ def test_a_container_that_restarted_is_cut_before_its_start() -> None:
     assert (cutoff.at, cutoff.reason) == (ago(50) - S, LivenessReason.RESTARTED)
 
 
-def test_a_container_that_restarted_after_a_pause_is_cut_just_after_its_end() -> None:
+def test_the_cutoff_of_a_restart_after_a_pause_follows_the_end() -> None:
     pause = 2 * (2 + 1)
     assert judge(of(restarted(50, 50 + pause))).at == ago(50) - S
     assert judge(of(restarted(50, 50 + pause + 1))).at == ago(50 + pause + 1) + SECOND + S
@@ -111,7 +111,7 @@ def test_a_crash_loop_that_might_end_before_the_cut_does_not_count() -> None:
         assert judge(of(live), skew=skew).at == ago(8) - skew
 
 
-def test_a_container_that_ended_and_is_not_started_yet_is_cut_before_its_end() -> None:
+def test_the_cutoff_of_an_ended_container_precedes_its_end() -> None:
     assert judge(of(ended(8))).at == ago(8) - S
     pulling = container(
         state="waiting",
@@ -177,13 +177,13 @@ def test_after_a_change_of_the_master_only_later_starts_count() -> None:
     assert judge(live, master_since=ago(21.999), first_seen={"worker": ago(3)}).at is None
 
 
-def test_after_a_change_of_the_master_a_start_counts_only_if_it_was_seen_later_too() -> None:
+def test_after_a_failover_a_start_counts_only_if_observed_later_too() -> None:
     live = of(restarted(2, 3))
     assert judge(live, master_since=ago(9)).at == ago(2) - S
     assert judge(live, master_since=ago(9), first_seen={"worker": ago(8)}).at is None
 
 
-def test_after_a_change_of_the_master_the_workers_record_counts_if_it_is_later() -> None:
+def test_after_a_failover_a_boot_record_counts_only_if_it_is_later() -> None:
     live = of(restarted(20, 21))
     assert judge(live, boot=ago(19), master_since=ago(19)).at == ago(19)
     assert judge(live, boot=ago(19), master_since=ago(18)).at is None

@@ -53,7 +53,7 @@ def test_a_pod_that_ended_before_it_went_is_dead_now() -> None:
         "a container was never reported",
     ],
 )
-def test_a_pod_whose_end_nobody_saw_is_no_proof(last: PodObservation | None) -> None:
+def test_a_pod_whose_end_was_not_observed_may_be_alive(last: PodObservation | None) -> None:
     cutoff = judge(None, former(last=last))
     assert (cutoff.at, cutoff.reason) == (None, LivenessReason.MAYBE_ALIVE)
 
@@ -81,7 +81,7 @@ NODES: dict[str, tuple[NodeObservation | None, bool]] = {
 
 
 @pytest.mark.parametrize("case", NODES.values(), ids=NODES)
-def test_a_pod_that_vanished_is_dead_once_its_node_must_have_ended_it(
+def test_a_vanished_pod_is_dead_once_its_node_must_have_ended_it(
     case: tuple[NodeObservation | None, bool],
 ) -> None:
     node, is_dead = case
@@ -90,14 +90,14 @@ def test_a_pod_that_vanished_is_dead_once_its_node_must_have_ended_it(
     assert cutoff.reason is (LivenessReason.VANISHED if is_dead else LivenessReason.MAYBE_ALIVE)
 
 
-def test_a_pod_that_vanished_is_not_dead_before_a_silent_node_would_be_noticed() -> None:
+def test_a_vanished_pod_may_be_alive_until_a_silent_node_is_noticed() -> None:
     early = former(absent_since=ago(LONG - 0.001))
     assert judge(None, early).at is None
     assert judge(None, former(absent_since=ago(LONG))).at == NOW
     assert judge(None, former(absent_since=ago(LONG), grace_s=GRACE_S + 1)).at is None
 
 
-def test_a_pod_that_vanished_is_judged_again_when_it_has_been_gone_long_enough() -> None:
+def test_a_vanished_pod_is_judged_again_after_the_required_absence() -> None:
     early = judge(None, former(absent_since=ago(LONG - 7)))
     assert early.again_at == NOW + timedelta(seconds=7)
     # From then on its node decides, and no time is known.
@@ -105,19 +105,19 @@ def test_a_pod_that_vanished_is_judged_again_when_it_has_been_gone_long_enough()
     assert (late.at, late.again_at) == (None, None)
 
 
-def test_a_pod_of_an_unknown_node_is_dead_when_every_node_is_ready() -> None:
+def test_a_pod_of_an_unknown_node_is_dead_if_all_are_ready() -> None:
     anywhere = former(absent_since=ago(LONG), node=None, are_all_nodes_ready=True)
     assert judge(None, anywhere).at == NOW
 
 
-def test_a_pod_that_nobody_ever_saw_is_no_proof() -> None:
+def test_a_pod_that_was_never_observed_gives_no_cutoff() -> None:
     assert judge(None).reason is LivenessReason.NEVER_SEEN
 
 
 # --- a pod of the same name
 
 
-def test_a_successor_is_cut_before_its_own_start_once_the_former_one_has_ended() -> None:
+def test_the_cutoff_of_a_replaced_pod_precedes_its_successors_start() -> None:
     cutoff = judge(of(running(20), uid="pod-2"), former(last=finished()))
     assert (cutoff.at, cutoff.reason) == (ago(20) - S, LivenessReason.REPLACED)
 

@@ -93,7 +93,7 @@ def test_a_template_may_find_the_slot_in_its_own_way(template: str, stream: str)
 
 
 @pytest.mark.full
-def test_a_slot_is_a_problem_exactly_when_some_lock_lies_outside_of_it() -> None:
+def test_a_lock_template_is_refused_exactly_when_locks_leave_the_slot() -> None:
     chance = random.Random(20261121)
     for _ in range(2000):
         stream = "".join(chance.choices("{}ab", k=chance.randint(1, 5)))
@@ -122,7 +122,7 @@ def test_the_lock_of_every_entry_is_recognised(template: str, stream: str) -> No
         "lock:{orders}:1-1\udcff",
     ],
 )
-def test_a_key_of_somebody_else_is_nobodys_lock(key: str) -> None:
+def test_a_foreign_key_is_not_a_lock(key: str) -> None:
     assert match_lock(DEFAULT, derive_keys("orders", "g"))(key) is None
 
 

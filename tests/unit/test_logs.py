@@ -47,12 +47,12 @@ def test_a_person_reads_one_line_with_all_that_was_reported(
     assert line.endswith("INFO    pelops.test: creating the group [resource=shop/orders]\n")
 
 
-def test_details_are_told_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_are_logged_at_level_debug(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a detail" not in logged("console", capsys)
     assert "a detail" in logged("console", capsys, level="debug")
 
 
-def test_a_failure_of_ours_is_logged_with_its_cause(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_is_logged_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("json", "INFO")
     try:
         raise ValueError("no such thing")
