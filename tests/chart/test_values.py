@@ -260,7 +260,7 @@ def test_another_registry_is_also_that_of_audits(render: Renderer) -> None:
     assert rendered.environment == {"PELOPS_AUDIT_IMAGE": audits}
 
 
-def test_the_image_of_audits_that_the_chart_leaves_out_is_the_default_of_the_operator(
+def test_the_default_audit_image_is_that_of_the_operator(
     render: Renderer,
 ) -> None:
     assert "PELOPS_AUDIT_IMAGE" not in render().environment

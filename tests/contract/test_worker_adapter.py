@@ -99,9 +99,7 @@ class AdapterContract:
         assert (found.acked, found.lost) == ({STREAM: 1}, {STREAM: {claimed}})
         assert list(await scene.owners()) == [claimed]
 
-    async def test_a_heartbeat_keeps_what_is_ours_and_reports_what_is_not(
-        self, scene: Scene
-    ) -> None:
+    async def test_a_heartbeat_keeps_own_entries_and_reports_lost_ones(self, scene: Scene) -> None:
         one, other = await scene.adapter("one"), await scene.adapter("other")
         kept, claimed = await scene.add(2)
         await one.read(100, 1000)

@@ -91,7 +91,7 @@ def test_what_the_operator_would_do_needs_the_right_to_do_it(
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_whoever_may_edit_may_ask_for_all_of_it(
+def test_a_user_with_all_the_rights_of_a_case_is_admitted(
     plane: ControlPlane, namespace: str, case: Case
 ) -> None:
     _prepare(plane, namespace, case)
@@ -104,7 +104,7 @@ def test_whoever_may_edit_may_ask_for_all_of_it(
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=[path.stem for path in SAMPLES])
-def test_whoever_may_edit_may_do_what_the_samples_do(
+def test_users_with_edit_rights_can_create_and_patch_the_samples(
     plane: ControlPlane, namespace: str, sample: Path
 ) -> None:
     user = user_as(plane, namespace, "admin" if sample == REDRIVE else "edit")
@@ -202,7 +202,7 @@ def test_rights_elsewhere_or_on_another_name_do_not_help(
     assert DENIED in user.create(manifest(case))
 
 
-def test_who_may_edit_may_see_redrives_and_only_an_admin_may_create_them(
+def test_editors_can_read_redrives_and_only_admins_can_create_them(
     plane: ControlPlane, namespace: str
 ) -> None:
     (redrive,) = yaml.safe_load_all(REDRIVE.read_text())

@@ -32,7 +32,7 @@ def metrics(plane: ControlPlane) -> Iterator[ExternalMetrics]:
 
 
 @pytest.mark.full
-def test_a_request_is_passed_on_in_the_name_of_the_user_who_asks(
+def test_a_request_is_forwarded_with_the_name_of_its_user(
     plane: ControlPlane, metrics: ExternalMetrics
 ) -> None:
     metrics.report(METRIC, 250)
@@ -44,7 +44,7 @@ def test_a_request_is_passed_on_in_the_name_of_the_user_who_asks(
 
 @pytest.mark.full
 @pytest.mark.parametrize("client", [None, "admin"])
-def test_nobody_but_the_api_server_may_say_who_is_asking(
+def test_only_the_api_server_may_name_the_user_of_a_request(
     plane: ControlPlane, metrics: ExternalMetrics, client: str | None
 ) -> None:
     with pytest.raises((ssl.SSLError, ConnectionError)):

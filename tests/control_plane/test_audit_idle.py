@@ -24,7 +24,7 @@ SETTLED_S = 10.0
 WATCHED_S = 15.0  # ten looks at an audit
 
 
-def test_an_audit_that_is_as_it_should_be_is_not_written_to_and_one_replica_writes(
+def test_replicas_do_not_write_to_an_audit_in_its_desired_state(
     plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
 ) -> None:
     trail = AuditTrail(plane, SERVICE_ACCOUNT)

@@ -27,7 +27,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.full
-def test_audits_are_looked_after_once_their_crd_is_there_and_groups_before(
+def test_audits_are_reconciled_once_their_crd_exists_and_groups_without_it(
     plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
 ) -> None:
     plane.kubectl("delete", "crd", "streamaudits.pelops.dev")

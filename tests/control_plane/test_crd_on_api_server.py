@@ -276,7 +276,7 @@ def test_the_columns_report_the_state(plane: ControlPlane, resource: str) -> Non
     assert (wide["REDIS"], wide["RECOVERED"], wide["DESIRED"]) == ("8.6.0 Cluster", "37", "4")
 
 
-def test_the_columns_read_well_when_nothing_is_owed_or_known(
+def test_columns_are_readable_with_an_empty_or_unknown_backlog(
     plane: ControlPlane, resource: str
 ) -> None:
     before = read_columns(plane, "-o", "wide")

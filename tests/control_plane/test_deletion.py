@@ -47,7 +47,7 @@ def _delete_with_finalizer(resources: Resources, stream: str) -> StreamConsumerG
     return StreamConsumerGroup.parse(found)
 
 
-async def test_a_group_is_destroyed_through_the_open_connection_when_its_secret_went_first(
+async def test_a_group_is_destroyed_although_its_secret_was_deleted_first(
     plane: ControlPlane, namespace: str, redis_86: RedisServers, key_prefix: str
 ) -> None:
     resource = _delete_with_finalizer(Resources(plane, namespace), key_prefix)

@@ -56,7 +56,7 @@ async def deaf(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeApi]:
     await api.close()
 
 
-async def test_a_pod_that_ended_and_went_is_dead_whether_named_by_uid_or_not(scene: Scene) -> None:
+async def test_an_ended_and_deleted_pod_is_dead_with_or_without_uid(scene: Scene) -> None:
     made = await scene.pod(**running(datetime.now(UTC)))
     scene.cache.put(POD, made)
     last = await scene.report(phase="Failed", state=ended(datetime.now(UTC)))
@@ -70,7 +70,7 @@ async def test_a_pod_that_ended_and_went_is_dead_whether_named_by_uid_or_not(sce
         assert before <= judgement.cutoff.at <= datetime.now(UTC)
 
 
-async def test_a_pod_that_took_the_name_unheard_is_not_recovered_prematurely(scene: Scene) -> None:
+async def test_a_pod_that_took_the_name_unseen_is_not_recovered_prematurely(scene: Scene) -> None:
     made = await scene.pod(**running(datetime.now(UTC)))
     scene.cache.put(POD, made)
     last = await scene.report(phase="Failed", state=ended(datetime.now(UTC)))
@@ -93,7 +93,7 @@ async def test_a_pod_that_took_the_name_unheard_is_not_recovered_prematurely(sce
     assert (again.cutoff.at, again.record) == (began - SKEW, None)
 
 
-async def test_a_pod_that_vanished_is_dead_once_its_node_has_reported_for_long(
+async def test_a_vanished_pod_is_dead_after_its_node_reported_for_long(
     scene: Scene,
 ) -> None:
     # The cache does not hear that it went; a live look finds it.
@@ -152,7 +152,9 @@ async def test_a_pod_that_only_the_group_remembers_is_judged_by_its_record(scene
         assert not judgement.match.is_unknown
 
 
-async def test_an_api_server_that_does_not_answer_gives_no_cut(scene: Scene, deaf: KubeApi) -> None:
+async def test_an_api_server_that_does_not_answer_gives_no_cutoff(
+    scene: Scene, deaf: KubeApi
+) -> None:
     began = datetime.now(UTC)
     evidence = LivenessEvidence(deaf, scene.cache, cluster="here")
     scene.cache.put(POD, await scene.pod("web-0", **running(began)))
@@ -190,7 +192,7 @@ async def test_what_a_live_look_confirmed_is_not_looked_at_again(
     assert (await scene.judge("web-2")).cutoff.reason is LivenessReason.UNREADABLE
 
 
-async def test_without_the_right_to_read_pods_there_is_no_cut(scene: Scene) -> None:
+async def test_without_the_right_to_read_pods_there_is_no_cutoff(scene: Scene) -> None:
     scene.cache.put(POD, await scene.pod(**restarted(datetime.now(UTC))))
     api = await KubeApi.connect(str(scene.plane.kubeconfig_for("nobody")))
     try:
@@ -200,7 +202,7 @@ async def test_without_the_right_to_read_pods_there_is_no_cut(scene: Scene) -> N
     assert (judgement.cutoff.at, judgement.cutoff.reason) == (None, LivenessReason.FORBIDDEN)
 
 
-async def test_a_start_that_the_watch_brought_is_remembered_and_the_first_look_is_not(
+async def test_only_container_starts_seen_by_the_watch_are_remembered(
     scene: Scene,
 ) -> None:
     ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
@@ -233,7 +235,7 @@ async def test_a_measured_clock_takes_the_place_of_the_greatest_skew(scene: Scen
     assert judgement.cutoff.at == began - timedelta(seconds=9)
 
 
-async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(scene: Scene) -> None:
+async def test_a_live_pod_is_recorded_once_and_boot_records_are_used(scene: Scene) -> None:
     began = datetime.now(UTC).replace(microsecond=0)
     made = await scene.pod(**restarted(began))
     scene.cache.put(POD, made)
@@ -245,7 +247,7 @@ async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(sc
     assert (again.record, again.cutoff.at) == (None, began - SKEW)
 
 
-async def test_a_pod_whose_kubelet_removes_it_late_ended_as_it_was_asked_to(scene: Scene) -> None:
+async def test_a_pod_that_its_kubelet_removes_late_died_as_planned(scene: Scene) -> None:
     # After a removal without grace, the object no longer shows when the deletion was asked for.
     made = await scene.pod(**running(datetime.now(UTC)))
     scene.cache.put(POD, made)

@@ -197,7 +197,7 @@ def _allow_way(plane: ControlPlane, namespace: str) -> None:
     )
 
 
-def test_the_tokens_of_two_users_decide_and_nothing_else_in_a_request_does(scene: Scene) -> None:
+def test_only_the_token_of_a_request_decides_about_access(scene: Scene) -> None:
     viewer, other = scene.token("viewer"), scene.token("other")
 
     def answered() -> Object | None:
@@ -234,7 +234,7 @@ def test_the_tokens_of_two_users_decide_and_nothing_else_in_a_request_does(scene
 
 
 @pytest.mark.full
-def test_the_proxy_of_the_api_server_passes_no_identity_and_the_token_passes_through_it(
+def test_the_api_server_proxy_passes_the_token_and_no_identity(
     scene: Scene,
 ) -> None:
     path = f"/api/v1/namespaces/{SYSTEM}/services/http:{SERVICE}:http/proxy{PATH}"

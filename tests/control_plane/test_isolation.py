@@ -118,7 +118,7 @@ def test_eighty_clusters_of_silent_nodes_delay_no_other_namespace(
     assert all(map(is_ready, operators.ports))
 
 
-def test_a_resource_nested_too_deeply_is_refused_and_keeps_no_operator_from_starting(
+def test_a_resource_nested_too_deeply_is_refused_and_operators_start(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers
 ) -> None:
     deep = '{"a":' * DEEP + "1" + "}" * DEEP

@@ -76,7 +76,7 @@ def test_a_user_may_do_what_rbac_grants_and_nothing_else(plane: ControlPlane) ->
     wait_until(may_list, timeout_s=30, what="alice lists pods")
 
 
-def test_the_audit_log_has_a_line_for_each_write_once_it_is_answered(plane: ControlPlane) -> None:
+def test_the_audit_log_has_each_write_when_it_is_answered(plane: ControlPlane) -> None:
     writer = str(plane.kubeconfig_for("writer", ["system:masters"]))
     for number in range(3):
         plane.kubectl("create", "configmap", f"written-{number}", f"--kubeconfig={writer}")

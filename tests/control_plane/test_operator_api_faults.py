@@ -148,7 +148,7 @@ def scene(
 
 @pytest.mark.full
 @pytest.mark.timeout(400 + FAULTS_S)
-def test_every_replica_alone_hears_of_all_after_an_api_server_that_failed_in_every_way(
+def test_each_replica_sees_all_changes_after_every_api_server_fault(
     scene: Scene,
 ) -> None:
     dice = random.Random(SEED)

@@ -74,7 +74,7 @@ def light_node(
     "size",
     [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.full)],
 )
-def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_than_of_one(
+def test_settled_resources_are_not_written_and_replicas_add_no_writes(
     light_node: ControlPlane,
     redis_86: StandaloneServers,
     key_prefix: str,

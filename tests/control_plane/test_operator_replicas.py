@@ -67,7 +67,7 @@ def test_replicas_killed_amid_the_work_leave_nothing_undone_and_nothing_done_twi
 
 
 @pytest.mark.full
-def test_a_replica_that_hangs_holds_nothing_up_while_it_still_counts_as_alive(
+def test_a_hanging_replica_blocks_nothing_before_its_lease_expires(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:
     hangs, _ = operators.start(2)

@@ -139,7 +139,7 @@ def test_named_namespaces_can_be_served_without_any_right_in_others(
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-def test_rights_that_are_withdrawn_for_a_while_are_used_again_when_they_are_back(
+def test_a_watch_resumes_when_its_withdrawn_rights_are_granted_again(
     plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
 ) -> None:
     """Of one kind after another, the rights to list and watch it are missing for a minute."""

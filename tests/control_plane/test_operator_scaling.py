@@ -37,7 +37,7 @@ def group(
     return ScaledGroup(Resources(plane, namespace), redis_86, f"{key_prefix}orders")
 
 
-def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
+def test_the_first_entry_wakes_an_idle_group_before_its_next_observation(
     operators: Operators, group: ScaledGroup
 ) -> None:
     # The number of looks is that of all groups which the operator serves.
@@ -51,7 +51,7 @@ def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
 
 
 @pytest.mark.full
-def test_only_one_replica_scales_and_one_that_takes_over_keeps_the_workers_for_a_window(
+def test_only_one_replica_scales_and_its_successor_honours_the_stabilization_window(
     operators: Operators, group: ScaledGroup
 ) -> None:
     operators.start(2)
@@ -90,7 +90,7 @@ def test_after_a_kill_another_replica_scales_within_seconds(
 
 
 @pytest.mark.full
-def test_who_was_stopped_for_long_writes_nothing_that_it_decided_before(
+def test_a_replica_stopped_for_long_writes_no_earlier_decision(
     operators: Operators, group: ScaledGroup
 ) -> None:
     operators.start(2)
@@ -148,7 +148,7 @@ def test_of_replicas_that_start_together_or_later_one_scales_each_group(
 
 
 @pytest.mark.full
-def test_a_number_that_may_not_be_written_is_reported_and_written_once_it_may(
+def test_a_rejected_scale_is_reported_and_retried_until_it_is_permitted(
     operators: Operators, group: ScaledGroup
 ) -> None:
     operators.start(1)

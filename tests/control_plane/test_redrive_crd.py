@@ -194,7 +194,7 @@ def test_a_name_has_its_longest(plane: ControlPlane) -> None:
     assert "metadata.name must have at most 63" in offer(plane, build_redrive("n" * 64)).message
 
 
-def test_a_status_may_say_all_that_the_schema_knows_and_columns_show_it(
+def test_a_status_can_have_every_schema_field_and_columns_show_it(
     plane: ControlPlane, redrive: str
 ) -> None:
     properties = build_root_schema(STREAM_REDRIVE)["properties"]["status"]["properties"]

@@ -59,7 +59,7 @@ RETRY = {"strategy": "RetryStream"}  # the stream has several groups
 
 
 @pytest.mark.full
-def test_resources_deleted_without_an_operator_go_at_once_or_wait_for_the_next_one(
+def test_without_an_operator_only_resources_with_finalizers_wait_for_deletion(
     resources: Resources, operators: Operators, redis_86: StandaloneServers, stream: str
 ) -> None:
     (operator,) = operators.start(1)
@@ -112,7 +112,7 @@ def test_a_namespace_deleted_without_an_operator_goes_when_one_is_back(
 
 
 @pytest.mark.full
-def test_pelops_is_removed_as_the_page_says_and_leaves_what_is_the_users(
+def test_uninstalling_as_documented_removes_pelops_and_keeps_objects_of_users(
     plane: ControlPlane,
     resources: Resources,
     operators: Operators,

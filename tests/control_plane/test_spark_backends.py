@@ -228,7 +228,7 @@ def foreign(kind: str, group: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.full
-def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
+def test_an_application_of_another_owner_is_neither_changed_nor_deleted(
     resources: Resources,
 ) -> None:
     theirs = foreign("ScheduledSparkApplication", "sparkoperator.k8s.io/v1beta2", JOB)
@@ -249,7 +249,7 @@ def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
 
 
 @pytest.mark.full
-def test_an_application_that_was_made_anew_by_somebody_else_stays_theirs(
+def test_an_application_that_another_owner_created_again_is_kept(
     resources: Resources,
 ) -> None:
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
@@ -283,7 +283,7 @@ def applications(resources: Resources) -> list[str]:
 
 
 @pytest.mark.full
-def test_of_apaches_one_application_is_made_for_each_run_and_none_beside_it(
+def test_for_apache_each_run_gets_one_application_and_none_overlap(
     resources: Resources,
 ) -> None:
     asked = {"backend": backend("Apache"), "schedule": "* * * * *"}

@@ -85,7 +85,7 @@ async def test_an_old_event_that_comes_late_does_not_hide_what_was_written(scene
     assert await scene.wished() == 3
 
 
-async def test_what_somebody_else_wrote_afterwards_is_seen(scene: Scene) -> None:
+async def test_a_later_scale_by_another_writer_is_seen(scene: Scene) -> None:
     await scene.write(3)
     where = ("-n", scene.resources.namespace)
     scene.resources.plane.kubectl("scale", "deployment", NAME, "--replicas=5", *where)

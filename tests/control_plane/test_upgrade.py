@@ -125,7 +125,7 @@ class Statuses:
         ]
 
 
-def test_two_versions_side_by_side_recover_each_entry_once_and_agree_on_every_status(
+def test_two_versions_recover_each_entry_once_and_agree_on_statuses(
     plane: ControlPlane, operators: Operators, former: Path, group: Group
 ) -> None:
     resources = group.resources
@@ -157,7 +157,7 @@ def test_two_versions_side_by_side_recover_each_entry_once_and_agree_on_every_st
     resources.await_condition(group.name, reason="Ready")
 
 
-def test_a_group_of_a_newer_version_is_reported_and_left_alone_until_it_is_understood(
+def test_a_group_of_a_newer_format_is_reported_and_not_touched(
     operators: Operators, group: Group, redis_86: StandaloneServers
 ) -> None:
     resources, state = group.resources, group.keys.state
@@ -199,7 +199,7 @@ def test_a_group_of_a_newer_version_is_reported_and_left_alone_until_it_is_under
     group.await_moved(stuck)
 
 
-def test_a_replica_leaves_the_status_of_a_newer_group_to_newer_replicas_while_they_run(
+def test_an_older_replica_leaves_newer_groups_to_running_newer_replicas(
     plane: ControlPlane, operators: Operators, group: Group, tmp_path: Path
 ) -> None:
     resources, state = group.resources, group.keys.state

@@ -135,7 +135,7 @@ async def test_exactly_the_idle_pods_go(scene: Scene) -> None:
 
 
 @pytest.mark.full
-async def test_who_asks_for_more_is_no_longer_at_work(scene: Scene) -> None:
+async def test_a_worker_that_asks_for_more_is_not_at_work(scene: Scene) -> None:
     names = [one["metadata"]["name"] for one in scene.pods()]
     await _two_busy(scene)
     assert await scene.victims.count_busy(scene.fleet, only_at_work=True) == 0
@@ -169,7 +169,7 @@ async def test_a_scale_in_that_was_called_off_does_not_mislead_the_next(scene: S
     assert set(await scene.settle(2)) == {names[0], once_idle}
 
 
-async def test_without_redis_nobody_is_counted_or_named_and_nothing_fails(
+async def test_without_redis_no_pods_are_counted_or_named_and_nothing_fails(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ExitStack() as stack:
@@ -184,7 +184,7 @@ async def test_without_redis_nobody_is_counted_or_named_and_nothing_fails(
     assert scene.costs() == {}
 
 
-async def test_a_group_that_is_gone_is_held_by_nobody(
+async def test_a_group_that_is_gone_has_no_busy_pods(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     await scene.server.execute(
@@ -196,7 +196,7 @@ async def test_a_group_that_is_gone_is_held_by_nobody(
     assert caplog.text == ""
 
 
-async def test_a_refusal_to_name_pods_is_reported_and_keeps_nobody_from_scaling(
+async def test_a_refusal_to_patch_pods_is_reported_and_does_not_fail(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     await _two_busy(scene)

@@ -155,7 +155,7 @@ def test_promtool_accepts_the_rules(directory: Path) -> None:
     )
 
 
-def test_every_alert_has_a_severity_and_says_what_is_wrong_and_where_to_read_on() -> None:
+def test_every_alert_has_a_severity_a_summary_and_a_runbook() -> None:
     assert 12 <= len(ALERTS) <= 18
     for name, rule in ALERTS.items():
         assert re.fullmatch(r"Pelops([A-Z][a-z]+)+", name)

@@ -101,7 +101,7 @@ def test_no_entry_is_stuck_for_longer_than_it_exists(audited: Audited) -> None:
 
 
 @pytest.mark.full
-def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
+def test_an_entry_stuck_since_an_earlier_window_is_always_a_finding(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -122,7 +122,7 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
 
 
 @pytest.mark.full
-def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited: Audited) -> None:
+def test_the_limits_of_a_group_name_its_first_audited_window(audited: Audited) -> None:
     audited.create_group()
     audited.add(3)
     audited.audit_one()
@@ -154,7 +154,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
 
 
 @pytest.mark.full
-def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is_no_loss(
+def test_an_in_flight_entry_acknowledged_and_then_trimmed_is_not_lost(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -182,7 +182,7 @@ def test_a_pending_entry_whose_body_was_deleted_is_reported(audited: Audited) ->
 
 
 @pytest.mark.full
-def test_entries_that_are_gone_before_the_archive_are_told_apart_by_the_counters(
+def test_counters_distinguish_lost_entries_from_gone_payloads_before_the_archive(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -199,7 +199,7 @@ def test_entries_that_are_gone_before_the_archive_are_told_apart_by_the_counters
 
 
 @pytest.mark.full
-def test_a_stream_that_was_made_anew_is_a_finding_and_not_a_crash(audited: Audited) -> None:
+def test_a_stream_that_was_created_again_is_a_finding(audited: Audited) -> None:
     audited.create_group()
     audited.add(20)
     audited.audit_one()

@@ -62,7 +62,7 @@ CASES: Final = [
 ]
 
 
-def test_an_entry_has_the_status_that_its_facts_report(spark: SparkSession) -> None:
+def test_an_entry_has_the_status_that_its_facts_imply(spark: SparkSession) -> None:
     outcomes = classify_entries(spark, [facts for facts, _ in CASES])
     wrong = [
         (facts, outcome)

@@ -69,7 +69,7 @@ def test_a_misspelt_name_is_refused_before_a_window_is_planned_for_it(audited: A
 
 
 @pytest.mark.full
-def test_what_is_gone_since_the_last_audit_is_a_finding_and_no_misspelling(
+def test_a_stream_deleted_since_the_last_audit_is_not_a_misspelling(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -95,7 +95,7 @@ def test_a_report_needs_no_redis(audited: Audited, caplog: pytest.LogCaptureFixt
     assert "Connection refused" in reported
 
 
-def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
+def test_a_misspelt_group_is_refused_and_the_report_page_stays(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -153,7 +153,7 @@ def test_a_spark_that_does_not_start_is_reported_in_a_line(
 
 
 @pytest.mark.full
-def test_a_group_that_comes_later_is_told_what_it_has_missed(
+def test_a_group_added_later_is_reported_as_missing_from_archived_windows(
     audited: Audited, caplog: pytest.LogCaptureFixture
 ) -> None:
     audited.create_group()
@@ -172,7 +172,7 @@ def test_a_group_that_comes_later_is_told_what_it_has_missed(
 
 
 @pytest.mark.full
-def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) -> None:
+def test_open_entries_are_shown_when_nothing_was_added(audited: Audited) -> None:
     audited.create_group()
     audited.add(3)
     [read, *_] = audited.deliver(2)
@@ -191,7 +191,7 @@ def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
         assert audited.stream in find_targets(run)
 
 
-def test_a_table_that_is_not_there_is_refused_before_a_window_is_planned(
+def test_a_missing_table_is_refused_before_a_window_is_planned(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -296,7 +296,7 @@ def count_behind(context: SparkContext, gate: Path, tasks: int = 2) -> int:
 
 
 @pytest.mark.full
-def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
+def test_an_interrupted_run_is_reported_in_one_line_and_continued(
     audited: Audited, tmp_path: Path
 ) -> None:
     audited.create_group()

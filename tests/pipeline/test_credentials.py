@@ -108,7 +108,7 @@ def test_a_job_follows_a_cluster_to_no_other_address() -> None:
 
 
 @pytest.mark.usefixtures("password")
-def test_a_job_gives_its_password_to_no_node_that_the_secret_does_not_list() -> None:
+def test_a_job_sends_its_password_only_to_nodes_in_the_secret() -> None:
     with hostile_server() as inner, hostile_server() as server:
         slots = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%d\r\n" % inner.port
         server.answer = lambda words: slots if words[0] == b"CLUSTER" else b"+OK\r\n"

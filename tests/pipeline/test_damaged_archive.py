@@ -68,7 +68,7 @@ def test_a_window_that_is_finished_later_is_not_finished_without_its_files(
 
 
 @pytest.mark.full
-def test_what_is_pending_though_no_window_left_it_open_is_found_and_looked_at(
+def test_pending_entries_that_no_window_left_open_are_a_finding(
     audited: Audited,
 ) -> None:
     audited.create_group()

@@ -29,7 +29,7 @@ def look(audited: Audited, position: str, lowest: str = "", at_ms: int = 1) -> N
 
 
 @pytest.mark.full
-def test_entries_that_may_have_gone_with_their_consumers_are_not_said_to_be_acknowledged(
+def test_entries_possibly_dropped_with_their_consumers_are_indeterminate(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -78,7 +78,7 @@ def test_what_was_dropped_within_a_window_is_not_known_to_be_acknowledged(
 
 
 @pytest.mark.full
-def test_an_entry_whose_body_went_is_looked_at_until_its_worker_is_done(audited: Audited) -> None:
+def test_an_entry_without_body_stays_open_until_it_is_acknowledged(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(3)
     audited.deliver(3)

@@ -78,7 +78,7 @@ def ends(process: subprocess.Popen[bytes], log: Path) -> int:
 
 @pytest.mark.full
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
+def test_the_next_run_removes_the_rows_of_a_killed_driver(
     audited: Audited, tmp_path: Path, is_large: bool
 ) -> None:
     audited.create_group()
@@ -110,7 +110,7 @@ def test_a_killed_driver_leaves_rows_that_do_not_count_and_the_next_run_removes(
 
 
 @pytest.mark.full
-def test_a_jvm_that_was_killed_is_one_sentence_and_the_next_run_continues(
+def test_a_killed_jvm_is_one_error_and_the_next_run_continues(
     audited: Audited, tmp_path: Path
 ) -> None:
     audited.create_group()
@@ -128,7 +128,7 @@ def test_a_jvm_that_was_killed_is_one_sentence_and_the_next_run_continues(
 
 
 @pytest.mark.full
-def test_files_that_may_not_grow_are_a_clear_error_and_leave_nothing_half_archived(
+def test_files_at_their_size_limit_are_a_clear_error_without_partial_archives(
     audited: Audited, tmp_path: Path
 ) -> None:
     audited.create_group()

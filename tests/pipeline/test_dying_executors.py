@@ -106,7 +106,7 @@ def test_tasks_whose_executors_or_workers_are_killed_are_repeated(
     assert (done.lost > 0) == (lose is list_executors)
 
 
-def test_an_executor_that_is_killed_with_what_it_has_found_changes_no_row(
+def test_an_executor_killed_with_its_results_changes_no_row(
     repeated: Repeated,
 ) -> None:
     done = repeated.run_on_executors(variables={"AUDITING_LOSES_EXECUTOR": "yes"})

@@ -65,7 +65,7 @@ def refill(audited: Audited, entries: int, kept: int) -> None:
 
 
 @pytest.mark.full
-def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
+def test_a_server_restarted_empty_and_filled_again_is_an_epoch_break(
     lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     with (

@@ -132,7 +132,7 @@ def test_an_approximate_trim_is_reported_as_what_it_took(
     assert first > 1
 
 
-def test_a_position_set_by_hand_skips_and_a_read_without_records_does_not(
+def test_setid_proves_entries_skipped_and_an_unrecorded_read_does_not(
     witnessed: Witnessed,
 ) -> None:
     witnessed.add(6)

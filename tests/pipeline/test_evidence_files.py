@@ -45,7 +45,7 @@ def test_after_a_rewrite_what_happened_before_proves_nothing(witnessed: Witnesse
     assert covered == {5, 6}
 
 
-def test_a_base_of_commands_reports_how_things_stood_and_no_more(witnessed: Witnessed) -> None:
+def test_a_base_of_commands_proves_its_state_and_no_history(witnessed: Witnessed) -> None:
     witnessed.ask("CONFIG", "SET", "aof-use-rdb-preamble", "no")
     _live_through_a_rewrite(witnessed)
     rows = witnessed.rows()

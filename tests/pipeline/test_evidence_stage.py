@@ -17,7 +17,7 @@ def reported(audited: Audited, number: int) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.full
-def test_the_files_tell_of_each_entry_and_where_the_group_began(witnessed: Audited) -> None:
+def test_the_files_have_events_of_each_entry_and_the_group_start(witnessed: Audited) -> None:
     witnessed.create_group()
     ids = witnessed.add(30)
     read = witnessed.deliver(20)
@@ -35,7 +35,7 @@ def test_the_files_tell_of_each_entry_and_where_the_group_began(witnessed: Audit
 
 
 @pytest.mark.full
-def test_a_later_window_reports_its_own_entries_and_from_the_first_that_is_still_open(
+def test_a_later_window_has_events_from_the_first_open_entry_on(
     witnessed: Audited,
 ) -> None:
     witnessed.create_group()

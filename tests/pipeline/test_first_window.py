@@ -49,7 +49,7 @@ def test_a_first_audit_does_not_hide_what_was_deleted_before_it(audited: Audited
 
 
 @pytest.mark.full
-def test_append_only_files_report_how_what_was_deleted_before_the_first_audit_ended(
+def test_append_only_files_prove_how_entries_deleted_before_the_audit_ended(
     witnessed: Audited,
 ) -> None:
     live_before_the_first_audit(witnessed)
@@ -63,7 +63,7 @@ def test_append_only_files_report_how_what_was_deleted_before_the_first_audit_en
 
 
 @pytest.mark.full
-def test_what_was_gone_when_a_group_was_set_back_is_reported_and_not_lost(
+def test_entries_gone_before_a_group_was_set_back_are_not_lost(
     witnessed: Audited,
 ) -> None:
     ids = witnessed.add(10)

@@ -69,7 +69,7 @@ def test_a_disk_that_is_full_after_any_step_costs_no_row(
         assert first_window(audited) == quiet, step
 
 
-def test_a_report_on_a_full_disk_is_a_clear_error_and_the_one_before_stays(disk: Path) -> None:
+def test_a_report_on_a_full_disk_fails_and_the_former_one_stays(disk: Path) -> None:
     files = Files(find_archive(str(disk), s3_endpoint=None, s3_region=None))
     files.write("report/page", "first")
     fill(disk / "ballast")

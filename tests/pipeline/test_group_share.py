@@ -108,7 +108,7 @@ def find(
         ),
     ],
 )
-def test_a_group_began_at_the_lowest_place_that_anything_reports(
+def test_a_group_began_at_the_lowest_reported_position(
     ledger: tuple[tuple[LedgerKind, dict[str, str]], ...],
     files: GroupStart,
     position: EntryId | None,
@@ -129,18 +129,18 @@ def test_what_the_archive_cannot_hold_was_not_gone_before_the_group_began() -> N
     assert (share.archived, share.produced, share.left_out) == (2, 5, 4)
 
 
-def test_a_group_owes_what_came_after_the_position_it_began_with() -> None:
+def test_the_share_of_a_group_begins_after_its_start_position() -> None:
     assert find("5-0") == GroupShare(window=WINDOW, archived=10, begin=EntryId(5))
     mine = replace(WINDOW, from_id=EntryId(14), from_added=14)
     found = GroupShare(window=mine, archived=6, left_out=4, begin=EntryId(14))
     assert find("14-0", before=4) == found
 
 
-def test_a_group_that_was_made_again_owes_all_that_it_owed_before() -> None:
+def test_a_group_that_was_created_again_keeps_its_whole_share() -> None:
     assert find("14-0", why="continues", before=4) == GroupShare(window=WINDOW, archived=10)
 
 
-def test_what_was_gone_before_the_archive_is_left_out_only_when_it_must_be_older() -> None:
+def test_entries_gone_before_the_archive_are_left_out_only_if_older() -> None:
     mine = replace(WINDOW, from_id=EntryId(14), from_added=14)
     begin = EntryId(14)
     found = GroupShare(window=mine, archived=6, left_out=1, begin=begin)
@@ -148,13 +148,13 @@ def test_what_was_gone_before_the_archive_is_left_out_only_when_it_must_be_older
     assert find("14-0", archived=6, before=0) == GroupShare(window=WINDOW, archived=6, begin=begin)
 
 
-def test_a_group_that_begins_after_the_window_owes_nothing_of_it() -> None:
+def test_a_group_that_begins_after_the_window_has_no_share() -> None:
     found = find("20-0")
     assert (found.produced, found.archived, found.left_out) == (0, 0, 10)
 
 
 @pytest.mark.full
-def test_a_group_that_starts_at_the_end_is_not_said_to_have_acknowledged_what_was_there(
+def test_entries_before_the_start_of_a_group_are_not_acknowledged(
     audited: Audited,
 ) -> None:
     ids = audited.add(10)
@@ -170,7 +170,7 @@ def test_a_group_that_starts_at_the_end_is_not_said_to_have_acknowledged_what_wa
 
 
 @pytest.mark.full
-def test_a_group_that_was_set_back_to_before_its_beginning_owes_what_lies_between(
+def test_a_group_set_back_before_its_start_includes_entries_between(
     audited: Audited,
 ) -> None:
     ids = audited.add(10)
@@ -203,7 +203,7 @@ def test_a_group_that_was_set_back_is_audited_from_there_on() -> None:
 
 
 @pytest.mark.full
-def test_what_is_delivered_after_a_group_was_set_back_to_before_its_first_audit_is_open(
+def test_entries_delivered_after_setting_a_group_back_before_its_audit_are_open(
     audited: Audited,
 ) -> None:
     ids = audited.add(10)
@@ -223,7 +223,7 @@ def test_what_is_delivered_after_a_group_was_set_back_to_before_its_first_audit_
 
 
 @pytest.mark.full
-def test_what_was_gone_before_the_group_began_is_reported_and_not_owed(audited: Audited) -> None:
+def test_entries_gone_before_the_group_start_are_counted_and_not_expected(audited: Audited) -> None:
     ids = audited.add(10)
     audited.client.xtrim(audited.stream, minid=ids[4], approximate=False)
     audited.create_group(at=ids[5])

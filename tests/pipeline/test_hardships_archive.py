@@ -40,7 +40,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 @pytest.mark.full
-def test_an_archive_that_is_full_is_a_clear_error_and_goes_on_with_room(
+def test_a_full_archive_is_a_clear_error_and_continues_with_room(
     audited: Audited, mount: Mount
 ) -> None:
     half_read(audited)
@@ -75,7 +75,7 @@ def test_an_archive_that_is_full_is_a_clear_error_and_goes_on_with_room(
 
 
 @pytest.mark.full
-def test_an_archive_that_is_read_only_is_a_clear_error_and_is_left_as_it_was(
+def test_a_read_only_archive_is_a_clear_error_and_stays_unchanged(
     audited: Audited, mount: Mount
 ) -> None:
     half_read(audited)

@@ -55,7 +55,9 @@ def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -
 
 
 @pytest.mark.full
-def test_a_group_made_anew_during_the_look_makes_nothing_acknowledged(audited: Audited) -> None:
+def test_a_group_created_again_during_the_look_makes_nothing_acknowledged(
+    audited: Audited,
+) -> None:
     half_read(audited)
     with amid(snapshot, "_read_pending", lambda: make_anew(audited)):
         summary = audited.audit_one()
@@ -101,7 +103,7 @@ def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited:
 
 
 @pytest.mark.full
-def test_all_that_was_flushed_in_mid_run_is_reported_and_the_next_run_begins_anew(
+def test_a_flush_during_a_run_is_reported_and_an_epoch_break_follows(
     lazy_spark: LazySession, run_redis: RunRedis, tmp_path: Path
 ) -> None:
     with Audited(lazy_spark, run_redis(), "flushed:", tmp_path / "archive") as audited:

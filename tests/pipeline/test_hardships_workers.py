@@ -56,7 +56,7 @@ def pages(audited: Audited) -> int:
 
 
 @pytest.mark.full
-def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_doubled(
+def test_killing_a_reading_worker_neither_misses_nor_doubles_an_entry(
     audited: Audited,
 ) -> None:
     be_patient(audited)
@@ -75,7 +75,7 @@ def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_do
     assert len(audited.entries()) == ENTRIES
 
 
-def test_a_task_that_dies_is_tried_again_where_nobody_chose_a_master(tmp_path: Path) -> None:
+def test_the_default_master_retries_failed_tasks(tmp_path: Path) -> None:
     settings = PipelineSettings(place=read_place({}, "redis://127.0.0.1:1"), archive=str(tmp_path))
     cores = choose_cores(settings)
     assert session_options(settings)["spark.master"] == f"local[{cores}, 3]"

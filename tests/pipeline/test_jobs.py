@@ -71,7 +71,7 @@ def counted(audited: Audited) -> Callable[[Shape], list[int]]:
 
 
 @pytest.mark.full
-def test_a_run_has_as_many_jobs_for_many_streams_and_groups_as_for_one(
+def test_the_number_of_jobs_does_not_depend_on_streams_and_groups(
     counted: Callable[[Shape], list[int]],
 ) -> None:
     few, many = counted(one_stream), counted(many_streams)

@@ -23,7 +23,7 @@ WINDOW = Window(
 
 
 @pytest.mark.full
-def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
+def test_ledger_events_end_entries_and_copies_count_for_their_root(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -139,7 +139,7 @@ def test_what_was_trimmed_where_the_operator_observed_was_acknowledged(audited: 
 
 
 @pytest.mark.full
-def test_what_was_trimmed_where_nobody_observed_is_indeterminate(audited: Audited) -> None:
+def test_entries_trimmed_while_not_observed_are_indeterminate(audited: Audited) -> None:
     summary = audit_after_a_trim(audited, "watched_from", f"{FIRST_MS}-5")
     assert audited.counts(summary) == {"acknowledged_inferred": 6, "indeterminate": 2}
     assert summary.verdict is not AuditVerdict.BALANCED
@@ -168,7 +168,7 @@ def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
     return history_of(*(LedgerEvent(entry_id=EntryId(1), kind=k, details=d) for k, d in events))
 
 
-def test_nothing_is_guessed_of_what_nobody_saw_go() -> None:
+def test_entries_removed_without_a_ledger_event_are_indeterminate() -> None:
     gone = Gone(missing=5, removed=15)
     assert account_for_gone(gone, WINDOW, history(), "orders") == {EntryStatus.INDETERMINATE: 5}
 
@@ -185,7 +185,7 @@ def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
     assert found == {EntryStatus.LOST: 3, EntryStatus.INDETERMINATE: 2}
 
 
-def test_a_loss_whose_entries_were_archived_is_not_counted_among_those_that_were_not() -> None:
+def test_archived_entries_of_a_loss_are_not_counted_as_missing() -> None:
     reported = {"at_least": "3", "at_most": "3", "after": "12-0", "before": "17-0"}
     gone = Gone(missing=5, removed=15, seen=2)
     found = account_for_gone(gone, WINDOW, history((LedgerKind.DATA_LOSS, reported)), "orders")

@@ -116,7 +116,7 @@ def said(history: EntryHistory) -> list[tuple[int | None, str, str]]:
     return [(one.window, one.entry, one.what) for one in history.events]
 
 
-def test_an_entry_is_followed_from_its_arrival_over_its_copy_to_its_end(
+def test_a_lookup_follows_an_entry_over_its_copy_to_its_end(
     audited: Audited, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audited.create_group()

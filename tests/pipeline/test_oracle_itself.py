@@ -123,7 +123,7 @@ _BROKEN = (
 )
 
 
-def test_what_a_stream_made_anew_began_with_is_still_open_in_later_windows() -> None:
+def test_first_entries_after_an_epoch_break_stay_open_in_later_windows() -> None:
     """The run after the break closes two windows: only the first of them starts over."""
     history = replace(KNOWN["deleted before delivery"], acts=_BROKEN, files=Files.WHOLE)
     assert _judge(history, lambda reported: reported) == []

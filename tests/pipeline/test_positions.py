@@ -50,7 +50,7 @@ def test_without_deletions_a_read_would_have_made_the_count_known() -> None:
     assert "does not know" in doubt(look(), look(read=5), max_deleted=EntryId.MIN)
 
 
-def test_a_group_that_is_another_one_is_in_doubt_whatever_it_has_read() -> None:
+def test_a_group_that_was_created_again_is_always_in_doubt() -> None:
     assert "was created since" in doubt(look(read=7), was_missing=True)
     assert "created again" in doubt(look(consumers=0, given=None), look(read=5, consumers=1))
 

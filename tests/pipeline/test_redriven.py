@@ -138,7 +138,7 @@ def words(audited: Audited, entry: str) -> Iterator[str]:
 
 
 @pytest.mark.full
-def test_an_entry_that_is_redriven_in_the_same_window_is_followed_to_its_copy(
+def test_an_entry_redriven_in_the_same_window_is_followed_to_its_copy(
     operator: Operator,
 ) -> None:
     audited = operator.audited
@@ -243,7 +243,7 @@ def test_a_chain_of_moves_in_one_window_ends_at_the_last_one(operator: Operator)
 
 
 @pytest.mark.full
-def test_the_letter_of_a_copy_is_redriven_to_the_retry_stream_and_again_from_there(
+def test_a_copy_dead_lettered_in_the_retry_stream_can_be_redriven_again(
     operator: Operator,
 ) -> None:
     audited = operator.audited
@@ -326,7 +326,7 @@ def test_a_ledger_that_leads_in_a_circle_ends(operator: Operator) -> None:
 
 
 @pytest.mark.full
-def test_a_letter_whose_entry_is_no_longer_in_the_archive_is_moved_all_the_same(
+def test_dead_letters_can_be_moved_although_their_entry_left_the_archive(
     operator: Operator,
 ) -> None:
     audited = operator.audited

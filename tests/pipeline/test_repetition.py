@@ -30,7 +30,7 @@ def start_from(audited: Audited, archive: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(audited: Audited) -> None:
+def test_repeating_a_run_that_died_gives_the_same_rows(audited: Audited) -> None:
     prepare(audited)
     # A plan says when its window was closed: all runs work on one.
     die_after(audited, Step.CLAIMED)
@@ -52,7 +52,7 @@ def test_a_run_that_died_after_any_step_is_repeated_to_the_same_rows(audited: Au
         assert (rows_of(audited, STATUSES, 2) > 0) == (step is Step.AUDITED), step
 
 
-def test_of_two_runs_the_later_one_counts_and_the_other_ends_without_a_row(
+def test_of_two_runs_the_overtaken_one_ends_without_rows(
     audited: Audited,
 ) -> None:
     prepare(audited)
@@ -78,7 +78,7 @@ def test_of_two_runs_the_later_one_counts_and_the_other_ends_without_a_row(
 
 
 @pytest.mark.full
-def test_of_two_runs_at_once_one_at_least_audits_and_no_row_is_there_twice(
+def test_of_two_concurrent_runs_one_audits_and_no_row_is_doubled(
     audited: Audited,
 ) -> None:
     prepare(audited)

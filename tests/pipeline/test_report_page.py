@@ -257,7 +257,7 @@ def test_bytes_are_shown_as_text_where_they_are_text(head: bytes, size: int, sho
     assert show_head(field.name) == shown
 
 
-def test_what_nobody_sees_is_written_out() -> None:
+def test_invisible_characters_are_written_as_escapes() -> None:
     assert make_visible("a\u202eb\u200bc\x00") == "a\\u{202e}b\\u{200b}c\\u{0}"
     assert make_visible("Zoë שלום 日本 \U0001f600") == "Zoë שלום 日本 \U0001f600"
     assert len(make_visible("a" + "\u0301" * 5000)) == 3

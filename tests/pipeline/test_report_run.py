@@ -75,7 +75,7 @@ def _trouble(audited: Audited) -> None:
     _bury(audited, 3)
 
 
-def test_the_report_reports_what_the_audit_found(audited: Audited) -> None:
+def test_the_report_shows_what_the_audit_found(audited: Audited) -> None:
     _trouble(audited)
     summary = audited.audit_one()
     page = _write(audited)
@@ -136,7 +136,7 @@ def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     assert group["summary"]["group"] == GROUP
 
 
-def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
+def test_triage_writes_a_readable_plan_without_payloads(
     audited: Audited, capsys: pytest.CaptureFixture[str]
 ) -> None:
     audited.create_group()
@@ -214,7 +214,7 @@ def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audit
     assert f'id="{anchor}"' in linked.read_text(encoding="utf-8")
 
 
-def test_a_report_that_cannot_be_read_is_reported_and_is_no_reason_for_a_tick(
+def test_an_unreadable_report_is_listed_and_prevents_a_tick(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -229,7 +229,7 @@ def test_a_report_that_cannot_be_read_is_reported_and_is_no_reason_for_a_tick(
 
 
 @pytest.mark.full
-def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
+def test_entries_gone_before_the_archive_are_listed_as_exceptions(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -252,7 +252,7 @@ def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
 
 
 @pytest.mark.full
-def test_what_is_pending_again_after_a_group_was_set_back_is_among_what_to_look_at(
+def test_entries_pending_again_after_a_setback_are_listed_as_exceptions(
     audited: Audited,
 ) -> None:
     audited.create_group()

@@ -57,7 +57,7 @@ def letters(count: int) -> DeadLetters:
         ({"earlier": (a_window_before(indeterminate=2),)}, "2 indeterminate in earlier windows"),
     ],
 )
-def test_what_is_not_of_the_window_is_a_note_and_not_its_verdict(
+def test_facts_from_outside_the_window_are_notes_without_a_verdict(
     beside: dict[str, Any], note: str
 ) -> None:
     noted = balanced(**beside)
@@ -146,9 +146,7 @@ def test_findings_come_worst_first_and_each_once() -> None:
 
 
 @pytest.mark.parametrize(("there", "beside"), [(1, 0), (3, 0), (40, 37)])
-def test_dead_letters_of_the_audit_and_those_that_are_there_now_count_once(
-    there: int, beside: int
-) -> None:
+def test_dead_letters_of_the_audit_and_of_now_count_once(there: int, beside: int) -> None:
     counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.DEAD_LETTERED: 2}
     settled = AuditFinding(kind="dead-lettered-later", count=1, sentence=".")
     audited = changed(group(counts, findings=(settled,)), dead_letters=letters(there))
@@ -157,7 +155,7 @@ def test_dead_letters_of_the_audit_and_those_that_are_there_now_count_once(
     assert "3 dead-lettered among 11 entries." in render_page(report(audited)).partition("</h1>")[0]
 
 
-def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:
+def test_a_finding_missing_from_a_cut_list_comes_from_the_counts() -> None:
     (one,) = group({EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.LOST: 1}).findings
     assert (one.kind, one.count, one.severity) == ("lost", 1, Severity.LOST)
     assert one.sentence.startswith("deleted or trimmed, and proven")

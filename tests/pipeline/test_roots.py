@@ -96,7 +96,7 @@ def test_a_chain_whose_middle_was_trimmed_ends_as_its_last_copy(audited: Audited
 
 
 @pytest.mark.full
-def test_an_entry_that_is_requeued_in_a_later_window_is_followed_from_there(
+def test_an_entry_requeued_in_a_later_window_is_followed_from_there(
     audited: Audited,
 ) -> None:
     audited.create_group()

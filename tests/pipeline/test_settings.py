@@ -76,7 +76,7 @@ def test_the_environment_that_the_operator_sets_is_understood() -> None:
         ((), [a_summary(verdict=AuditVerdict.FAILING)], 3),
     ],
 )
-def test_the_exit_code_reports_balanced_from_unknown_from_findings(
+def test_the_exit_code_distinguishes_balanced_unknown_and_findings(
     arguments: tuple[str, ...], summaries: list[AuditSummary], code: int
 ) -> None:
     by_hand = read(*arguments, PELOPS_AUDIT_FINDINGS_EXIT=None)
@@ -328,7 +328,7 @@ def test_an_object_store_is_asked_in_its_region(
     assert options.get("spark.hadoop.fs.s3a.endpoint") == endpoint
 
 
-def test_every_session_can_write_the_tables_and_runs_each_query_as_one_job() -> None:
+def test_sessions_can_write_tables_and_run_each_query_as_one_job() -> None:
     options = session_options(read())
     assert options["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
     assert options["spark.sql.session.timeZone"] == "UTC"

@@ -182,7 +182,7 @@ def test_a_store_that_does_not_answer_is_a_clear_error(claimed: Archive, proxy: 
     assert claimed.read(tables.ENTRIES).num_rows == 1
 
 
-def test_a_commit_whose_answer_is_lost_counts_once_and_is_no_other_run(
+def test_a_commit_with_a_lost_answer_counts_once_for_its_own_run(
     claimed: Archive, proxy: S3Proxy
 ) -> None:
     with proxy.troubled(Trouble.LOST_ANSWER, *CLAIM, times=1):
@@ -196,16 +196,14 @@ def test_a_commit_whose_answer_is_lost_counts_once_and_is_no_other_run(
 
 
 @pytest.mark.full
-def test_a_run_waits_at_each_stage_for_a_store_that_is_busy_for_a_time(
-    repeated: Repeated, proxy: S3Proxy
-) -> None:
+def test_a_run_waits_at_each_stage_for_a_busy_store(repeated: Repeated, proxy: S3Proxy) -> None:
     for stage in STAGES:
         survives(repeated, proxy, Trouble.BUSY, stage, 3)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("trouble", list(SAID))
-def test_a_run_that_the_store_ends_at_any_stage_is_repeated_to_the_same_rows(
+def test_repeating_a_run_that_the_store_failed_gives_the_same_rows(
     repeated: Repeated, proxy: S3Proxy, trouble: Trouble
 ) -> None:
     for stage in STAGES:
@@ -248,7 +246,7 @@ def test_by_its_own_patience_a_run_ends_when_the_store_answers_nothing(
 
 @pytest.mark.full
 @pytest.mark.parametrize("trouble", list(SAID))
-def test_a_run_whose_tasks_the_store_does_not_serve_ends_and_is_repeated_to_the_same_rows(
+def test_repeating_a_run_whose_tasks_failed_gives_the_same_rows(
     repeated: Repeated, proxy: S3Proxy, store: S3Store, tmp_path: Path, trouble: Trouble
 ) -> None:
     audited = repeated.audited

@@ -58,7 +58,7 @@ def counted(rows: dict[tuple[str, str], Row], group: str) -> dict[str, int]:
 
 
 @pytest.mark.full
-def test_any_reader_of_delta_finds_the_columns_and_one_row_of_each_entry_and_group(
+def test_any_delta_reader_finds_each_entry_of_a_group_once(
     audited: Audited,
 ) -> None:
     fill(audited)
@@ -133,7 +133,7 @@ def test_every_reason_of_a_status_has_its_evidence() -> None:
     assert set(BASES) == set(Why)
 
 
-def test_the_table_windows_tells_what_each_audit_has_found(audited: Audited) -> None:
+def test_the_windows_table_has_the_result_of_each_audit(audited: Audited) -> None:
     fill(audited)
     summaries: dict[str, AuditSummary] = {
         one.group: one for one in audited.audit(targets=both(audited))
@@ -148,7 +148,7 @@ def test_the_table_windows_tells_what_each_audit_has_found(audited: Audited) -> 
         assert row["sentence"] == summary.sentence
 
 
-def test_an_archive_of_an_earlier_layout_is_refused_and_left_as_it_is(audited: Audited) -> None:
+def test_an_archive_of_an_earlier_layout_is_refused_and_unchanged(audited: Audited) -> None:
     audited.create_group()
     audited.add(1)
     layout = audited.archive / "_pelops" / "layout.json"

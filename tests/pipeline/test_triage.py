@@ -48,7 +48,7 @@ def test_letters_that_differ_in_numbers_only_are_one_cluster() -> None:
     assert first.shape == 'body={"id":number,"lines":[{"sku":text}]} order=number'
 
 
-def test_a_cluster_reports_when_it_was_seen_how_often_and_by_whom() -> None:
+def test_a_cluster_has_its_times_retries_and_number_of_consumers() -> None:
     letters = [dead_letter(n, ORDER, retry_count=str(n * 4)) for n in range(4)]
     (cluster,) = triage_dead_letters(letters).clusters
     assert (cluster.first_seen_ms, cluster.last_seen_ms) == (FIRST_MS, FIRST_MS + 3000)
@@ -75,7 +75,7 @@ def test_the_oldest_letters_are_the_examples_and_show_a_bounded_part() -> None:
     assert (name.head, value.head, value.size) == (b"name0", b"\xff" * BYTES_SHOWN, 5000)
 
 
-def test_fields_of_the_user_that_look_like_ours_are_the_users() -> None:
+def test_user_fields_with_reserved_names_belong_to_the_user() -> None:
     payload = [("_reason", b"mine"), ("_original_id", b"7-7")]
     (cluster,) = triage_dead_letters([dead_letter(1, payload)]).clusters
     assert cluster.signature.reason == "HandlerFailed"
@@ -123,7 +123,7 @@ def test_what_comes_back_after_a_redrive_is_inspected() -> None:
     assert cluster.advice.action == RedriveAction.INSPECT
 
 
-def test_a_letter_that_was_redriven_is_counted_as_returned_and_keeps_its_cluster() -> None:
+def test_a_redriven_letter_counts_as_returned_and_keeps_its_cluster() -> None:
     marks = [("_redrive", b"after-fix/6f1a"), ("_returned", b"2")]
     letters = [dead_letter(1, ORDER), dead_letter(2, [*ORDER, *marks])]
     (cluster,) = triage_dead_letters(letters).clusters

@@ -34,7 +34,7 @@ def server_with_files(request: pytest.FixtureRequest) -> Iterator[StandaloneServ
         yield servers
 
 
-async def test_the_files_report_of_every_entry_what_became_of_it_and_nothing_else_proves(
+async def test_only_append_only_files_prove_the_end_of_every_entry(
     spark: SparkSession, server_with_files: StandaloneServers
 ) -> None:
     async with open_life(server_with_files, seed=7, size=SIZE) as life:

@@ -79,7 +79,7 @@ def test_a_stream_that_went_back_is_another_one() -> None:
     assert "went back" in str(find_break(known, seen(known.at_id.before(), 9)))
 
 
-def test_a_stream_with_more_entries_than_were_added_was_made_anew() -> None:
+def test_a_stream_with_more_entries_than_added_was_created_again() -> None:
     known = mark(0, 5)
     first, last = EntryId(known.at_id.ms + 1), EntryId(known.at_id.ms + 9)
     assert find_break(known, seen(last, 9, first=first, length=4)) is None
@@ -140,7 +140,7 @@ def test_an_entry_that_nothing_can_have_removed_shows_another_stream() -> None:
     assert find_replacement(KNOWN, older, traces(was_there=False)) == Replacement()
 
 
-def test_what_nothing_reports_apart_is_a_doubt() -> None:
+def test_causes_that_cannot_be_distinguished_are_a_doubt() -> None:
     assert "was trimmed beyond" in str(find_replacement(KNOWN, BEYOND, traces()).doubt)
     assert find_replacement(KNOWN, BEYOND, traces(ledger_is_left=True)) == Replacement()
     restarted = traces(restarted=True)

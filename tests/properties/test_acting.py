@@ -54,7 +54,7 @@ def test_after_a_plan_is_applied_nothing_is_left_to_plan(
 
 
 @given(STREAM, OWNER, START)
-def test_a_group_that_is_created_anew_skips_no_entry(
+def test_a_group_that_is_created_again_skips_no_entry(
     seen: StreamObservation, by: OwnerRecord, start: str
 ) -> None:
     plan = plan_provisioning(resource(start_from=start).spec, seen, by, was_created=True)
@@ -62,7 +62,7 @@ def test_a_group_that_is_created_anew_skips_no_entry(
 
 
 @given(STREAM, OWNER, OWNER, UNTIL)
-def test_who_holds_a_group_is_never_told_that_it_conflicts(
+def test_the_owner_of_a_group_never_has_a_conflict(
     seen: StreamObservation, by: OwnerRecord, other: OwnerRecord, until: datetime
 ) -> None:
     mine = OwnershipRecord(owner=by, owned_until=until)
@@ -74,7 +74,7 @@ def test_who_holds_a_group_is_never_told_that_it_conflicts(
 
 
 @given(OWNER, OWNER)
-def test_of_two_resources_on_one_group_one_acts_whoever_came_first(
+def test_of_two_resources_on_one_group_exactly_one_acts(
     one: OwnerRecord, other: OwnerRecord
 ) -> None:
     if one.uid == other.uid:
@@ -105,7 +105,7 @@ def test_of_two_resources_on_one_group_one_acts_whoever_came_first(
 
 
 @given(OWNER, OWNER, st.integers(-9, 9))
-def test_a_hold_that_has_run_out_or_lies_far_ahead_binds_nobody(
+def test_an_expired_or_far_future_ownership_record_does_not_conflict(
     one: OwnerRecord, other: OwnerRecord, holds: int
 ) -> None:
     left = holds * OWNERSHIP_LIFETIME
@@ -115,7 +115,7 @@ def test_a_hold_that_has_run_out_or_lies_far_ahead_binds_nobody(
 
 
 @given(UNTIL)
-def test_an_own_hold_that_binds_nobody_is_written_again(until: datetime) -> None:
+def test_an_own_ownership_record_that_is_not_valid_is_renewed(until: datetime) -> None:
     seen = stream(ownership=OwnershipRecord(owner=owner(), owned_until=until))
     plan = plan_provisioning(resource().spec, seen, owner(), was_created=True)
     binds = NOW < until <= NOW + 2 * OWNERSHIP_LIFETIME

@@ -23,7 +23,7 @@ BEFORE_NOW = st.integers(1, 10**7).map(lambda ms: NOW - timedelta(milliseconds=m
 @pytest.mark.parametrize("seeds", [2, pytest.param(3, marks=pytest.mark.full)])
 @pytest.mark.parametrize("renames", [False, True], ids=["same-name", "new-name"])
 @pytest.mark.parametrize("habit", list(Habit), ids=lambda habit: habit.name)
-def test_invariant_11_of_4000_entries_two_poisons_and_nothing_else_are_given_up(
+def test_invariant_11_of_4000_entries_only_two_poisons_become_dead_letters(
     habit: Habit, renames: bool, seeds: int
 ) -> None:
     """Rule B1: the table of facts/protocol.md, with few crashes."""
@@ -56,7 +56,7 @@ def test_invariant_11_workers_killed_from_outside_give_up_no_innocent(
 @pytest.mark.parametrize("backoff", [AT_ONCE, SOON], ids=["at-once", "backoff"])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("habit", list(Habit), ids=lambda habit: habit.name)
-def test_poisons_that_hang_until_a_probe_kills_their_worker_are_given_up_too(
+def test_poisons_that_hang_until_a_probe_kills_become_dead_letters(
     habit: Habit, workers: int, renames: bool, backoff: Backoff
 ) -> None:
     """They never seem to crash: each of their deaths looks as if it came from outside."""
@@ -80,7 +80,7 @@ def test_poisons_that_hang_until_a_probe_kills_their_worker_are_given_up_too(
 @pytest.mark.parametrize(
     "max_retries", [0, *(pytest.param(one, marks=pytest.mark.full) for one in (1, 2)), 5]
 )
-def test_any_number_of_poisons_is_given_up_after_a_bounded_number_of_crashes(
+def test_any_number_of_poisons_are_dead_letters_after_bounded_crashes(
     poisons: int, max_retries: int
 ) -> None:
     for habit in (Habit.TEN_AT_ONCE, Habit.WHOLE_BATCH):
@@ -167,7 +167,7 @@ def test_each_suspect_is_settled_once_or_waits(
 
 
 @given(scenes(idles=True), rules)
-def test_invariant_11_of_what_idled_only_what_failed_alone_in_its_read_is_given_up(
+def test_invariant_11_only_idle_failures_isolated_in_their_read_become_dead_letters(
     scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
     crashes, retry_batch = scene
@@ -191,7 +191,7 @@ def test_invariant_11_of_what_idled_only_what_failed_alone_in_its_read_is_given_
 
 
 @given(scenes(idles=True), rules)
-def test_what_a_crash_left_is_released_alone(
+def test_entries_of_a_crash_are_released_without_another_retry_batch(
     scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
     crashes, retry_batch = scene
@@ -204,7 +204,7 @@ def test_what_a_crash_left_is_released_alone(
 
 
 @given(scenes(), rules)
-def test_no_chunk_is_released_while_one_is_under_way(
+def test_no_retry_batch_is_released_while_one_is_under_way(
     scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
     crashes, retry_batch = scene

@@ -91,7 +91,7 @@ def test_random_text_is_refused(text: bytes | str) -> None:
 
 
 @given(archived=COUNT, waiting=st.integers(0, 10**6), gone=COUNT)
-def test_the_nearer_trimming_comes_the_smaller_the_margin_and_never_the_other_way(
+def test_the_margin_never_grows_as_trimming_comes_nearer(
     archived: int, waiting: int, gone: int
 ) -> None:
     added = archived + waiting
@@ -138,7 +138,7 @@ def worlds(draw: st.DrawFn) -> AuditFacts:
 
 
 @given(worlds(), st.integers(0, 10_000))
-def test_the_status_of_any_world_is_one_that_the_schema_knows_and_settles_at_once(
+def test_any_audit_status_fits_the_schema_and_settles_at_once(
     world: AuditFacts, seconds: int
 ) -> None:
     now = after(seconds=seconds)

@@ -116,7 +116,7 @@ def test_no_number_that_moves_changes_a_condition(
 
 
 @given(facts(), MOMENT)
-def test_the_same_facts_give_the_same_bytes_whoever_writes(seen: Facts, now: datetime) -> None:
+def test_the_same_facts_give_the_same_bytes_from_every_replica(seen: Facts, now: datetime) -> None:
     """Time alone changes one thing once: what is not ready for too long is Stalled."""
     first = rendered(seen)
     again = rendered(seen, PreviousStatus(status=first, generation=1), now)
@@ -160,7 +160,7 @@ def test_a_transition_time_changes_only_when_the_status_flips(
 
 
 @given(facts())
-def test_a_replica_that_does_not_scale_wants_the_status_of_the_one_that_does(seen: Facts) -> None:
+def test_a_replica_that_does_not_scale_keeps_the_status_unchanged(seen: Facts) -> None:
     first = rendered(seen)
     known = _with_status(seen, first)
     reported = rendered(known, PreviousStatus(status=first, generation=1))

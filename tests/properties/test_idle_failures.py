@@ -26,7 +26,7 @@ def check(limits: int, seeds: int = 3, **reported: Any) -> None:
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("count", [1, 100])
 @pytest.mark.parametrize("poisons", [1, 80, 200])
-def test_what_is_swallowed_is_given_up_after_some_limits_however_many_there_are(
+def test_any_number_of_swallowed_entries_become_dead_letters(
     poisons: int, count: int, workers: int
 ) -> None:
     reported = {"poisons": poisons, "count": count, "workers": workers}
@@ -61,11 +61,11 @@ def test_consumers_that_are_no_pods_take_twice_as_many() -> None:
 
 
 @pytest.mark.parametrize("count", [10, 100])
-def test_invariant_11_what_waits_behind_an_entry_that_hangs_is_not_given_up(count: int) -> None:
+def test_invariant_11_entries_behind_a_hanging_entry_become_no_dead_letters(count: int) -> None:
     check(SOME, failing=Failing.HANGS, entries=300, poisons=2, workers=20, count=count)
 
 
-def test_invariant_11_workers_that_hang_for_long_and_go_on_give_up_no_innocent() -> None:
+def test_invariant_11_workers_that_hang_and_continue_cause_no_innocent_dead_letters() -> None:
     check(40, failing=Failing.HANGS_LONG, entries=300, poisons=3, count=50)
 
 
@@ -73,7 +73,7 @@ def test_what_hangs_in_a_slot_of_its_own_is_given_up_alone() -> None:
     check(SOME, failing=Failing.HANGS_IN_A_SLOT, entries=300, poisons=3)
 
 
-def test_invariant_11_an_answer_that_cannot_be_parsed_takes_no_neighbour_with_it() -> None:
+def test_invariant_11_an_answer_that_cannot_be_parsed_affects_no_other_entry() -> None:
     check(2 * SOME, failing=Failing.CANNOT_PARSE, entries=300, poisons=2, count=100)
 
 
@@ -86,7 +86,7 @@ def test_batches_that_take_longer_than_the_limit_are_finished() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10])
-def test_invariant_11_hardly_anything_is_lost_to_processes_that_hang_and_read_on(
+def test_invariant_11_processes_that_hang_and_read_on_lose_hardly_anything(
     count: int,
 ) -> None:
     """Such a process takes entries and finishes none, and four and more of twelve end up so."""

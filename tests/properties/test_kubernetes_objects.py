@@ -234,7 +234,7 @@ def test_an_apply_reads_as_yaml_what_was_meant(body: dict[str, Any]) -> None:
 
 
 @given(st.integers(300, 599), st.binary(max_size=200) | JSON.map(json.dumps).map(str.encode))
-def test_any_refusal_of_the_api_server_becomes_an_error_of_ours(status: int, body: bytes) -> None:
+def test_any_refusal_of_the_api_server_becomes_a_kubernetes_error(status: int, body: bytes) -> None:
     assert str(translate_status(status, body)) or not body
 
 

@@ -175,7 +175,7 @@ def test_a_lag_that_is_called_exact_is(
 
 
 @pytest.mark.parametrize(("servers", "count"), SERVERS)
-def test_what_can_be_counted_is_exact_also_where_the_server_was_reported_a_wrong_number(
+def test_countable_lag_is_exact_although_the_counter_was_forged(
     request: pytest.FixtureRequest, servers: str, count: int
 ) -> None:
     with examples(request.getfixturevalue(servers)) as run:

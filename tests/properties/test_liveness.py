@@ -62,7 +62,7 @@ def test_a_worker_that_writes_when_it_began_is_never_recovered_prematurely(
 
 
 @given(kubelets(), ms(0, 5), st.data())
-def test_what_was_read_again_before_a_failover_is_never_moved(
+def test_entries_read_again_before_a_failover_are_never_recovered(
     reported: PodReports, seen_after: float, data: st.DataObject
 ) -> None:
     look, failover = (
@@ -84,7 +84,7 @@ def test_what_was_read_again_before_a_failover_is_never_moved(
 
 
 @given(CLOCK, ms(0, 3), ms(0.5, 60), st.sampled_from([10.0, 20.0, 300.0]), ms(0, 9))
-def test_all_that_a_container_held_is_free_while_it_waits_in_a_crash_loop(
+def test_entries_of_a_container_in_crash_loop_back_off_are_stuck(
     clock: float, lag: float, end: float, pause: float, later: float
 ) -> None:
     worker = (Process(start=0, end=end, back_off=pause), Process(start=end + pause))

@@ -145,7 +145,7 @@ def test_a_pod_that_is_gone_is_never_recovered_prematurely(
 
 
 @given(removals(), kubelets(), ms(0, 5), ms(0, 30), st.data())
-def test_neither_a_pod_nor_its_successor_of_the_same_name_is_recovered_prematurely(
+def test_neither_a_pod_nor_its_namesake_is_recovered_prematurely(
     removal: Removal, reported: PodReports, noticed: float, until_next: float, data: st.DataObject
 ) -> None:
     begin = removal.at + until_next
@@ -174,7 +174,7 @@ def test_neither_a_pod_nor_its_successor_of_the_same_name_is_recovered_premature
 
 
 @given(CLOCK, ms(0, 3), ms(1, 60), ms(0, 30), ms(0.01, 2), ms(0, 5))
-def test_all_that_a_pod_held_is_free_when_it_was_deleted_as_usual(
+def test_all_entries_of_a_normally_deleted_pod_are_stuck(
     clock: float, lag: float, asked: float, takes: float, removal: float, noticed: float
 ) -> None:
     worker = (Process(start=0, end=asked + takes, exit_code=143),)

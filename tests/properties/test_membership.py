@@ -121,7 +121,7 @@ async def watched(fleet: Fleet) -> AsyncIterator[None]:
 
 @settings(deadline=None)
 @given(EVENTS, st.integers(0, 2**32))
-def test_never_do_two_decide_and_soon_somebody_does(
+def test_at_most_one_replica_decides_and_soon_one_does(
     events: list[tuple[str, int, float]], seed: int
 ) -> None:
     async def main() -> None:

@@ -18,7 +18,7 @@ PAIR = st.tuples(NAME, NAME)
 
 
 @given(PAIR)
-def test_every_derived_key_reports_whose_it_is(pair: tuple[str, str]) -> None:
+def test_every_derived_key_names_its_stream_and_group(pair: tuple[str, str]) -> None:
     for key in derive_keys(*pair).derived():
         found = parse_derived_key(key)
         assert found is not None

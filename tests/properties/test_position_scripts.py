@@ -179,7 +179,7 @@ def many(count: int) -> settings:
 
 
 @pytest.mark.parametrize(("servers", "count"), SERVERS)
-def test_trimming_removes_nothing_that_any_group_owes(
+def test_trimming_removes_no_entry_of_the_backlog_of_any_group(
     request: pytest.FixtureRequest, servers: str, count: int
 ) -> None:
     with examples(request.getfixturevalue(servers)) as run:
@@ -205,7 +205,7 @@ def test_trimming_removes_nothing_that_any_group_owes(
 
 
 @pytest.mark.parametrize(("servers", "count"), SERVERS)
-def test_a_retry_stream_keeps_what_is_owed_and_nothing_before_it(
+def test_a_retry_stream_keeps_its_backlog_and_nothing_before_it(
     request: pytest.FixtureRequest, servers: str, count: int
 ) -> None:
     with examples(request.getfixturevalue(servers)) as run:
@@ -230,7 +230,7 @@ def test_a_retry_stream_keeps_what_is_owed_and_nothing_before_it(
 
 
 @pytest.mark.parametrize(("servers", "count"), SERVERS)
-def test_a_group_made_anew_is_given_all_that_the_lost_one_owed(
+def test_a_group_created_again_gets_the_backlog_of_the_lost_one(
     request: pytest.FixtureRequest, servers: str, count: int
 ) -> None:
     with examples(request.getfixturevalue(servers)) as run:

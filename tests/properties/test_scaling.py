@@ -146,7 +146,7 @@ def test_a_doubt_ends_no_worker_and_never_the_last_one(
 
 
 @given(scalings(), TURNS, backlogs(), workloads())
-def test_zero_is_only_for_a_group_that_certainly_owes_nothing(
+def test_zero_replicas_require_a_backlog_that_is_certainly_zero(
     scaling: dict[str, Any], turns: list[Turn], backlog: Backlog, seen: WorkloadObservation
 ) -> None:
     spec = auto(**scaling)

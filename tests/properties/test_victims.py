@@ -40,7 +40,9 @@ def by_cost(fleet: list[PodPending]) -> list[PodPending]:
 
 
 @given(fleets(), st.integers(-2, 35))
-def test_who_goes_never_holds_more_than_who_stays(fleet: list[PodPending], leaving: int) -> None:
+def test_removed_pods_never_hold_more_entries_than_remaining_ones(
+    fleet: list[PodPending], leaving: int
+) -> None:
     ordered = by_cost(marked(fleet, rank(fleet, leaving)))
     if 0 < leaving < len(fleet):
         going, staying = ordered[:leaving], ordered[leaving:]

@@ -48,7 +48,7 @@ def batch(columns: StructType, **row: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
-def test_a_table_is_written_and_read_by_the_options_that_it_was_created_with(
+def test_a_table_is_written_and_read_with_its_creation_options(
     streams: Streams,
 ) -> None:
     columns = created(

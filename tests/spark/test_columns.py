@@ -158,7 +158,7 @@ def test_base_columns_come_from_the_id() -> None:
     }
 
 
-def test_a_part_of_an_id_that_a_bigint_cannot_hold_is_null_there_and_exact_elsewhere() -> None:
+def test_id_parts_beyond_bigint_are_null_and_exact_as_decimal() -> None:
     largest = 2**64 - 1
     entries = [entry(id=b"%d-%d" % parts) for parts in ((5, largest), (2**63, 1), (2**63 - 1, 2))]
     wanted = schema(id=StringType(), ms=LongType(), seq=LongType())
@@ -171,7 +171,7 @@ def test_a_part_of_an_id_that_a_bigint_cannot_hold_is_null_there_and_exact_elsew
     assert build(exact, entries[0]) == [{"ms": Decimal(5), "seq": Decimal(largest)}]
 
 
-def test_a_bigint_that_may_not_be_null_is_too_narrow_for_some_ids() -> None:
+def test_a_not_null_bigint_is_too_narrow_for_some_ids() -> None:
     wanted = StructType().add("seq", LongType(), nullable=False)
     with pytest.raises(BadValue, match=r"declare it as DECIMAL\(20, 0\)"):
         build(wanted, entry(id=b"5-18446744073709551615"))
@@ -215,7 +215,7 @@ def test_a_field_name_that_is_not_utf_8_is_shown_with_escapes(mode: str) -> None
     assert row["fields"] == [{"name": r"\xff", "value": b"1"}, {"name": r"\xff", "value": b"2"}]
 
 
-def test_a_value_that_is_not_utf_8_is_shown_in_a_map_of_strings_and_follows_the_mode() -> None:
+def test_a_map_value_that_is_not_utf_8_follows_the_mode() -> None:
     odd = entry((b"a", b"1"), (b"b", b"x\xff"))
     wanted = schema(fields=MapType(StringType(), StringType()), _corrupt_record=StringType())
     rows = build(wanted, odd, entry((b"c", b"2")))

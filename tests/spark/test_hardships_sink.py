@@ -65,7 +65,7 @@ def numbers(client: redis.Redis, stream: str = "orders") -> list[int]:
 
 
 @pytest.mark.parametrize("kept", ["always", None])
-def test_a_server_that_restarts_amid_a_write_has_each_row_once_or_it_is_reported(
+def test_after_a_restart_amid_a_write_lost_rows_are_reported(
     run_redis: RunRedis, kept: str | None
 ) -> None:
     servers = run_redis(options=ServerOptions(append_only=kept))
@@ -165,7 +165,7 @@ def test_a_stream_of_any_name_is_written_in_its_slot(
         assert client.xlen(stream) == ROWS
 
 
-def test_large_rows_are_appended_in_small_calls_and_wide_ones_refused_before_anything_is(
+def test_large_rows_take_small_calls_and_wide_rows_are_refused_first(
     streams: Streams,
 ) -> None:
     options = parse_write_options(streams.options | {"stream": streams.name()})
@@ -193,7 +193,7 @@ def _calls(streams: Streams) -> int:
     return int(reported.get("cmdstat_eval", {"calls": 0})["calls"])
 
 
-def test_a_server_without_memory_is_a_clear_error_and_holds_no_part_of_a_call(
+def test_a_server_without_memory_is_a_clear_error_between_calls(
     run_redis: RunRedis,
 ) -> None:
     servers = run_redis(options=ServerOptions(config={"maxmemory-policy": "noeviction"}))

@@ -55,7 +55,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Running]]
 
 
 @pytest.mark.parametrize("kept", ["always", None])
-def test_a_query_outlives_a_restart_and_ends_when_its_stream_went_with_it(
+def test_a_query_survives_a_restart_unless_its_stream_was_lost(
     run_redis: RunRedis, run: Callable[..., Running], kept: str | None
 ) -> None:
     servers = run_redis(options=ServerOptions(append_only=kept))
@@ -124,7 +124,7 @@ def test_what_goes_between_planning_and_reading_ends_the_query(
     assert sum(one.numInputRows for one in again.recentProgress) == (5 if rest else 0)
 
 
-def test_entries_that_go_before_the_first_micro_batch_is_run_again_are_reported(
+def test_entries_trimmed_before_the_first_micro_batch_runs_again_are_reported(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:
     streams.fill(50)
@@ -139,7 +139,7 @@ def test_entries_that_go_before_the_first_micro_batch_is_run_again_are_reported(
         again.processAllAvailable()
 
 
-def test_a_query_from_the_latest_on_that_dies_at_first_has_what_came_since_it_began(
+def test_a_query_from_latest_that_failed_first_restarts_where_it_began(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:
     streams.fill(50)
@@ -173,7 +173,7 @@ def begin_and_fail(
     return writer.start()
 
 
-def test_a_stream_made_anew_with_more_than_it_had_ends_the_query(
+def test_a_stream_created_again_with_more_entries_ends_the_query(
     query: Query, streams: Streams
 ) -> None:
     streams.fill(50)

@@ -87,7 +87,7 @@ def test_a_value_that_does_not_fit_follows_the_mode(spark: SparkSession, streams
         reader.option("mode", "FAILFAST").load(streams.name()).collect()
 
 
-def test_a_field_named_as_a_base_column_is_refused_as_in_declared_columns(
+def test_an_inferred_field_named_like_a_base_column_is_refused(
     streams: Streams,
 ) -> None:
     streams.add({"id": "mine", "a": "1"})

@@ -47,7 +47,7 @@ def test_offsets_survive_a_checkpoint() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 1000), max_size=6), st.integers(1, 500))
-def test_a_limit_is_shared_in_full_and_nobody_gets_more_than_there_is(
+def test_a_limit_is_shared_in_full_and_no_share_exceeds_its_stream(
     available: dict[str, int], limit: int
 ) -> None:
     shares = share_limit(available, limit)

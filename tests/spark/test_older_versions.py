@@ -29,7 +29,7 @@ def rows(reader: Any, start: Any, end: Any) -> int:
     return sum(batch.num_rows for part in parts for batch in reader.read(part))
 
 
-def test_before_4_2_a_micro_batch_goes_to_the_end_of_the_stream(streams: Streams) -> None:
+def test_before_4_2_a_micro_batch_ends_with_the_stream(streams: Streams) -> None:
     streams.fill(50)
     reader = open_reader(streams)
     first = reader.latestOffset()  # Spark asks for it before it asks where the query begins
@@ -53,7 +53,7 @@ def test_before_4_2_a_query_that_is_started_again_has_nothing_new(streams: Strea
     assert rows(again, end, reached) == 0
 
 
-def test_an_end_of_4_2_says_where_its_micro_batch_began_and_is_read_once(streams: Streams) -> None:
+def test_a_4_2_checkpoint_is_continued_without_rereading_its_micro_batch(streams: Streams) -> None:
     """The checkpoint of a newer PySpark, in which `since` is the beginning of the first one."""
     streams.fill(50)
     reader = open_reader(streams)
@@ -75,7 +75,7 @@ def test_an_end_of_4_2_says_where_its_micro_batch_began_and_is_read_once(streams
         ("progressGroup", "spark"),
     ],
 )
-def test_before_4_2_what_needs_the_beginning_of_a_micro_batch_is_refused(
+def test_before_4_2_options_that_need_a_batch_start_are_refused(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, option: str, value: str
 ) -> None:
     monkeypatch.setattr(spark_versions, "HAS_LIMITS", False)

@@ -135,7 +135,9 @@ def test_a_deleted_stream_is_data_loss(
         flat(pages)
 
 
-def test_a_stream_made_anew_is_data_loss(connections: ServerConnections, streams: Streams) -> None:
+def test_a_stream_that_was_created_again_is_data_loss(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
     pages = read(connections, streams)
     next(pages)
@@ -145,7 +147,7 @@ def test_a_stream_made_anew_is_data_loss(connections: ServerConnections, streams
         flat(pages)
 
 
-def test_a_tail_lost_in_a_failover_is_data_loss_although_new_entries_came(
+def test_a_tail_lost_in_a_failover_is_data_loss_despite_new_entries(
     connections: ServerConnections, streams: Streams
 ) -> None:
     streams.fill(50)

@@ -109,7 +109,7 @@ def test_trimming_what_was_read_is_no_loss(query: Query, streams: Streams) -> No
 
 @pytest.mark.full
 @pytest.mark.parametrize("anew", [0, 5])
-def test_a_stream_that_was_deleted_or_made_anew_ends_the_query(
+def test_a_stream_that_was_deleted_or_created_again_ends_the_query(
     query: Query, streams: Streams, anew: int
 ) -> None:
     streams.fill(50)
@@ -137,7 +137,7 @@ def test_the_lag_comes_from_the_offsets(query: Query, streams: Streams) -> None:
     ]  # fmt: skip
 
 
-def test_the_lag_of_each_stream_is_told_to_a_listener(
+def test_a_listener_receives_the_lag_of_each_stream(
     spark: SparkSession, query: Query, streams: Streams
 ) -> None:
     one, other = streams.fill(60, name="one"), streams.fill(20, name="other")
