@@ -36,6 +36,8 @@ from pelops.redis_streams.group.maintenance import (
 )
 from pelops.redis_streams.recovery.consumers import remove_consumer
 from pelops.redis_streams.recovery.stuck_entries import ScanContext
+from pelops.scripts.calls import load_script
+from pelops.scripts.declaration import WORKER_SCRIPTS
 from tests.integration.position_cases import (
     KEYS,
     OWNER,
@@ -423,6 +425,21 @@ async def test_a_worker_that_leaves_as_it_should_is_not_reported(server: Server)
     dropped = await find_dropped_since(server, before)
     assert dropped is not None, "Redis shows no difference"
     assert await record_dropped(server, KEYS, OWNER, dropped) is None, "the ledger does"
+    assert LedgerKind.PENDING_DROPPED not in await kinds_in_ledger(server, KEYS)
+
+
+async def test_a_worker_that_removes_its_own_consumer_is_not_reported(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    await acknowledge(server, 3, 5)
+    leave = load_script("leave", WORKER_SCRIPTS)
+    answer = leave.read(
+        await server.run(leave.call(KEYS, {"others": ()}, group=KEYS.group, me="worker"))
+    )
+    assert answer.verdict == "removed"
+    dropped = await find_dropped_since(server, before)
+    assert dropped is not None, "Redis shows no difference"
+    assert await record_dropped(server, KEYS, OWNER, dropped) is None, "the workers' ledger does"
     assert LedgerKind.PENDING_DROPPED not in await kinds_in_ledger(server, KEYS)
 
 

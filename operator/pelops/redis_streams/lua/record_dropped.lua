@@ -1,20 +1,21 @@
 -- include: entry
 -- include: loss
 -- include: ledger
--- Record that consumers with pending entries were deleted, unless the ledger explains it.
+-- Record that consumers with pending entries were deleted, unless a ledger explains it.
 --
--- KEYS     ledger, state  (same slot)
+-- KEYS     ledger, worker_ledger, state  (same slot)
 -- ARGV     uid, observed_ms (when they were last observed), at_most: number (entries that were dropped
 --          at most), sticky: flag (the condition stays until it is acknowledged),
 --          consumers{name, pending: number}... (each with its number of pending entries)
--- READS    type ledger state; time; hmget state; xrange ledger
+-- READS    type ledger worker_ledger state; time; hmget state; xrange ledger worker_ledger
 -- WRITES   xadd ledger; hset state
 -- USER     operator for recovery cleanup
 -- RETURNS  recorded at_most | known | explained
 --          | not-owner | wrong-type key, type | no-permission command, key
--- Costs  reads up to 50 records of the ledger.
+-- Costs  reads up to 50 records of each ledger.
 -- Workers and the operator remove a consumer only if it has no pending entries, and record that in the same
--- script. If the ledger has more records since the observation than this script reads, it reports nothing.
+-- script, the workers in a ledger of their own. If a ledger has more records since the observation than this
+-- script reads, it reports nothing.
 -- Repeats safely: a caller that observed the group before it was recorded reports the same deletion. The
 -- ledger is written first: if the script ends after that, the next run records it again.
 
@@ -31,17 +32,19 @@ if is_recorded(held[2], observed_ms, now) then
   return { 'known' }
 end
 
-local since = redis.call('XRANGE', ledger, observed_ms, '+', 'COUNT', 50)
-if #since == 50 then
-  return { 'explained' }
-end
 local removed = {}
-for _, entry in ipairs(since) do
-  local fields = entry[2]
-  if fields[2] == 'consumer-removed' then
-    for i = 3, #fields, 2 do
-      if fields[i] == 'consumer' then
-        removed[fields[i + 1]] = true
+for _, key in ipairs({ ledger, worker_ledger }) do
+  local since = redis.call('XRANGE', key, observed_ms, '+', 'COUNT', 50)
+  if #since == 50 then
+    return { 'explained' }
+  end
+  for _, entry in ipairs(since) do
+    local fields = entry[2]
+    if fields[2] == 'consumer-removed' then
+      for i = 3, #fields, 2 do
+        if fields[i] == 'consumer' then
+          removed[fields[i + 1]] = true
+        end
       end
     end
   end
