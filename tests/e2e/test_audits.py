@@ -75,7 +75,7 @@ def test_an_audit_becomes_a_cron_job_that_it_owns(
     assert variables["PELOPS_AUDIT_NAME"]["value"] == f"{resources.namespace}/{AUDIT}"
 
 
-def test_what_a_job_records_is_told_where_people_look(
+def test_a_recorded_summary_appears_in_conditions_columns_events_and_metrics(
     audited: GroupKeys, resources: Resources, redis_86: RedisServers, operator: Operators
 ) -> None:
     record(redis_86, audited, resources, a_summary(lost=2, stuck=1, dead_lettered=3))
@@ -121,7 +121,7 @@ def test_an_archive_that_trimming_overtakes_is_reported_until_it_has_caught_up(
     await_reason(resources, "ArchiveBehindRetention", None, of=of)
 
 
-def test_what_nobody_can_read_is_reported_and_mended_by_the_next_run(
+def test_an_unreadable_summary_is_reported_until_the_next_run_replaces_it(
     audited: GroupKeys, resources: Resources, redis_86: RedisServers
 ) -> None:
     name = f"{resources.namespace}/{AUDIT}"

@@ -86,7 +86,7 @@ def an_audit_at(archive: Path, group: Group, **more: Any) -> dict[str, Any]:
     return an_audit(group.name, **(usual | more))
 
 
-def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
+def test_the_pipeline_runs_as_an_audit_job_and_its_findings_are_reported(
     group: Group, archive: Path
 ) -> None:
     resources = group.resources

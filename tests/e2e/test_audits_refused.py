@@ -21,7 +21,7 @@ def declared(resources: Resources, redis_86: RedisServers, stream: str) -> str:
     return stream
 
 
-def test_a_group_that_is_missing_is_named_and_audited_once_it_is_there(
+def test_a_missing_group_is_reported_and_audited_once_it_exists(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     apply_audit(resources, an_audit(NAME))
@@ -96,7 +96,9 @@ def test_a_key_that_is_no_stream_is_reported(
     await_reason(resources, "AuditFailing", None)
 
 
-def test_a_cron_job_of_somebody_else_is_left_alone(declared: str, resources: Resources) -> None:
+def test_a_foreign_cron_job_of_the_same_name_is_unchanged(
+    declared: str, resources: Resources
+) -> None:
     command = ("create", "cronjob", JOB, "--image=i", "--schedule=@daily")
     resources.plane.kubectl(*command, "-n", resources.namespace)
     apply_audit(resources, an_audit(NAME))
@@ -123,7 +125,7 @@ def test_what_a_spec_cannot_mean_is_reported_by_the_api_server(resources: Resour
         apply_audit(resources, an_audit(NAME, archive={}))
 
 
-def test_a_template_that_makes_no_pod_is_reported_in_the_words_of_the_api_server(
+def test_an_invalid_pod_template_is_reported_with_the_api_servers_error(
     declared: str, resources: Resources
 ) -> None:
     apply_audit(resources, an_audit(NAME, template={"spec": {"volumes": [{"name": "_"}]}}))
@@ -131,7 +133,7 @@ def test_a_template_that_makes_no_pod_is_reported_in_the_words_of_the_api_server
     assert "volumes[" in refused["message"]
 
 
-def test_an_amount_that_is_none_in_a_template_is_reported_in_the_words_of_the_api_server(
+def test_an_invalid_quantity_is_reported_with_the_api_servers_error(
     declared: str, resources: Resources
 ) -> None:
     sidecar = {"name": "sidecar", "image": "i", "resources": {"limits": {"cpu": "lots"}}}
@@ -160,7 +162,7 @@ _MORE_THAN_A_JOB_MAY: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("asked", sorted(_MORE_THAN_A_JOB_MAY))
-def test_a_template_gives_the_job_no_identity_and_no_more_than_the_level_allows(
+def test_a_template_cannot_give_the_job_a_token_or_more_privileges(
     declared: str, resources: Resources, asked: str
 ) -> None:
     """M6."""

@@ -80,7 +80,7 @@ def flat(fields: dict[str, str]) -> list[str]:
     return [word for pair in fields.items() for word in pair]
 
 
-def test_status_shows_all_groups_and_exits_with_1_if_one_is_not_ready(
+def test_status_shows_all_groups_and_exits_with_1_unless_all_are_ready(
     cli: CommandLine, resources: Resources, redis_86: StandaloneServers, stream: str
 ) -> None:
     none = cli("status")
@@ -325,7 +325,7 @@ def test_adopt_prints_a_resource_that_can_be_applied_and_what_it_doubts(
     assert "StreamConsumerGroup order-workers exists already" in again.err
 
 
-def test_adopt_doubts_a_secret_with_other_keys_and_refuses_what_it_cannot_read(
+def test_adopt_warns_of_a_secret_without_url_and_refuses_unusable_arguments(
     cli: CommandLine, resources: Resources, stream: str
 ) -> None:
     workers = a_deployment("order-workers")

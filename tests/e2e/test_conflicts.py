@@ -45,7 +45,7 @@ def await_next_second(resources: Resources, name: str) -> None:
     wait_until(is_later, timeout_s=60, what="the next second")
 
 
-def test_of_two_resources_on_one_group_the_older_acts_until_it_is_deleted(
+def test_the_older_of_two_resources_on_one_group_acts_until_deleted(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     """Invariant 10."""
@@ -80,7 +80,7 @@ def test_deleting_the_younger_of_two_leaves_the_group_to_the_older(
     resources.await_condition(OLDER, reason="Ready")
 
 
-def test_of_two_resources_on_one_target_the_older_scales_until_it_is_deleted(
+def test_the_older_of_two_resources_on_one_target_scales_until_deleted(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(a_deployment("workers"))
@@ -120,7 +120,7 @@ def test_the_former_deployment_goes_even_when_the_new_target_is_anothers(
     await_absence(resources, "deployment", f"{YOUNGER}-workers")
 
 
-def test_a_resource_in_conflict_shows_no_numbers_of_a_group_that_is_anothers(
+def test_a_resource_in_conflict_shows_no_numbers_of_the_group(
     resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
 ) -> None:
     spec = a_spec(redis_86.url, stream, group=NAME)

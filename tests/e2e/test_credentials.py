@@ -63,7 +63,7 @@ STOLEN = {
 }
 
 
-def test_a_secret_is_not_sent_to_a_host_that_it_does_not_name(
+def test_a_secret_is_not_sent_to_a_host_it_does_not_name(
     tenant: Tenant, eve: HostileServer, stream: str
 ) -> None:
     tenant.apply_raw(*(secret(name, **fields) for name, (fields, _) in STOLEN.items()))
@@ -78,7 +78,7 @@ def test_a_secret_is_not_sent_to_a_host_that_it_does_not_name(
     assert (eve.connections, bytes(eve.received)) == (0, b"")
 
 
-def test_no_part_of_redis_takes_its_secret_to_a_host_that_the_secret_does_not_list(
+def test_passwords_certificates_and_sentinel_secrets_go_only_to_listed_hosts(
     tenant: Tenant, eve: HostileServer, redis_tls: StandaloneServers, stream: str
 ) -> None:
     pair = {key: text for key, text in redis_tls.secret().items() if key.startswith("tls.")}

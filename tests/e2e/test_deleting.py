@@ -33,7 +33,7 @@ from tests.redis_fixtures import RunRedis
 PATIENCE_S = 60.0  # the operator waits for 30 s
 
 
-def test_a_retained_group_stays_as_it_is_and_may_be_acted_on_at_once(
+def test_a_retained_group_is_unchanged_and_can_be_adopted_at_once(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:
     redis_86.cli("XADD", stream, "5-0", "sku", "A")
@@ -132,7 +132,7 @@ def test_a_resource_that_is_made_again_under_its_name_is_ready_again(
 
 
 @pytest.mark.full
-def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
+def test_deletion_does_not_wait_for_an_unreachable_redis_or_missing_secret(
     resources: Resources, run_redis: RunRedis, redis_86: RedisServers, stream: str
 ) -> None:
     """Invariant 8."""

@@ -46,7 +46,7 @@ def attack(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_hostile_server_is_told_of_its_resource_and_disturbs_no_other(
+def test_a_hostile_server_is_reported_and_does_not_affect_other_resources(
     resources: Resources, operator: Operators, redis_86: StandaloneServers, stream: str, attack: str
 ) -> None:
     command, sent, reason = ATTACKS[attack]

@@ -74,7 +74,7 @@ def test_the_autoscaler_of_the_documentation_scales_the_workers_through_the_reso
 
 
 @pytest.mark.full
-def test_the_resource_keeps_its_workers_while_the_autoscaler_is_reported_no_number(
+def test_the_resource_keeps_its_workers_while_the_autoscaler_has_no_metric(
     resources: Resources,
     node: Node,
     redis_86: RedisServers,
@@ -94,7 +94,7 @@ def test_the_resource_keeps_its_workers_while_the_autoscaler_is_reported_no_numb
 
 
 @pytest.mark.full
-def test_a_resource_at_zero_stays_there_until_somebody_else_wakes_it(
+def test_a_resource_at_zero_stays_there_until_kubectl_scales_it(
     resources: Resources,
     node: Node,
     redis_86: RedisServers,
@@ -114,7 +114,7 @@ def test_a_resource_at_zero_stays_there_until_somebody_else_wakes_it(
 
 @pytest.mark.full
 @pytest.mark.parametrize("mode", ["Manual", "Auto"])
-def test_an_autoscaler_as_keda_makes_it_decides_alone_when_it_scales_the_workers_directly(
+def test_an_autoscaler_on_the_workers_alone_decides_their_number(
     resources: Resources,
     node: Node,
     redis_86: RedisServers,

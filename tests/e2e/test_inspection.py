@@ -72,9 +72,7 @@ def laptop(resources: Resources, operator: Operators, node: Node) -> Laptop:
     return Laptop(CommandLine(plane, namespace, plane.kubeconfig))
 
 
-def test_why_and_pending_tell_live_workers_from_dead_ones_by_the_operators_evidence(
-    group: Group, laptop: Laptop
-) -> None:
+def test_why_and_pending_distinguish_live_from_dead_workers(group: Group, laptop: Laptop) -> None:
     locks = {"keyTemplate": "lock:{$tag}:$id", "graceSeconds": 3600}
     gone, alive = group.declare(2, recovery={**NOTHING_MOVES, "locks": locks})
     (lost,) = group.give(gone.consumer, 1, order_id="4711")

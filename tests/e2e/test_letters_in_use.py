@@ -117,7 +117,7 @@ def test_of_two_resources_with_one_dead_letter_stream_the_older_acts(
     resources.await_condition("aa-younger", reason="Ready")
 
 
-def test_dead_letters_are_adopted_again_by_a_resource_that_is_created_anew(
+def test_a_recreated_resource_adopts_its_dead_letters_again(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     store, letters = client(redis_86), f"{stream}:letters"
@@ -139,7 +139,7 @@ def test_dead_letters_are_adopted_again_by_a_resource_that_is_created_anew(
     assert store.hget(keys.dead_letter_owner, "group") == "mine"
 
 
-def test_deleting_a_resource_leaves_derived_keys_that_are_somebody_elses(
+def test_deleting_a_resource_keeps_foreign_streams_at_derived_keys(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     store, keys = client(redis_86), derive_keys(stream, "mine")

@@ -41,7 +41,7 @@ def _has_loss(group: Group) -> bool:
     return bool(group.resources.condition(group.name, "DataLoss"))
 
 
-def test_a_stream_that_is_deleted_with_work_to_do_is_a_loss_until_it_is_acknowledged(
+def test_a_deleted_stream_with_a_backlog_is_data_loss_until_acknowledged(
     group: Group,
 ) -> None:
     group.declare(recovery=CALM)
@@ -64,7 +64,7 @@ def test_a_stream_that_is_deleted_with_work_to_do_is_a_loss_until_it_is_acknowle
     assert len(group.ledger(LedgerKind.DATA_LOSS)) == 1
 
 
-def test_a_server_that_was_emptied_takes_the_memory_along_and_the_loss_is_reported(
+def test_a_flushed_server_is_reported_as_data_loss(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     group = Group(resources, run_redis(), stream)
@@ -77,7 +77,7 @@ def test_a_server_that_was_emptied_takes_the_memory_along_and_the_loss_is_report
     _await_loss(group, "40 undelivered, 2 pending")
 
 
-def test_a_stream_whose_group_a_worker_makes_anew_is_a_loss_too(group: Group) -> None:
+def test_a_stream_recreated_by_a_worker_is_reported_as_data_loss(group: Group) -> None:
     group.declare(recovery=CALM)
     group.add(40)
     _await_numbers(group, lag=40)

@@ -154,7 +154,7 @@ def trial(program: Program, redis_86: RedisServers, stream: str, tmp_path: Path)
 
 
 @pytest.mark.full
-def test_a_worker_killed_in_mid_work_finishes_what_it_held_after_its_restart(trial: Trial) -> None:
+def test_a_killed_worker_finishes_its_pending_entries_after_its_restart(trial: Trial) -> None:
     trial.create_group()
     ids = trial.add(250, work_ms="10")  # more than are read at once
     killed = trial.start()
@@ -184,7 +184,7 @@ def test_an_answer_that_was_lost_is_found_in_the_own_history(trial: Trial) -> No
     trial.await_done([lost, *trial.add(3)])
 
 
-def test_a_body_that_is_gone_and_an_entry_that_fails_hold_up_nothing(trial: Trial) -> None:
+def test_deleted_and_failing_entries_do_not_block_others(trial: Trial) -> None:
     trial.create_group()
     (gone,), (bad,), good = trial.add(1), trial.add(1, work_ms="banana"), trial.add(3)
     trial.redis.xreadgroup(GROUP, CONSUMER, {trial.stream: ">"}, 4)
@@ -196,7 +196,7 @@ def test_a_body_that_is_gone_and_an_entry_that_fails_hold_up_nothing(trial: Tria
 
 
 @pytest.mark.full
-def test_a_worker_waits_for_a_group_that_is_not_there_and_creates_none(
+def test_a_worker_waits_for_a_missing_group_and_does_not_create_it(
     program: Program, program_redis: RedisServers, stream: str, tmp_path: Path
 ) -> None:
     trial = Trial(program, program_redis, stream, tmp_path)
@@ -236,7 +236,7 @@ def test_a_worker_outlives_a_server_that_forgot_everything_the_user_too(
         trial.stop()
 
 
-def test_a_worker_that_is_told_to_end_finishes_the_entry_in_hand_and_gives_up_the_rest(
+def test_after_sigterm_a_worker_finishes_only_its_current_entry(
     trial: Trial, program: Program
 ) -> None:
     trial.create_group()
@@ -252,7 +252,7 @@ def test_a_worker_that_is_told_to_end_finishes_the_entry_in_hand_and_gives_up_th
 
 
 @pytest.mark.full
-def test_what_killed_and_deleted_pods_held_is_worked_by_what_the_operator_started(
+def test_entries_of_crashed_and_deleted_pods_are_processed_by_new_pods(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str, program: Program
 ) -> None:
     group = Group(resources, redis_86, stream)

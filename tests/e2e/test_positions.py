@@ -35,7 +35,7 @@ def _acknowledge_alarm(group: Group, alarm: str) -> None:
     group.until(lambda: not group.resources.condition(group.name, alarm), f"no {alarm}")
 
 
-def test_a_group_that_was_destroyed_is_made_anew_before_what_was_pending_and_nothing_is_lost(
+def test_a_destroyed_group_is_recreated_before_its_lowest_pending_entry(
     group: Group,
 ) -> None:
     group.declare(recovery=CALM)
@@ -74,7 +74,7 @@ def test_in_a_redis_that_was_emptied_the_group_begins_before_everything(
     assert "0-0" in group.await_event("GroupRecreated")["note"]
 
 
-def test_a_group_that_went_back_is_reported_and_nothing_of_before_moves_until_it_is_acknowledged(
+def test_a_position_that_went_back_delays_recovery_until_acknowledged(
     resources: Resources, operator: Operators, node: Node, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()
@@ -134,7 +134,7 @@ def test_a_failover_that_loses_nothing_raises_no_alarm_and_recovery_goes_on(
     assert not group.resources.condition(group.name, "PositionWentBack")
 
 
-def test_what_was_trimmed_before_its_delivery_is_counted_until_somebody_acknowledges_it(
+def test_entries_trimmed_before_delivery_are_counted_as_lost_until_acknowledged(
     group: Group,
 ) -> None:
     group.declare(recovery=CALM)
@@ -157,7 +157,7 @@ def test_what_was_trimmed_before_its_delivery_is_counted_until_somebody_acknowle
 
 
 @pytest.mark.full
-def test_what_was_trimmed_while_nobody_looked_may_be_lost_and_is_reported_once(
+def test_entries_trimmed_between_observations_are_reported_once_as_possibly_lost(
     group: Group,
 ) -> None:
     group.declare(recovery=CALM)

@@ -31,7 +31,7 @@ def test_a_new_group_begins_where_start_from_says(
     assert (event["kind"], event["position"]) == ("group-created", position)
 
 
-def test_a_stream_that_does_not_exist_is_made_empty_with_all_that_belongs_to_its_group(
+def test_a_missing_stream_is_created_empty_with_the_keys_of_its_group(
     resources: Resources, watched_redis: RedisServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(watched_redis.url, stream, group="billing"))
@@ -45,7 +45,7 @@ def test_a_stream_that_does_not_exist_is_made_empty_with_all_that_belongs_to_its
     assert {key_slot(key) for key in keys.derived()} == {key_slot(stream)}
 
 
-def test_the_dead_letter_stream_that_the_user_names_is_the_one_that_is_made(
+def test_the_dead_letter_stream_gets_the_name_in_the_spec(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     chosen = f"{{{stream}}}:given-up"
@@ -95,7 +95,7 @@ def test_two_groups_on_one_stream_stand_side_by_side(
         assert group_of(redis_86, stream, group)["last-delivered-id"] == "0-0"
 
 
-def test_the_columns_of_kubectl_get_report_what_is_owed(
+def test_kubectl_get_shows_lag_pending_and_dead_letters(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     for number in range(1, 6):

@@ -44,7 +44,7 @@ def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
     assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Scanning"
 
 
-def test_a_container_killed_in_place_is_charged_and_what_its_successor_read_again_stays(
+def test_entries_of_a_crashed_container_are_requeued_unless_read_again(
     group: Group, operator: Operators
 ) -> None:
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)
@@ -79,7 +79,7 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
     group.await_moved(kept)
 
 
-def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps_it(
+def test_entries_idle_beyond_the_processing_timeout_are_requeued_without_a_heartbeat(
     group: Group,
 ) -> None:
     # So long that heartbeats come in time even on a stalled machine; most of it has passed when the
@@ -104,7 +104,7 @@ def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps
 
 
 @pytest.mark.full
-def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
+def test_unmatched_consumers_are_named_and_have_a_timeout_of_their_own(
     group: Group,
 ) -> None:
     limit: Object = {"processingTimeoutSeconds": 3600}
@@ -127,7 +127,7 @@ def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
     )
 
 
-def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(group: Group) -> None:
+def test_an_unmatched_consumer_among_thousands_is_named(group: Group) -> None:
     group.declare(recovery={"processingTimeoutSeconds": 3600})
     with group.redis.pipeline(transaction=False) as together:
         for number in range(2_001):
@@ -140,7 +140,7 @@ def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(grou
     assert "at least 1, such as laptop" in named["message"]
 
 
-def test_nothing_is_moved_while_the_resource_is_suspended_and_all_of_it_afterwards(
+def test_a_suspended_resource_recovers_entries_only_after_it_resumes(
     group: Group,
 ) -> None:
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)
@@ -162,7 +162,7 @@ def test_nothing_is_moved_while_the_resource_is_suspended_and_all_of_it_afterwar
 WRITES = {"xadd", "xack", "xclaim", "xautoclaim", "xdel", "xtrim", "xgroup", "xsetid"}
 
 
-def test_without_recovery_stuck_entries_are_counted_and_nothing_is_written_to_the_stream(
+def test_with_recovery_disabled_stuck_entries_are_counted_and_not_moved(
     group: Group, operator: Operators
 ) -> None:
     (pod,) = group.declare(1, recovery={"strategy": "Disabled"})
@@ -208,7 +208,7 @@ def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group)
     assert [fields["_original_id"] for _, fields in read[2:]] == lost
 
 
-def test_a_resource_that_is_deleted_amid_a_scan_goes_at_once_and_nothing_comes_back(
+def test_a_resource_deleted_during_a_scan_leaves_no_keys_behind(
     group: Group,
 ) -> None:
     slow: Object = {**BY_DEATH_ALONE, "tuning": {"batchSize": 1}}

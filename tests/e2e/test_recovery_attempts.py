@@ -28,7 +28,7 @@ while True:
 """
 
 
-def test_an_entry_that_crashes_its_workers_is_dead_lettered_and_no_other_one(
+def test_only_the_entry_that_crashes_its_workers_is_dead_lettered(
     group: Group, operator: Operators, node: Node
 ) -> None:
     template = sleeping_template()
@@ -77,7 +77,7 @@ def _crashes(group: Group) -> int:
     return sum(one["restartCount"] for pod in pods for one in pod["containerStatuses"])
 
 
-def test_without_retries_what_failed_alone_is_dead_lettered_and_a_co_failed_is_tried_one_by_one(
+def test_without_retries_co_failed_entries_are_retried_one_by_one(
     group: Group,
 ) -> None:
     # Only what follows of itself may move the crowd: the next regular scan is an hour away.

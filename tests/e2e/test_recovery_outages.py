@@ -79,7 +79,7 @@ def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) 
 
 
 @pytest.mark.full
-def test_a_replica_that_is_killed_amid_a_recovery_leaves_nothing_undone_and_nothing_done_twice(
+def test_a_replica_killed_during_recovery_neither_loses_nor_duplicates_entries(
     group: Group, fleet: Operators
 ) -> None:
     (gone,) = group.declare(1, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 1}})
@@ -101,7 +101,7 @@ def _process_of(fleet: Operators, identity: str) -> Process:
     return fleet.processes[fleet.ports.index(int(found[1]))]
 
 
-def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_are_recovered(
+def test_during_an_api_server_outage_only_idle_entries_are_recovered(
     plane: ControlPlane, group: Group
 ) -> None:
     timeout = {"scanPeriodSeconds": 1, "unmatchedConsumerTimeoutSeconds": 2}
@@ -125,7 +125,7 @@ def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_
 
 
 @pytest.mark.full
-def test_a_death_that_nobody_could_be_asked_about_is_judged_as_soon_as_somebody_answers(
+def test_an_unconfirmed_death_is_judged_once_the_api_server_is_back(
     plane: ControlPlane, group: Group, fleet: Operators
 ) -> None:
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)

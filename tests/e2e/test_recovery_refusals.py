@@ -14,7 +14,7 @@ BODY = "x" * 20_000
 ROOM = 1_000_000  # bytes: for some of the copies
 
 
-def test_what_was_moved_before_memory_ran_out_is_counted_and_reported_and_the_rest_follows(
+def test_entries_requeued_before_redis_ran_out_of_memory_are_counted(
     resources: Resources, operator: Operators, node: Node, run_redis: RunRedis, stream: str
 ) -> None:
     group = Group(resources, run_redis(), stream)

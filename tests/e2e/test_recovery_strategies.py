@@ -102,7 +102,7 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
 
 
 @pytest.mark.full
-def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worker_claims(
+def test_an_unclaimed_offer_is_reported_and_does_not_count_as_released(
     group: Group, operator: Operators
 ) -> None:
     """The workers read `>` alone: offers wait, are reported once, and do not count as recovery."""
@@ -157,7 +157,7 @@ def _claim_what_is_offered(group: Group, worker: Pod) -> list[str]:
     return claimed
 
 
-def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
+def test_an_entry_is_requeued_from_a_live_pod_only_without_lock(
     group: Group,
 ) -> None:
     recovery = {"processingTimeoutSeconds": 3600, "locks": {"graceSeconds": 1}}
@@ -175,7 +175,7 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
 
 
 @pytest.mark.full
-def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_scan(
+def test_an_expired_lock_triggers_a_scan_before_the_next_period(
     group: Group,
 ) -> None:
     recovery = {"scanPeriodSeconds": 3600, "locks": {"graceSeconds": 1}}
@@ -189,7 +189,7 @@ def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_scan(
     group.await_moved(locked)
 
 
-def test_a_pending_entry_whose_body_is_gone_is_reported_and_owed_no_longer(
+def test_a_dangling_pending_entry_is_reported_and_acknowledged(
     resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
 ) -> None:
     group = Group(resources, redis_86, stream)

@@ -47,7 +47,7 @@ def test_a_redis_that_hangs_is_reported_and_left_when_it_answers_again(
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_redis_that_came_back_empty_gets_its_group_anew_from_the_very_beginning(
+def test_after_redis_returns_empty_the_group_is_recreated_at_the_beginning(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()
@@ -62,7 +62,7 @@ def test_a_redis_that_came_back_empty_gets_its_group_anew_from_the_very_beginnin
     assert _last_event(servers, stream) == ("group-created", "0-0")
 
 
-def test_a_group_that_somebody_destroyed_is_made_anew_where_it_was(
+def test_a_destroyed_group_is_recreated_at_its_position(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     state = _declare_at_the_end(resources, redis_86, stream)
@@ -76,7 +76,7 @@ def test_a_group_that_somebody_destroyed_is_made_anew_where_it_was(
     assert _last_event(redis_86, stream) == ("group-created", "5-0")
 
 
-def test_a_group_of_which_nothing_is_left_is_made_anew_from_the_very_beginning(
+def test_a_group_destroyed_with_its_state_is_recreated_at_the_beginning(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     state = _declare_at_the_end(resources, redis_86, stream)
@@ -96,7 +96,7 @@ def _declare_at_the_end(resources: Resources, servers: RedisServers, stream: str
     return derive_keys(stream, NAME).state
 
 
-def test_lost_keys_beside_the_group_are_made_anew(
+def test_deleted_keys_of_the_group_are_recreated(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream))

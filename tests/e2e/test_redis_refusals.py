@@ -103,7 +103,7 @@ def test_a_key_that_the_acl_forbids_is_named(
 
 
 @pytest.mark.parametrize("which", ["stream", "dead_letter", "ledger", "state"])
-def test_a_key_of_another_type_is_left_as_it_is_until_it_is_gone(
+def test_a_key_of_the_wrong_type_is_reported_and_left_unchanged(
     resources: Resources, redis_86: RedisServers, stream: str, which: str
 ) -> None:
     keys = derive_keys(stream, NAME)
@@ -132,7 +132,7 @@ def test_a_dead_letter_stream_of_any_name_works_without_a_cluster(
     assert entry in letter.values()
 
 
-def test_a_dead_letter_stream_in_another_slot_is_refused_before_it_is_needed_in_a_cluster(
+def test_in_a_cluster_a_dead_letter_stream_in_another_slot_is_refused(
     resources: Resources, redis_cluster: ClusterServers, stream: str
 ) -> None:
     spec = a_spec(redis_cluster.url, stream, deadLetter={"stream": "elsewhere"})
@@ -143,7 +143,7 @@ def test_a_dead_letter_stream_in_another_slot_is_refused_before_it_is_needed_in_
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_server_without_memory_is_reported_as_such_and_not_as_a_network_problem(
+def test_a_redis_out_of_memory_is_not_reported_as_a_network_problem(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()

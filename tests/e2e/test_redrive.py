@@ -112,7 +112,7 @@ def test_deleting_it_stops_it_and_loses_nothing(redrives: Redrives) -> None:
     assert sorted(int(fields["n"]) for fields in running.done) == list(range(300))
 
 
-def test_of_two_redrives_of_a_group_the_second_waits_and_each_letter_moves_once(
+def test_the_second_redrive_of_a_group_waits_for_the_first(
     redrives: Redrives,
 ) -> None:
     group = redrives.group
@@ -241,7 +241,7 @@ def test_several_groups_on_the_stream_are_refused_with_the_ways_out(redrives: Re
     redrives.await_reason("AwaitingOutcomes")
 
 
-def test_a_dry_run_of_a_group_in_dry_run_counts_and_names_the_field(
+def test_a_redrive_dry_run_names_the_dry_run_of_its_group(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     group = Group(resources, run_redis(), stream)

@@ -101,7 +101,7 @@ def test_a_target_of_an_unknown_kind_is_reported(
     assert "Crew" in missing["message"]
 
 
-def test_a_target_that_the_operator_may_not_scale_is_reported_with_the_rights_it_lacks(
+def test_a_forbidden_target_is_reported_with_the_missing_permission(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     spec = _targeting(redis_86, stream, kind="ReplicaSet", mode="Manual", replicas=0)

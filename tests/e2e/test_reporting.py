@@ -17,7 +17,7 @@ PASSWORD = "correct-horse-battery-staple"
 PAYLOAD = "4111-1111-1111-1111"
 
 
-def test_no_secret_and_no_payload_is_told_to_anybody(
+def test_logs_metrics_and_objects_contain_no_secret_and_no_payload(
     resources: Resources, operator: Operators, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis(options=ServerOptions(password=PASSWORD))
@@ -44,7 +44,7 @@ def test_no_secret_and_no_payload_is_told_to_anybody(
     assert not [text for text in reported if PASSWORD in text or PAYLOAD in text]
 
 
-def test_metrics_hold_the_facts_of_a_group_as_long_as_it_is_declared(
+def test_metrics_of_a_group_exist_as_long_as_its_resource(
     resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
 ) -> None:
     redis_86.cli("XADD", stream, "*", "sku", "A")
@@ -139,7 +139,7 @@ def _reported(resources: Resources, *reasons: str) -> list[Object]:
     return events if {e["reason"] for e in events} == set(reasons) else []
 
 
-def test_a_group_that_had_to_be_made_anew_is_reported_in_an_event(
+def test_a_recreated_group_is_reported_in_one_event(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream))

@@ -38,7 +38,7 @@ def _pending_of(group: Group, name: str) -> list[Any]:
     return found
 
 
-def test_only_what_no_group_owes_is_trimmed_and_the_ledger_says_how_much(group: Group) -> None:
+def test_only_entries_acknowledged_by_all_groups_are_trimmed(group: Group) -> None:
     group.redis.xgroup_create(group.stream, OTHER, "0", mkstream=True)
     group.declare(retention={"maxLength": 100}, recovery={"strategy": "Disabled"})
     trimming = group.resources.await_condition(group.name, "RetentionActive", reason="Trimming")
@@ -66,7 +66,7 @@ def test_only_what_no_group_owes_is_trimmed_and_the_ledger_says_how_much(group: 
     assert not group.resources.condition(group.name, "DataLoss")
 
 
-def test_entries_go_when_they_are_older_than_the_limit_unless_they_are_pending(
+def test_entries_beyond_the_maximum_age_are_trimmed_unless_pending(
     group: Group,
 ) -> None:
     hour_ago = group.now_ms() - 3_600_000

@@ -61,7 +61,7 @@ def _strand_copies(group: Group, count: int) -> tuple[list[str], str]:
 
 
 @pytest.mark.full
-def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_reported_and_goes_back(
+def test_an_unread_retry_stream_is_reported_and_its_copies_can_go_back(
     group: Group, operator: Operators
 ) -> None:
     lost, alive = _strand_copies(group, 5)

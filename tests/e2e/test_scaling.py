@@ -103,7 +103,7 @@ def test_an_autoscaler_on_the_workers_has_them_to_itself_until_it_goes(group: Sc
     group.await_replicas(2)
 
 
-def test_a_deployment_scaled_by_hand_gets_the_number_back_that_is_owed(group: ScaledGroup) -> None:
+def test_a_deployment_scaled_by_hand_returns_to_the_desired_replicas(group: ScaledGroup) -> None:
     group.scale_by_backlog()
     group.add(2 * PER_REPLICA)
     group.await_replicas(2)
@@ -124,7 +124,7 @@ def test_new_limits_count_at_once(group: ScaledGroup) -> None:
     group.await_replicas(2)
 
 
-def test_a_group_that_begins_at_the_end_wakes_with_the_first_entry_after_it(
+def test_a_group_started_at_the_end_scales_up_at_its_first_entry(
     group: ScaledGroup,
 ) -> None:
     group.add(3 * PER_REPLICA)
@@ -135,9 +135,7 @@ def test_a_group_that_begins_at_the_end_wakes_with_the_first_entry_after_it(
     group.await_replicas(1)
 
 
-def test_entries_deleted_ahead_of_a_group_at_zero_neither_keep_it_asleep_nor_its_workers_up(
-    group: ScaledGroup, node: Node
-) -> None:
+def test_deleted_entries_do_not_count_for_scaling(group: ScaledGroup, node: Node) -> None:
     group.scale_by_backlog(template=working_template())
     group.await_scaling(Reason.IDLE)
     group.change(suspend=True)
@@ -174,9 +172,7 @@ def test_a_redis_that_is_gone_holds_the_replicas_until_it_is_back(
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_a_target_that_is_deleted_is_waited_for_and_scaled_when_it_is_back(
-    group: ScaledGroup, kind: str
-) -> None:
+def test_a_deleted_target_is_scaled_once_it_is_recreated(group: ScaledGroup, kind: str) -> None:
     group.resources.apply_raw(a_workload(kind, OWN, 0))
     group.target = (kind, OWN)
     group.scale_by_backlog(template=None, targetRef={"kind": kind, "name": OWN})
@@ -258,7 +254,7 @@ def test_of_two_resources_on_one_group_only_the_older_scales_its_workers(
     younger.await_replicas(2)
 
 
-def test_a_lag_that_redis_lost_is_counted_and_told_to_redis_again(group: ScaledGroup) -> None:
+def test_a_lag_unknown_to_redis_is_counted_and_repaired(group: ScaledGroup) -> None:
     group.scale_by_backlog()
     group.change(suspend=True)
     group.await_scaling(Reason.SUSPENDED)

@@ -74,7 +74,7 @@ def test_a_single_worker_can_be_drained(
 
 
 @pytest.mark.full
-def test_a_budget_of_the_users_own_takes_the_place_of_ours_while_it_is_there(
+def test_a_budget_of_the_user_replaces_the_generated_one(
     resources: Resources, drained: Node, redis_86: StandaloneServers, stream: str
 ) -> None:
     group = Group(resources, redis_86, stream)
@@ -93,7 +93,7 @@ def test_a_budget_of_the_users_own_takes_the_place_of_ours_while_it_is_there(
 @pytest.mark.parametrize(
     "change", [{"maxUnavailable": 7}, {"maxUnavailable": None, "minAvailable": 1}], ids=str
 )
-def test_a_budget_that_somebody_changed_is_put_right(
+def test_a_changed_budget_is_corrected(
     resources: Resources, redis_86: StandaloneServers, stream: str, change: Object
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream))
@@ -108,7 +108,7 @@ def test_a_budget_that_somebody_changed_is_put_right(
 
 
 @pytest.mark.full
-def test_a_budget_that_a_policy_engine_changes_is_not_written_again_and_again(
+def test_a_budget_changed_by_a_policy_engine_is_not_rewritten_repeatedly(
     resources: Resources, redis_86: StandaloneServers, stream: str
 ) -> None:
     trail = AuditTrail(resources.plane, SERVICE_ACCOUNT)

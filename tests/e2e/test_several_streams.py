@@ -69,7 +69,7 @@ def mailing(resources: Resources, redis_86: RedisServers, stream: str) -> Sharer
     return Sharer(resources, redis_86, f"{stream}-mails", "mailing")
 
 
-def test_workers_are_scaled_by_the_sum_of_what_the_groups_ask_for_or_by_the_greatest(
+def test_workers_are_scaled_by_the_sum_or_maximum_of_all_demands(
     lead: Sharer, mailing: Sharer, operator: Operators
 ) -> None:
     lead.share(auto())
@@ -101,7 +101,7 @@ def test_workers_are_scaled_by_the_sum_of_what_the_groups_ask_for_or_by_the_grea
     lead.await_replicas(0)
 
 
-def test_one_xreadgroup_reads_all_streams_and_a_pods_death_frees_what_it_held_of_each(
+def test_entries_of_a_deleted_pod_are_requeued_in_each_stream(
     resources: Resources, redis_86: RedisServers, stream: str, node: Node, operator: Operators
 ) -> None:
     await_members(operator, 2)
@@ -159,7 +159,7 @@ def test_pods_that_hold_entries_of_any_group_stay_in_a_scale_in(
 
 
 @pytest.mark.full
-def test_of_two_that_lead_the_older_does_and_all_else_of_the_younger_goes_on(
+def test_of_two_leaders_the_older_scales_and_the_younger_still_recovers(
     lead: Sharer, mailing: Sharer, node: Node
 ) -> None:
     lead.share(auto(minReplicas=1))
@@ -216,7 +216,7 @@ def test_one_of_the_two_may_be_deleted_and_the_other_goes_on(lead: Sharer, maili
 
 
 @pytest.mark.full
-def test_a_redis_that_is_gone_of_one_group_ends_no_worker_and_the_other_group_still_adds(
+def test_an_unreachable_redis_of_one_group_prevents_scaling_down_not_up(
     resources: Resources, lead: Sharer, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis(options=ServerOptions(append_only="always"))
@@ -241,7 +241,7 @@ def test_a_redis_that_is_gone_of_one_group_ends_no_worker_and_the_other_group_st
 
 
 @pytest.mark.full
-def test_a_deployment_of_a_template_is_shared_by_a_resource_that_names_it(
+def test_a_resource_can_follow_the_deployment_of_another_resource(
     resources: Resources, redis_86: RedisServers, stream: str, node: Node
 ) -> None:
     host = ScaledGroup(resources, redis_86, stream)

@@ -74,9 +74,7 @@ def query(group: Group, tmp_path: Path, java: Path) -> Iterator[Query]:
 
 
 @pytest.mark.full
-def test_a_query_is_a_consumer_whose_lag_is_shown_and_that_goes_on_after_it_was_killed(
-    group: Group, query: Query
-) -> None:
+def test_a_killed_query_resumes_and_its_lag_is_shown_meanwhile(group: Group, query: Query) -> None:
     ids = group.add(6 * PER_BATCH)
     _await_lag(group, len(ids))
     query.start()

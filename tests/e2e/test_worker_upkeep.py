@@ -125,7 +125,7 @@ def _await_lag(resources: Resources, lag: int) -> None:
     wait_until(is_reported, timeout_s=WAIT_S, what=f"lag {lag}", every_s=0.1)
 
 
-def test_a_deployment_of_somebody_else_keeps_its_name_and_its_content(
+def test_a_foreign_deployment_of_the_same_name_is_unchanged(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(a_deployment(WORKERS))

@@ -62,7 +62,7 @@ def test_entries_get_the_ids_that_were_asked_for(raw: RawRedis) -> None:
     assert (first, last) == (b"7-1", b"456-100")
 
 
-def test_aged_entries_look_as_if_delivered_long_ago_and_the_others_do_not(raw: RawRedis) -> None:
+def test_only_aged_entries_have_a_long_idle_time(raw: RawRedis) -> None:
     add_entries(raw, KEYS.stream, 1000)
     deliver_in_turn(raw, KEYS, ["a"], 1000, each=1000)
     some = pending_ids(raw, KEYS)[::100]
@@ -73,20 +73,20 @@ def test_aged_entries_look_as_if_delivered_long_ago_and_the_others_do_not(raw: R
     assert all(one[2] < other[2] for one, other in pairwise(found))
 
 
-def test_a_data_set_that_is_not_what_it_should_be_ends_the_run() -> None:
+def test_an_unexpected_number_of_entries_ends_the_run() -> None:
     require(5, 5, "entries")
     with pytest.raises(RuntimeError, match="entries: 4 instead of 5"):
         require(4, 5, "entries")
 
 
-def test_answers_that_are_not_looked_at_leave_the_connection_usable(raw: RawRedis) -> None:
+def test_ignored_replies_leave_the_connection_usable(raw: RawRedis) -> None:
     pair = pack("XADD", KEYS.stream, "*", "f", "v") + pack("XLEN", KEYS.stream)
     raw.drive([pair * 500] * 4, lines=3 * 500)
     raw.send_quietly([pair * 1000])
     assert raw.call("XLEN", KEYS.stream) == 3000
 
 
-def test_calls_of_scripts_are_told_from_what_they_call_themselves(raw: RawRedis) -> None:
+def test_commands_within_scripts_are_not_measured_as_calls(raw: RawRedis) -> None:
     script = load_script("find_idle")
     raw.call("SCRIPT", "LOAD", script.text)
     meter = CallMeter(raw)

@@ -44,7 +44,7 @@ def reported_lag(raw: RawRedis) -> int | None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_the_server_and_a_look_report_what_the_case_says(port: int, case: Case) -> None:
+async def test_the_server_and_an_observation_match_the_case(port: int, case: Case) -> None:
     with RawRedis(port) as raw:
         async with operators_server(port) as server:
             stage = await set_up(server, raw, case, LENGTH)
@@ -57,7 +57,7 @@ async def test_the_server_and_a_look_report_what_the_case_says(port: int, case: 
             stage.end()
 
 
-async def test_a_look_that_finds_something_else_ends_the_run(port: int) -> None:
+async def test_an_unexpected_observation_ends_the_run(port: int) -> None:
     known, unknown = (one for one in CASES if one.name in ("known", "unknown"))
     with RawRedis(port) as raw:
         async with operators_server(port) as server:
@@ -70,7 +70,7 @@ async def test_a_look_that_finds_something_else_ends_the_run(port: int) -> None:
             stage.end()
 
 
-def test_an_entry_has_the_id_that_its_number_reports(port: int) -> None:
+def test_entry_ids_follow_from_entry_numbers(port: int) -> None:
     with RawRedis(port) as raw:
         found = raw.call("XRANGE", stream_of(LENGTH), "-", "+")
     assert [entry[0].decode() for entry in found] == [

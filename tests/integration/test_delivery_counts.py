@@ -67,7 +67,7 @@ wrapping = pytest.mark.parametrize("wraps", [False, True])
 
 
 @wrapping
-async def test_idle_entries_are_requeued_whatever_count_one_of_them_has(
+async def test_idle_entries_are_requeued_whatever_their_delivery_count(
     server: Server, *, wraps: bool
 ) -> None:
     ids, huge = await strand_with_a_huge_count(server, wraps=wraps)
@@ -77,7 +77,7 @@ async def test_idle_entries_are_requeued_whatever_count_one_of_them_has(
 
 
 @wrapping
-async def test_entries_of_a_dead_pod_are_requeued_whatever_count_one_of_them_has(
+async def test_entries_of_a_dead_pod_are_requeued_whatever_their_delivery_count(
     server: Server, *, wraps: bool
 ) -> None:
     ids, huge = await strand_with_a_huge_count(server, wraps=wraps)
@@ -113,7 +113,7 @@ async def test_what_is_offered_is_recorded_whatever_its_count(
 
 
 @wrapping
-async def test_whoever_lists_pending_entries_reads_the_largest_count(
+async def test_lists_of_pending_entries_show_the_largest_delivery_count(
     server: Server, *, wraps: bool
 ) -> None:
     ids, huge = await strand_with_a_huge_count(server, wraps=wraps)

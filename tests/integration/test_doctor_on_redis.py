@@ -156,7 +156,7 @@ def test_a_wrong_password_is_said_and_not_shown(
     assert "secret-word" not in json.dumps(checks)
 
 
-def test_the_masters_of_a_cluster_are_all_looked_at(
+def test_all_masters_of_a_cluster_are_checked(
     empty_cluster: ClusterServers, doctor: Doctor
 ) -> None:
     checks = doctor.run(empty_cluster.url)

@@ -54,7 +54,7 @@ async def test_an_entry_that_waits_for_a_worker_is_undelivered(server: Server) -
     assert [event.what for event in report.events] == ["added"]
 
 
-async def test_an_entry_of_a_live_worker_is_told_with_its_worker_and_its_limit(
+async def test_an_entry_of_a_live_worker_is_explained_with_its_timeout(
     server: Server,
 ) -> None:
     (held,) = await strand(server, 1)
@@ -186,7 +186,7 @@ async def test_a_dead_letter_is_found_by_every_id_of_its_chain(server: Server) -
     assert "MaxRetriesExceeded" in report.finding.message
 
 
-async def test_an_acknowledged_entry_is_told_with_the_evidence_and_its_doubt(
+async def test_an_acknowledged_entry_is_explained_as_uncertain(
     server: Server,
 ) -> None:
     (done,) = await strand(server, 1)
@@ -214,7 +214,7 @@ async def test_ids_that_never_existed_are_certain(server: Server) -> None:
     assert (await explain(server, after)).finding.state is EntryState.NEVER_EXISTED
 
 
-async def test_a_pending_entry_without_its_body_is_told_as_such(server: Server) -> None:
+async def test_a_dangling_pending_entry_is_explained(server: Server) -> None:
     (held,) = await strand(server, 1)
     await server.execute("XDEL", KEYS.stream, str(held), key=KEYS.stream)
     assert (await explain(server, held)).finding.state is EntryState.BODY_GONE

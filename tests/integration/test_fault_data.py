@@ -17,7 +17,7 @@ from tests.faults.notes import PlainNote
 from tests.faults.world import World
 
 
-def test_a_flush_tells_for_each_group_what_it_took_and_what_its_ledgers_said(
+def test_a_flush_records_lost_entries_and_ledger_events_of_each_group(
     empty_redis_86: StandaloneServers,
 ) -> None:
     client: Any = redis.Redis(port=empty_redis_86.master().port)

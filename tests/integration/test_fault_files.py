@@ -33,7 +33,7 @@ def test_a_killed_server_s_file_names_what_was_added_delivered_and_acknowledged(
 
 
 @pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
-def test_the_time_at_which_an_owner_read_its_history_is_in_no_file(version: str) -> None:
+def test_a_restart_loses_the_time_of_history_reads(version: str) -> None:
     """Why an entry may be offered twice for one delivery: see `_is_read_forgotten`."""
     with start_standalone(version, options=ServerOptions(append_only="always", config=AOF)) as one:
         client = redis.Redis(port=one.master().port, decode_responses=True)

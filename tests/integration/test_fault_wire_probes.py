@@ -14,7 +14,7 @@ TIMEOUT_S = 4.0  # far longer than a busy machine keeps a probe waiting
 
 
 @pytest.mark.full
-def test_what_keeps_the_server_from_answering_is_noted_for_each_wire_and_nothing_else() -> None:
+def test_only_an_unresponsive_server_is_recorded_for_each_connection() -> None:
     noted: list[tuple[int, int]] = []
     with start_standalone("8.6") as servers:
         port = servers.master().port

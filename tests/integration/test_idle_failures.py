@@ -123,7 +123,7 @@ async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_
 
 @on_newest_unless_full
 @pytest.mark.parametrize("how", ["hangs", "loses_reads"])
-async def test_invariant_11_neighbours_of_an_entry_that_fails_a_whole_read_are_finished(
+async def test_invariant_11_neighbours_of_a_poison_entry_are_processed(
     server: Server, how: str
 ) -> None:
     """Its worker blocks until the end with the whole read, or never receives any of it."""

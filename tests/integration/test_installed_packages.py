@@ -175,7 +175,7 @@ def refuse_others(environment: Environment, extra: str) -> None:
     assert set(found) == {name for name, extras in LARGE.items() if extra in extras}
 
 
-def test_what_pip_installs_reports_its_version_and_commit(installed: Environment) -> None:
+def test_an_installed_package_shows_its_version_and_commit(installed: Environment) -> None:
     """`pelops` needs no extra, and names the extra of a command that does."""
     assert installed.run("pelops", "--version").stdout == f"pelops {BUILD}\n"
     keys = installed.run("pelops", "keys", "--stream", STREAM, "--group", GROUP).stdout

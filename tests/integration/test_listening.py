@@ -98,7 +98,7 @@ async def test_an_expired_lock_asks_for_the_scan_of_its_group_alone(scans: ScanR
     await scans.await_reported(asks(ORDERS))
 
 
-async def test_many_locks_at_once_ask_for_few_scans_and_the_last_is_not_lost(
+async def test_many_expired_locks_request_few_scans_including_the_last(
     scans: ScanRequests,
 ) -> None:
     await scans.follow(asks())
@@ -151,14 +151,14 @@ async def test_an_outage_while_connecting_keeps_what_is_listened_for(scans: Scan
     await scans.follow(asks())
 
 
-async def test_a_template_that_cannot_be_concerns_nobody_else(scans: ScanRequests) -> None:
+async def test_an_invalid_key_template_does_not_affect_other_groups(scans: ScanRequests) -> None:
     locks = {"keyTemplate": "no-id"}
     broken = asks(BILLS, recovery={"locks": locks, "tuning": NOTIFIED})
     await scans.listening.follow([broken, asks()])
     await scans.await_reported(asks())
 
 
-async def test_a_server_that_reports_nothing_is_a_problem_until_it_is_mended(
+async def test_disabled_expiry_notifications_are_a_problem_until_enabled(
     scans: ScanRequests, reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "RECHECK_S", 0)
@@ -174,7 +174,7 @@ async def test_a_server_that_reports_nothing_is_a_problem_until_it_is_mended(
 
 
 @pytest.mark.parametrize("features", [(), (Feature.EXPIRY_EVENTS,)])
-async def test_a_right_that_is_missing_is_a_problem_and_an_unknown_setting_is_none(
+async def test_a_missing_permission_is_a_problem_and_an_unknown_setting_is_not(
     reporting: StandaloneServers, features: tuple[Feature, ...]
 ) -> None:
     rules = acl_rules(derive_keys("orders", "g"), Role.OPERATOR, features)

@@ -73,7 +73,7 @@ def test_the_page_has_these_scripts() -> None:
     assert SCRIPTS.keys() == {"keep", "reject", "leave"}
 
 
-def test_keep_refreshes_what_is_mine_and_robs_nobody(side: Side) -> None:
+def test_keep_refreshes_only_entries_of_its_consumer(side: Side) -> None:
     mine, theirs = side.give(ME, 2), side.give(OTHER, 1)
     side.all.xclaim(side.keys.stream, side.keys.group, ME, 0, mine, idle=60_000, justid=True)
     assert side.keep([*mine, *theirs]) == [mine, []]

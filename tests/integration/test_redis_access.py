@@ -161,7 +161,7 @@ async def test_a_missing_permission_stops_everything_before_a_write(
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_no_role_reaches_a_key_of_somebody_else(
+async def test_no_role_can_write_to_foreign_keys(
     empty_redis: StandaloneServers, role: Role
 ) -> None:
     grant(empty_redis, acl_rules(KEYS, role, {Feature.DELETE_POLICY, Feature.RECOVERY}))

@@ -58,7 +58,7 @@ async def test_a_summary_is_read_as_it_was_recorded(server: Server) -> None:
     assert (await read_audits(server, [KEYS], "shop/other"))[KEYS] is None
 
 
-async def test_lost_entries_of_all_windows_add_up_and_a_repeated_window_counts_once(
+async def test_lost_entries_are_summed_and_a_repeated_window_counts_once(
     server: Server,
 ) -> None:
     for number, lost in ((0, 2), (0, 2), (1, 3), (1, 1), (2, 0)):
@@ -75,7 +75,7 @@ async def test_an_old_window_that_is_repeated_hides_no_newer_one(
     assert (await recorded(server), writes_so_far(empty_redis)) == ((3, 1, 0), before)
 
 
-async def test_a_window_of_a_clock_that_was_ahead_keeps_nobody_from_recording(
+async def test_a_window_in_the_future_does_not_block_later_records(
     server: Server,
 ) -> None:
     ahead = a_window(7, at=datetime.now(UTC) + DAY)
@@ -123,7 +123,7 @@ async def test_what_is_no_summary_is_an_error_of_that_group_alone(server: Server
     assert isinstance((await read_audits(server, [KEYS], NAME))[KEYS], InvalidSpec)
 
 
-async def test_a_user_without_the_right_is_told_which(
+async def test_a_missing_permission_to_record_is_named(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     rules = ("-@all", "+eval", "+evalsha", "+type", "+time", "+hmget", "~*")

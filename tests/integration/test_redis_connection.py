@@ -135,7 +135,7 @@ async def test_each_call_of_a_script_is_reported_with_its_outcome(
     assert all(script and seconds > 0 for script, _, seconds in calls)
 
 
-async def test_a_server_that_nobody_asks_for_is_disconnected(redis_86: StandaloneServers) -> None:
+async def test_an_unused_server_is_disconnected(redis_86: StandaloneServers) -> None:
     pool = ServerPool()
     endpoint = endpoint_of(redis_86)
     try:
@@ -207,7 +207,7 @@ async def test_a_proxy_without_cluster_commands_is_used_as_it_is(
             assert (await observe_group(server, KEYS)).is_provisioned
 
 
-async def test_a_server_without_scripts_is_told_apart(redis_86: StandaloneServers) -> None:
+async def test_a_server_without_scripts_is_unsupported(redis_86: StandaloneServers) -> None:
     async with (
         proxied(redis_86.master().port, refused=("EVALSHA",)) as proxy,
         connected(build_endpoint(url=f"redis://127.0.0.1:{proxy.port}")) as server,

@@ -93,7 +93,7 @@ async def test_discarded_letters_expire_by_age_after_the_dead_letters(server: Se
     assert len(await events(server, LedgerKind.DEAD_LETTERS_EXPIRED)) == 1
 
 
-async def test_what_is_no_letter_of_ours_stays_beside_discarded_ones(server: Server) -> None:
+async def test_foreign_entries_among_discarded_dead_letters_are_kept(server: Server) -> None:
     await provision(server, KEYS)
     await server.execute("HSET", KEYS.state, "owned:discarded", "1", key=KEYS.state)
     await fill_with(server, KEYS.discarded, ["f", "v"], 4, ms=1)

@@ -79,7 +79,7 @@ async def test_a_redirect_leads_to_no_address_that_is_not_allowed(kind: str) -> 
         assert inner.connections == 0
 
 
-async def test_with_listed_hosts_a_slot_map_gives_the_credentials_to_no_other_node() -> None:
+async def test_a_slot_map_cannot_send_credentials_to_unlisted_hosts() -> None:
     with hostile_server() as inner:
         with hostile_server(cluster(slots("127.0.0.1", inner.port))) as server:
             hosts = parse_host_patterns(f"127.0.0.1:{server.port}")

@@ -172,7 +172,7 @@ return 'done'
 """
 
 
-async def test_the_server_refuses_a_write_that_a_dry_run_does_not_know_of(server: Server) -> None:
+async def test_the_server_refuses_undeclared_writes_of_a_dry_run(server: Server) -> None:
     text = parse_script("writes_more", _WRITES_MORE).dry_text
     await server.execute("HSET", KEYS.state, "f", "before", key=KEYS.state)
     with pytest.raises(PelopsError):

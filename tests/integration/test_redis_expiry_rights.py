@@ -25,7 +25,7 @@ from tests.redis_fixtures import RunRedis
         *(("", False), ("Kx", False), ("KA", False), ("Eg", False), ("E", False)),
     ],
 )
-async def test_the_setting_reports_whether_expiries_are_reported(
+async def test_the_setting_shows_whether_expiries_are_published(
     reporting: StandaloneServers, letters: str, can_see: bool
 ) -> None:
     reporting.cli("CONFIG", "SET", "notify-keyspace-events", letters)
@@ -36,7 +36,7 @@ async def test_the_setting_reports_whether_expiries_are_reported(
         reporting.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
 
 
-async def test_nobody_changes_the_setting(empty_redis_86: StandaloneServers) -> None:
+async def test_the_notification_setting_is_never_changed(empty_redis_86: StandaloneServers) -> None:
     async with listening_to(endpoint_of(empty_redis_86)) as (server, _, reported):
         assert await can_see_expiries(server) is False
         await expire(server, "lock")
@@ -46,7 +46,7 @@ async def test_nobody_changes_the_setting(empty_redis_86: StandaloneServers) -> 
     ]
 
 
-async def test_one_master_that_reports_nothing_is_found(run_redis: RunRedis) -> None:
+async def test_a_master_without_expiry_notifications_is_detected(run_redis: RunRedis) -> None:
     cluster = run_redis(topology="cluster", options=REPORTING)
     async with connected(endpoint_of(cluster)) as server:
         assert await can_see_expiries(server) is True

@@ -47,7 +47,7 @@ async def test_provisioning_creates_all_that_the_group_needs(server: Server) -> 
     assert await kinds_in_ledger(server, KEYS) == [LedgerKind.GROUP_CREATED]
 
 
-async def test_the_ledger_counts_what_was_added_before_a_group_that_begins_at_the_end(
+async def test_the_ledger_counts_entries_before_a_group_started_at_the_end(
     server: Server,
 ) -> None:
     for _ in range(5):
@@ -162,7 +162,7 @@ async def test_a_destroyed_group_leaves_the_stream_and_its_dead_letters(server: 
     assert (await destroy_group(server, KEYS, OWNER)).verdict == DestroyVerdict.ABSENT
 
 
-async def test_a_stream_that_is_gone_or_another_type_does_not_stop_a_deletion(
+async def test_a_stream_missing_or_of_another_type_does_not_block_deletion(
     server: Server,
 ) -> None:
     await provision(server, KEYS)

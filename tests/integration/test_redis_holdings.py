@@ -156,7 +156,7 @@ async def test_a_group_that_cannot_be_seen_keeps_all_and_hinders_no_naming(scene
     assert set(scene.api.costs.values()) == {"1"} and scene.api.costs.keys() == {"w-0"}
 
 
-async def test_one_that_is_not_counted_and_cannot_be_seen_keeps_nobody(scene: Scene) -> None:
+async def test_an_unreachable_group_with_scaling_disabled_keeps_no_pods(scene: Scene) -> None:
     lead = await scene.declare("lead", "Auto")
     await scene.declare("other", "Disabled")
     scene.observer.missing = {"other"}

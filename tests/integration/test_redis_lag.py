@@ -29,7 +29,7 @@ from tests.integration.redis_adapter import (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-async def test_what_is_owed_is_exact_whatever_the_server_says(server: Server, case: Case) -> None:
+async def test_the_lag_is_exact_even_if_the_server_is_wrong(server: Server, case: Case) -> None:
     await fill(server, 10)
     await case(server)
     owed, _ = CASES[case]
@@ -63,7 +63,7 @@ async def test_many_entries_are_exact_when_few_lie_behind_the_group(server: Serv
     assert (group.lag, group.is_lag_repairable) == (4_980, True)
 
 
-async def test_a_wrong_number_beyond_the_usual_count_is_found_by_a_deep_look(
+async def test_a_deep_observation_finds_a_wrong_lag_beyond_the_usual_count(
     server: Server,
 ) -> None:
     await fill(server, 1_000)
@@ -103,7 +103,7 @@ async def test_big_entries_end_the_count_early(server: Server) -> None:
     assert await calls_of(server, "xrange") - before <= 8
 
 
-async def test_without_xrange_the_lag_is_unknown_but_at_the_end_and_all_else_is_seen(
+async def test_without_xrange_the_lag_is_known_only_at_the_end(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     rules = acl_rules(KEYS, Role.OPERATOR)

@@ -64,7 +64,7 @@ async def test_a_repair_makes_the_server_right_and_changes_nothing_else(
     assert writes_so_far(empty_redis) == writes
 
 
-async def test_a_group_made_at_the_end_is_known_from_the_first_entry_on_after_a_repair(
+async def test_a_repaired_group_started_at_the_end_has_a_known_lag(
     server: Server,
 ) -> None:
     await fill(server, 10)

@@ -63,7 +63,7 @@ async def test_a_large_entry_stays_pending_and_its_neighbours_move(server: Serve
     assert await bodies(server, KEYS.dead_letter) == {}
 
 
-async def test_a_large_entry_is_read_once_and_moves_when_the_limit_is_raised(
+async def test_a_large_entry_is_recovered_once_the_limit_is_raised(
     server: Server,
 ) -> None:
     await _strand(server, LARGE, LARGE)

@@ -61,7 +61,7 @@ async def test_a_script_refuses_a_newer_state_and_writes_nothing(
         script.read(answer)
 
 
-async def test_an_observation_of_a_newer_state_is_an_error_beside_those_of_others(
+async def test_a_newer_state_fails_only_the_observation_of_its_group(
     server: Server,
 ) -> None:
     other = derive_keys("orders:events", "billing")
@@ -76,7 +76,7 @@ async def test_an_observation_of_a_newer_state_is_an_error_beside_those_of_other
 
 
 @pytest.mark.parametrize("call", [release_group, destroy_group])
-async def test_nobody_lets_go_of_a_newer_group(
+async def test_a_group_of_a_newer_format_is_neither_released_nor_destroyed(
     server: Server, empty_redis: StandaloneServers, call: Callable[..., object]
 ) -> None:
     await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)
@@ -93,7 +93,7 @@ async def test_provisioning_writes_the_format_of_this_version(server: Server) ->
 
 
 @pytest.mark.parametrize("written", [None, "", "1", "many", "-7", "9" * 40])
-async def test_a_state_without_a_format_or_with_a_damaged_one_counts_as_the_first(
+async def test_a_missing_or_damaged_format_counts_as_the_first(
     server: Server, written: str | None
 ) -> None:
     await provision(server, KEYS)

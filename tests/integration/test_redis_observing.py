@@ -103,7 +103,7 @@ async def test_consumers_that_hold_entries_are_counted(server: Server) -> None:
     assert await _holding(server) == 1
 
 
-async def test_among_too_many_consumers_nobody_counts_who_holds_entries(server: Server) -> None:
+async def test_owners_are_not_counted_among_too_many_consumers(server: Server) -> None:
     await add(server, KEYS.stream)
     await provision(server, KEYS)
     await deliver(server, KEYS, 1, "one")
@@ -186,7 +186,7 @@ async def test_only_our_group_is_seen_among_a_thousand(server: Server) -> None:
     assert seen.group.lag == 1
 
 
-async def test_each_of_many_looks_says_what_else_it_looks_at(server: Server) -> None:
+async def test_each_of_many_observations_includes_its_optional_parts(server: Server) -> None:
     await server.execute("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", "MKSTREAM")
     await add(server, KEYS.retry)
     looks = [
@@ -222,7 +222,7 @@ async def read_digest(server: Server) -> int:
     return digest.value
 
 
-async def test_a_digest_is_that_of_the_whole_observation_and_no_time_changes_it(
+async def test_a_digest_equals_the_full_observation_and_ignores_time(
     server: Server,
 ) -> None:
     await provision(server, KEYS)

@@ -70,7 +70,7 @@ async def test_b8_what_is_announced_twice_is_taken_once_in_its_place(
     assert {verdict for _, verdict in again.stays} == {EntryVerdict.OTHER_OWNER}
 
 
-async def test_a1_an_offer_takes_nothing_from_a_process_that_began_anew_under_the_owners_name(
+async def test_a1_an_offer_leaves_entries_that_a_restarted_owner_read_again(
     server: Server,
 ) -> None:
     read_again, left = await strand(server, 2)

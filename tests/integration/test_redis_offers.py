@@ -63,7 +63,7 @@ async def read_offers(server: Server) -> int:
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_nobody_takes_is_offered_and_reported_once_and_recovered_never(
+async def test_unclaimed_entries_are_offered_once_and_never_count_as_released(
     server: Server,
 ) -> None:
     ids = await strand(server, 25)
@@ -175,7 +175,7 @@ async def test_offers_are_withdrawn_and_not_counted_when_the_strategy_changes(
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_the_state_does_not_grow_while_one_offer_is_left_and_others_are_taken(
+async def test_an_unclaimed_offer_does_not_make_the_state_grow(
     server: Server,
 ) -> None:
     await strand(server, 1)
@@ -190,7 +190,7 @@ async def test_the_state_does_not_grow_while_one_offer_is_left_and_others_are_ta
     assert max(sizes[2:]) <= 2
 
 
-async def test_what_lost_its_body_while_it_was_on_offer_was_taken_by_nobody(server: Server) -> None:
+async def test_an_entry_deleted_while_offered_does_not_count_as_released(server: Server) -> None:
     gone, _ = await strand(server, 2)
     await scan_once(server)
     await server.execute("XDEL", KEYS.stream, str(gone), key=KEYS.stream)

@@ -39,7 +39,7 @@ async def test_a_hold_that_is_a_third_used_up_is_renewed(server: Server) -> None
     assert again.hold.owned_until > first.hold.owned_until
 
 
-async def test_the_older_of_two_resources_acts_and_the_other_is_reported_who_does(
+async def test_the_younger_of_two_resources_gets_a_conflict_naming_the_older(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b", cluster="other")
@@ -106,7 +106,7 @@ async def test_the_same_name_in_another_cluster_is_another_resource(server: Serv
 
 
 @pytest.mark.parametrize("damage", ["x", "", "99999999999999999"])
-async def test_a_damaged_hold_binds_nobody(server: Server, damage: str) -> None:
+async def test_a_damaged_ownership_record_can_be_taken_over(server: Server, damage: str) -> None:
     await provision(server, KEYS)
     await server.execute("HSET", KEYS.state, "owner:held_until_ms", damage)
     await observe_group(server, KEYS)
@@ -137,7 +137,7 @@ async def test_a_group_of_another_resource_is_not_destroyed(
     assert writes_so_far(empty_redis) == before
 
 
-async def test_a_group_that_nobody_adopted_is_not_destroyed(server: Server) -> None:
+async def test_a_group_that_was_never_adopted_is_not_destroyed(server: Server) -> None:
     await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "0", "MKSTREAM")
     kept = await destroy_group(server, KEYS, OWNER)
     assert (kept.verdict, kept.hold) == (DestroyVerdict.NOT_OWNER, None)

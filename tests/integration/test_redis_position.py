@@ -40,7 +40,7 @@ async def test_a_destroyed_group_is_given_again_what_was_pending(server: Server)
     assert await delivered_again(server) == [3, 4, 5, 6, 7, 8, 9, 10]
 
 
-async def test_a_group_that_owed_nothing_continues_where_it_was(server: Server) -> None:
+async def test_a_group_without_pending_entries_is_recreated_at_its_position(server: Server) -> None:
     await with_pending_3_and_5(server)
     await acknowledge(server, 3, 5)
     await remember_position(server, KEYS, OWNER)
@@ -82,7 +82,7 @@ async def test_a_flushed_server_is_read_from_its_beginning(
         ([1, 2, 3, 4, 5, 6, 7, 8, 8.5, 9, 9.5], "more entries, all below the former end"),
     ],
 )
-async def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
+async def test_a_recreated_stream_is_read_from_its_beginning(
     server: Server, numbers: Iterable[float], what: str
 ) -> None:
     await with_pending_3_and_5(server)
@@ -141,7 +141,7 @@ async def test_a_position_is_never_created_beyond_the_stream(server: Server) -> 
     assert (await create_anew(server)).position == EntryId(10)
 
 
-async def test_a_group_made_anew_claims_no_count_of_entries_read(server: Server) -> None:
+async def test_a_recreated_group_has_no_count_of_entries_read(server: Server) -> None:
     await with_pending_3_and_5(server)
     await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
     await create_anew(server)
@@ -170,7 +170,7 @@ async def test_two_replicas_make_a_lost_group_once(server: Server) -> None:
     assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.GROUP_CREATED) == 2
 
 
-async def test_a_start_counts_only_while_nobody_has_acted_on_the_group(server: Server) -> None:
+async def test_the_start_applies_only_to_the_first_creation_of_a_group(server: Server) -> None:
     await add_all(server, range(1, 4))
     first = await create_anew(server, EntryId(1))
     assert first == GroupCreation(position=EntryId(1), why=CreationReason.FIRST, repeats=0)

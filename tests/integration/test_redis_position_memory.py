@@ -66,7 +66,7 @@ async def test_checkpoints_are_a_minute_apart(server: Server) -> None:
     "field",
     [SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT, CHECKPOINT_AT],
 )
-async def test_a_damaged_memory_is_written_anew(server: Server, field: str) -> None:
+async def test_a_damaged_remembered_position_is_written_again(server: Server, field: str) -> None:
     await with_pending_3_and_5(server)
     for damage in ("nan", "-1", "9" * 30, "x", "1e9", "²"):
         await server.execute("HSET", KEYS.state, field, damage)

@@ -103,7 +103,7 @@ async def test_b7_a_slot_that_is_being_migrated_refuses_and_nothing_happens(
     assert len(await read_new(server, KEYS, 10)) == 3
 
 
-async def test_b7_recovery_goes_on_while_a_slot_is_migrated_whose_keys_are_all_there(
+async def test_b7_recovery_continues_while_a_slot_with_all_keys_migrates(
     server: Server, empty_cluster: ClusterServers
 ) -> None:
     """Provisioning makes every key that recovery names, so none is absent."""

@@ -100,7 +100,7 @@ async def test_an_entry_whose_body_is_gone_is_recorded_and_acknowledged(server: 
     assert (await totals(server))["payload_gone"] == 1
 
 
-async def test_a_dead_letter_of_the_wrong_kind_of_count_is_reported_whole(server: Server) -> None:
+async def test_the_ledger_records_very_large_delivery_counts(server: Server) -> None:
     """The server's own count of deliveries may be anything."""
     (entry_id,) = await strand(server, 1)
     claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "RETRYCOUNT", 10**15)

@@ -147,7 +147,7 @@ async def test_a_group_has_one_running_redrive(server: Server) -> None:
         await move_letters(server, REDRIVE, [], after=EntryId.MIN, through=EntryId.MIN)
 
 
-async def test_a_redrive_that_nobody_hears_of_gives_way(server: Server) -> None:
+async def test_an_abandoned_redrive_is_replaced_by_another(server: Server) -> None:
     await provision(server, KEYS)
     await start_redrive(server, REDRIVE)
     ms = int((await server.execute("TIME"))[0]) * 1000 - 301_000
@@ -319,7 +319,7 @@ async def test_a_discarded_letter_is_kept_whole_and_restored(server: Server) -> 
     assert [str(one.new_id) for one in event.entries] == [one for one, _ in back]
 
 
-async def test_a_stream_of_somebody_else_is_no_place_for_discarded_letters(server: Server) -> None:
+async def test_dead_letters_are_not_discarded_into_a_foreign_stream(server: Server) -> None:
     await provision(server, KEYS)
     await add_letter(server, KEYS)
     await server.execute("XADD", KEYS.discarded, "*", "f", "v", key=KEYS.discarded)
@@ -381,7 +381,7 @@ async def test_a_position_ahead_refuses_and_nothing_is_lost(server: Server) -> N
     assert len(await entries_of(server, KEYS.dead_letter)) == 1
 
 
-async def test_a_stream_at_its_last_id_stops_it_and_letters_before_are_moved(
+async def test_a_stream_at_its_last_id_stops_the_redrive(
     server: Server,
 ) -> None:
     await provision(server, KEYS)

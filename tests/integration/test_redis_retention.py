@@ -174,7 +174,7 @@ async def test_a_plan_without_limits_removes_nothing(server: Server) -> None:
     assert (await trim(server, nothing)).removed == 0
 
 
-async def test_ids_beyond_the_precision_of_numbers_are_told_apart(server: Server) -> None:
+async def test_ids_beyond_the_precision_of_lua_numbers_are_distinguished(server: Server) -> None:
     await provision(server, KEYS)
     base = 2**63
     script = (
@@ -224,7 +224,7 @@ async def test_a_key_of_another_type_stops_trimming(server: Server) -> None:
     assert (await first_and_length(server))[1] == 1000
 
 
-async def test_the_retry_stream_keeps_only_what_is_owed(server: Server) -> None:
+async def test_acknowledged_entries_are_trimmed_from_the_retry_stream(server: Server) -> None:
     await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True)
     await fill(server, KEYS.retry, 250)
     retry = KEYS.retry

@@ -84,7 +84,7 @@ async def seen_former(server: Server) -> RetryObservation:
     return seen.retry
 
 
-async def test_copies_that_nobody_was_given_go_back_once_and_as_they_were(server: Server) -> None:
+async def test_undelivered_copies_go_back_once_and_unchanged(server: Server) -> None:
     ids = await copy(server, MANY)
     given = await read_new(server, KEYS, 5, LIVE, KEYS.retry)
     assert await give_back_all(server) == MANY - 5
@@ -114,7 +114,7 @@ async def test_however_many_replicas_move_them_each_goes_back_once(server: Serve
     assert moved == len(roots) == len(set(roots)) == MANY
 
 
-async def test_a_worker_that_reads_meanwhile_and_the_script_never_have_the_same_copy(
+async def test_no_copy_is_both_delivered_and_given_back(
     server: Server,
 ) -> None:
     await copy(server, MANY)
@@ -127,7 +127,7 @@ async def test_a_worker_that_reads_meanwhile_and_the_script_never_have_the_same_
     assert list(await entries(server, KEYS.retry)) == [str(one) for one in given]
 
 
-async def test_a_call_reads_no_more_than_its_bytes_and_always_one_entry(server: Server) -> None:
+async def test_a_call_reads_at_most_its_bytes_and_at_least_one_entry(server: Server) -> None:
     await copy(server, 3, b"x" * 1_000_000)
     returned = await give_back(server)
     assert (returned.moved, returned.may_continue) == (1, True)
@@ -160,7 +160,7 @@ async def test_what_is_remembered_of_suspects_goes_with_them(server: Server) -> 
     assert (observation.retry.pending, observation.stream.pending) == (1, 0)
 
 
-async def test_tries_of_pending_copies_are_kept_by_scans_that_copy_to_the_stream(
+async def test_scans_keep_the_attempts_of_pending_copies(
     server: Server,
 ) -> None:
     held, done = await copy(server, 2)
@@ -189,7 +189,7 @@ async def test_stuck_copies_of_a_former_retry_stream_move_to_the_stream(server: 
     assert (left.pending, left.lowest_pending) == (1, kept)
 
 
-async def test_a_consumer_that_holds_copies_of_a_former_retry_stream_is_not_removed(
+async def test_a_consumer_with_copies_in_a_former_retry_stream_is_kept(
     server: Server,
 ) -> None:
     """Invariant 5."""

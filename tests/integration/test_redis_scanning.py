@@ -66,7 +66,7 @@ async def test_of_many_replicas_one_begins_the_scan(server: Server) -> None:
     assert sum(isinstance(one, ScanObservation) for one in begun) == 1
 
 
-async def test_b6_a_scan_in_the_future_or_a_damaged_time_counts_as_none(server: Server) -> None:
+async def test_b6_a_future_or_damaged_scan_time_is_ignored(server: Server) -> None:
     """Else a clock that went back would stop every replica."""
     await provision(server, KEYS)
     later = int((await server_time(server) + MINUTE).timestamp() * 1000)

@@ -279,7 +279,7 @@ CASES: Final[dict[str, Case]] = {
 
 @on_newest_unless_full
 @pytest.mark.parametrize("name", CASES)
-async def test_a_script_holds_the_server_no_longer_than_a_few_large_bodies_take(
+async def test_a_script_blocks_the_server_for_a_few_large_bodies_at_most(
     name: str, server: Server, empty_redis: StandaloneServers
 ) -> None:
     """24 bodies of 1 MB; a script that read all of them would hold it three times as long."""
@@ -300,7 +300,7 @@ async def test_a_script_holds_the_server_no_longer_than_a_few_large_bodies_take(
     assert shortest <= MOST_BODIES * one_ms
 
 
-async def test_what_a_script_has_no_room_for_is_settled_by_the_next_one(server: Server) -> None:
+async def test_entries_beyond_the_limit_of_a_script_are_settled_by_the_next(server: Server) -> None:
     ids = await strand(server, 5, value=LARGE)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
@@ -309,7 +309,7 @@ async def test_what_a_script_has_no_room_for_is_settled_by_the_next_one(server: 
     assert await server.execute("XLEN", KEYS.dead_letter, key=KEYS.dead_letter) == 5
 
 
-async def test_what_one_worker_has_no_room_for_is_offered_to_the_next_reader(
+async def test_offered_entries_beyond_the_limit_of_a_worker_are_offered_again(
     server: Server,
 ) -> None:
     ids = await strand(server, 3, value=LARGE)

@@ -232,7 +232,7 @@ async def _delete_bodies(server: Server, keys: GroupKeys, *ids: str) -> None:
     await server.execute("XDEL", keys.stream, *ids, key=keys.stream)
 
 
-async def test_a_script_runs_what_its_header_declares_on_the_keys_that_it_names(
+async def test_a_script_runs_only_the_commands_and_keys_its_header_declares(
     redis: Behind, empty_redis: StandaloneServers
 ) -> None:
     async with (

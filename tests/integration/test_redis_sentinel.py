@@ -133,7 +133,7 @@ async def test_sentinels_that_ask_for_no_password_stand_before_servers_that_do(
         assert not (await observe_group(server, KEYS)).exists
 
 
-async def test_a_sentinel_that_asks_for_a_password_is_given_that_of_the_servers(
+async def test_a_sentinel_that_requires_a_password_gets_that_of_the_servers(
     run_redis: RunRedis,
 ) -> None:
     servers = run_redis(topology="sentinel", options=ServerOptions(password="sesame"))

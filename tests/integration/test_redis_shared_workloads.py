@@ -232,7 +232,7 @@ async def replica(redis_86: StandaloneServers) -> AsyncIterator[Replica]:
     one.redis.close()
 
 
-async def test_any_group_wakes_the_workers_and_their_sum_or_maximum_is_asked_for(
+async def test_any_group_starts_workers_and_demands_are_summed_or_maximized(
     replica: Replica,
 ) -> None:
     replica.add("mailing", 6)

@@ -85,7 +85,7 @@ async def look_after(server: Server, moment: datetime) -> StreamObservation:
     return seen
 
 
-async def test_a_group_that_goes_back_again_is_held_anew(server: Server) -> None:
+async def test_a_position_that_goes_back_again_delays_recovery_again(server: Server) -> None:
     await with_pending_3_and_5(server)
     before = LastSeen.of(await observe_group(server, KEYS))
     for position in (4, 2):
@@ -100,7 +100,7 @@ async def test_a_group_that_goes_back_again_is_held_anew(server: Server) -> None
     assert (back.before, back.after) == (EntryId(4), EntryId(2))
 
 
-async def test_a_restored_snapshot_is_noticed_whoever_looks(
+async def test_a_restored_snapshot_is_detected_from_an_earlier_observation(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     await with_pending_3_and_5(server)
@@ -119,7 +119,7 @@ async def test_a_restored_snapshot_is_noticed_whoever_looks(
     assert (change.before, change.after) == (EntryId(10), EntryId(6))
 
 
-async def test_a_delay_is_reported_once_to_those_who_do_not_know_when_they_observed(
+async def test_an_existing_delay_is_kept_without_a_time_of_observation(
     server: Server,
 ) -> None:
     await provision(server, KEYS)
@@ -128,7 +128,7 @@ async def test_a_delay_is_reported_once_to_those_who_do_not_know_when_they_obser
     assert await delay_recovery(server, KEYS, OWNER, change, hold=2 * HOUR) == until
 
 
-async def test_a_group_made_anew_by_us_has_not_gone_back(server: Server) -> None:
+async def test_a_group_recreated_by_the_operator_did_not_go_back(server: Server) -> None:
     await with_pending_3_and_5(server)
     before = LastSeen.of(await observe_group(server, KEYS))
     await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
@@ -258,7 +258,7 @@ async def test_damaged_sticky_are_written_again(server: Server, field: str) -> N
         assert (await observe_group(server, KEYS)).state.back is not None
 
 
-async def test_a_deleted_stream_is_recorded_as_a_loss_with_the_group_that_is_made_anew(
+async def test_a_deleted_stream_is_recorded_as_a_loss_once(
     server: Server,
 ) -> None:
     await with_pending_3_and_5(server)

@@ -60,7 +60,7 @@ async def test_a_derived_key_that_is_somebodys_stream_is_not_deleted(
     assert await first_and_length(server, taken) == (f"{OLD_MS}-1", 300)
 
 
-async def test_a_dead_letter_stream_with_another_ones_entries_is_left_as_it_is(
+async def test_a_dead_letter_stream_with_foreign_entries_is_refused(
     server: Server,
 ) -> None:
     await fill(server, "pay", 3, ms=OLD_MS)
@@ -69,7 +69,7 @@ async def test_a_dead_letter_stream_with_another_ones_entries_is_left_as_it_is(
     assert await server.execute("KEYS", "*") == [b"pay"]
 
 
-async def test_a_dead_letter_stream_that_a_group_reads_is_left_as_it_is(server: Server) -> None:
+async def test_a_dead_letter_stream_with_a_consumer_group_is_refused(server: Server) -> None:
     await server.execute("XGROUP", "CREATE", "pay", "payers", "0", "MKSTREAM")
     with pytest.raises(DeadLetterStreamInUse, match="payers"):
         await provision(server, MINE)
@@ -98,7 +98,7 @@ async def test_dead_letters_survive_their_group_and_are_adopted_by_what_they_hol
     assert (await observe_group(server, MINE)).is_provisioned
 
 
-async def test_of_two_groups_with_one_dead_letter_stream_the_older_has_it_while_it_is_empty(
+async def test_an_empty_dead_letter_stream_belongs_to_the_older_of_two_groups(
     server: Server,
 ) -> None:
     other = derive_keys("{pay}:other", "g", dead_letter="pay")
@@ -165,7 +165,7 @@ async def test_a_scan_refuses_a_dead_letter_stream_without_its_record(server: Se
         await open_scan(server, MINE, uid=OWNER.uid, due=timedelta(), with_retry=False)
 
 
-async def test_a_hash_of_somebody_else_is_not_taken_for_the_state(server: Server) -> None:
+async def test_a_foreign_hash_is_not_used_as_state(server: Server) -> None:
     keys = derive_keys("pay", "orders")
     for taken in (keys.state, keys.started, keys.worker_state):
         await server.execute("HSET", taken, "balance", "twelve")
@@ -174,7 +174,7 @@ async def test_a_hash_of_somebody_else_is_not_taken_for_the_state(server: Server
         await server.execute("DEL", taken)
 
 
-async def test_a_hash_of_somebody_else_is_not_deleted_with_the_group(server: Server) -> None:
+async def test_a_foreign_hash_is_not_deleted_with_the_group(server: Server) -> None:
     keys = derive_keys("pay", "orders")
     await server.execute("HSET", keys.audit, "balance", "twelve")
     await provision(server, keys)
@@ -182,7 +182,7 @@ async def test_a_hash_of_somebody_else_is_not_deleted_with_the_group(server: Ser
     assert await server.execute("HGETALL", keys.audit)
 
 
-async def test_keys_of_workers_that_are_somebody_elses_are_not_deleted_with_the_group(
+async def test_foreign_keys_named_like_worker_keys_are_not_deleted(
     server: Server,
 ) -> None:
     keys = derive_keys("pay", "orders")
@@ -197,7 +197,7 @@ async def test_keys_of_workers_that_are_somebody_elses_are_not_deleted_with_the_
     assert (await first_and_length(server, keys.worker_ledger))[1] == 3
 
 
-async def test_what_workers_wrote_before_an_operator_came_is_adopted_and_goes_with_the_group(
+async def test_keys_written_by_workers_before_provisioning_are_adopted(
     server: Server,
 ) -> None:
     keys = derive_keys("pay", "orders")
@@ -212,7 +212,7 @@ async def test_what_workers_wrote_before_an_operator_came_is_adopted_and_goes_wi
     assert not await server.execute("EXISTS", keys.worker_ledger)
 
 
-async def test_a_stream_that_replaces_the_ledger_or_the_retry_stream_is_not_trimmed(
+async def test_a_foreign_stream_at_a_derived_key_is_not_trimmed(
     server: Server,
 ) -> None:
     keys = derive_keys("pay", "orders")

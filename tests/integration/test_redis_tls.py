@@ -28,7 +28,7 @@ async def test_tls_with_a_client_certificate(redis_tls: StandaloneServers) -> No
         assert not (await observe_group(server, KEYS)).exists
 
 
-async def test_a_server_that_nobody_vouches_for_is_not_trusted(
+async def test_a_certificate_of_an_unknown_authority_is_refused(
     redis_tls: StandaloneServers,
 ) -> None:
     with pytest.raises(RedisUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
@@ -46,7 +46,7 @@ async def test_a_client_certificate_that_is_missing_is_noticed(
             pass
 
 
-async def test_a_connection_that_the_server_has_ended_is_made_anew(
+async def test_a_tls_connection_closed_by_the_server_is_reopened(
     redis_tls: StandaloneServers,
 ) -> None:
     """Its transport has no socket any more once the end is known."""
@@ -69,7 +69,7 @@ async def test_a_connection_that_the_server_has_ended_is_made_anew(
         await channel.close()
 
 
-async def test_a_plain_connection_whose_socket_is_closed_is_made_anew(
+async def test_a_plain_connection_with_a_closed_socket_is_reopened(
     redis_86: StandaloneServers,
 ) -> None:
     """Its socket is still there, and no file any more."""

@@ -26,7 +26,7 @@ def endless_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "BLOCK_MS", 90_000)
 
 
-async def test_one_of_many_idle_streams_is_reported_once_and_the_others_sleep_on(
+async def test_an_entry_wakes_only_its_stream_and_only_once(
     sleepers: Sleepers, empty_redis: StandaloneServers
 ) -> None:
     names = [f"stream-{number}" for number in range(300)]
@@ -41,7 +41,7 @@ async def test_one_of_many_idle_streams_is_reported_once_and_the_others_sleep_on
     await sleepers.are_woken("stream-299")
 
 
-async def test_an_entry_that_came_between_the_look_and_the_watch_is_not_missed(
+async def test_an_entry_added_between_observation_and_watch_is_not_missed(
     sleepers: Sleepers,
 ) -> None:
     seen = await add(sleepers.server, "orders")
@@ -50,7 +50,7 @@ async def test_an_entry_that_came_between_the_look_and_the_watch_is_not_missed(
     await sleepers.are_woken("orders")
 
 
-async def test_an_entry_that_was_seen_wakes_nobody(sleepers: Sleepers) -> None:
+async def test_an_observed_entry_does_not_wake_its_watch(sleepers: Sleepers) -> None:
     seen = await add(sleepers.server, "orders")
     sleepers.watch("orders", after=seen)
     sleepers.watch("other")
@@ -58,7 +58,7 @@ async def test_an_entry_that_was_seen_wakes_nobody(sleepers: Sleepers) -> None:
     await sleepers.are_woken("other")
 
 
-async def test_each_of_several_that_wait_for_one_stream_is_reported_what_is_new_to_it(
+async def test_watches_of_one_stream_wake_at_their_own_position(
     sleepers: Sleepers,
 ) -> None:
     first = await add(sleepers.server, "orders", "5-0")
@@ -89,7 +89,7 @@ async def test_newcomers_join_a_wait_that_is_under_way(
     await sleepers.are_woken("old")
 
 
-async def test_who_is_no_longer_watched_is_not_reported(sleepers: Sleepers) -> None:
+async def test_a_removed_watch_is_not_woken(sleepers: Sleepers) -> None:
     sleepers.watch("gone", "here")
     await sleepers.are_watched(["gone", "here"])
     sleepers.waker.unwatch("gone")
@@ -108,7 +108,7 @@ async def test_to_watch_again_replaces_what_was_watched(sleepers: Sleepers) -> N
     await sleepers.are_woken("token")
 
 
-async def test_a_stream_that_is_removed_and_made_again_is_reported(sleepers: Sleepers) -> None:
+async def test_a_deleted_and_recreated_stream_wakes_its_watch(sleepers: Sleepers) -> None:
     seen = await add(sleepers.server, "orders")
     sleepers.watch("orders", after=seen)
     await sleepers.are_watched(["orders"])
@@ -150,7 +150,7 @@ async def test_closing_leaves_no_task_and_no_connection(
     assert not sleepers.waker.watch("orders", sleepers.server, {"orders": EntryId.MIN})
 
 
-async def test_a_connection_that_nobody_needs_ends(
+async def test_an_unused_connection_is_closed(
     sleepers: Sleepers, empty_redis: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "LINGER_S", 0.01)

@@ -148,7 +148,7 @@ async def test_a_refused_stream_is_tried_again_later(
 
 @on_newest_unless_full
 @pytest.mark.parametrize("missing", ["client|id", "client|unblock"])
-async def test_where_nobody_may_end_a_wait_newcomers_join_when_it_is_over(
+async def test_without_client_unblock_new_streams_join_after_the_current_wait(
     empty_redis: StandaloneServers, missing: str
 ) -> None:
     async with sleeping_on(narrow(empty_redis, *RULES, f"-{missing}")) as sleepers:
@@ -180,7 +180,7 @@ async def test_a_newcomer_is_not_watched_before_the_server_was_asked_with_it(
 
 
 @on_newest_unless_full
-async def test_a_connection_of_somebody_else_is_taken_for_ours_once_at_most(
+async def test_a_foreign_connection_is_unblocked_at_most_once(
     sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a proxy the answer of CLIENT ID may be of another connection."""
@@ -227,7 +227,7 @@ async def test_streams_of_all_masters_are_watched(empty_cluster: ClusterServers)
             await sleepers.are_woken(name)
 
 
-async def test_streams_of_one_slot_share_a_connection_and_too_many_slots_are_left_out(
+async def test_streams_of_one_slot_share_a_connection_within_the_limit(
     empty_cluster: ClusterServers,
 ) -> None:
     async with sleeping_on(endpoint_of(empty_cluster)) as sleepers:

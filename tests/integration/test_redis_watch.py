@@ -135,7 +135,7 @@ async def test_what_users_delete_is_no_loss_and_is_not_watched(at_ten: Server) -
     assert await last_watched(at_ten) == ("13-0", "20-0")
 
 
-async def test_a_loss_that_was_recorded_is_not_another_one_when_it_is_passed(
+async def test_a_loss_is_recorded_only_once(
     at_ten: Server,
 ) -> None:
     await add_all(at_ten, range(11, 21))
@@ -189,14 +189,14 @@ async def test_of_many_replicas_one_reports_it(
     assert len(await events(at_ten, LedgerKind.DATA_LOSS)) == 1
 
 
-async def test_after_a_position_that_went_back_the_watch_begins_anew(at_ten: Server) -> None:
+async def test_after_the_position_goes_back_the_watch_restarts(at_ten: Server) -> None:
     await at_ten.execute("XGROUP", "SETID", KEYS.stream, KEYS.group, "4-0")
     await make_checkpoint_due(at_ten)
     assert await remember(at_ten) is None
     assert await last_watched(at_ten) == ("10-0", "4-0")
 
 
-async def test_a_stream_that_was_made_anew_is_not_what_was_watched(at_ten: Server) -> None:
+async def test_the_watch_restarts_for_a_recreated_stream(at_ten: Server) -> None:
     await at_ten.execute("DEL", KEYS.stream)
     await add_all(at_ten, range(11, 41))
     await at_ten.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "20-0")

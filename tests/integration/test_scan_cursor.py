@@ -90,7 +90,7 @@ async def test_a_damaged_cursor_counts_as_none(server: Server, damaged: str) -> 
     assert await cursor(server) == ""
 
 
-async def test_a_cursor_beyond_the_end_is_cleared_and_the_next_scan_sees_all(
+async def test_a_cursor_beyond_the_end_is_cleared(
     server: Server,
 ) -> None:
     ids = await add_old(server, 3)
@@ -110,7 +110,7 @@ async def test_dead_owners_do_not_wait_for_the_cursor(server: Server) -> None:
     assert await moved(server) == ids
 
 
-async def test_a_part_of_the_pages_does_not_show_that_an_entry_failed_alone(
+async def test_a_partial_scan_does_not_show_that_an_entry_failed_in_isolation(
     server: Server,
 ) -> None:
     """Invariant 11: what failed with it may lie in the other part."""

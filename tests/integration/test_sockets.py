@@ -40,7 +40,7 @@ def endpoint_of(server: asyncio.Server, host: str = "127.0.0.1") -> RedisEndpoin
     return RedisEndpoint(node=Node(host=host, port=server.sockets[0].getsockname()[1]))
 
 
-def test_a_cluster_of_many_masters_gets_no_more_connections_than_its_namespace_may_have(
+def test_a_cluster_respects_the_connection_limit_of_its_namespace(
     most: Sockets,
 ) -> None:
     async def scenario() -> list[object]:

@@ -40,7 +40,7 @@ def test_rows_are_each_entry_once(options: dict[str, str]) -> None:
     assert found == list(range(ENTRIES))
 
 
-def test_a_task_that_reads_with_the_group_again_misses_what_it_had_read(
+def test_a_repeated_task_of_the_group_misses_entries(
     options: dict[str, str],
 ) -> None:
     reader = GroupReader(options)

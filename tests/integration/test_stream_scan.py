@@ -52,7 +52,7 @@ async def test_an_entry_of_a_dead_owner_stays_while_its_lock_exists(server: Serv
     assert await pending(server) == {}
 
 
-async def test_what_was_answered_of_a_dead_owner_is_not_asked_again_as_idle(
+async def test_entries_examined_as_dead_are_not_examined_again_as_idle(
     server: Server,
 ) -> None:
     """Neither its suspects nor what a lock keeps; both have been idle past the limit as well."""
@@ -187,7 +187,7 @@ async def form_chunk(server: Server, *ids: EntryId) -> None:
     await server.execute("HSET", KEYS.state, "chunk", retry_batch, *words, key=KEYS.state)
 
 
-async def test_a_chunk_that_is_done_is_forgotten_and_then_nothing_more_is_written(
+async def test_a_finished_retry_batch_is_removed_once(
     server: Server, closing: ScanCloser, empty_redis: StandaloneServers
 ) -> None:
     ids = await strand(server, 2)

@@ -35,7 +35,7 @@ async def test_a_group_without_pending_entries_has_no_stuck_ones(server: Server)
     assert await counted(server, {}) == 0
 
 
-async def test_entries_of_the_dead_and_idle_ones_are_stuck_and_others_are_not(
+async def test_only_entries_of_dead_owners_and_idle_entries_are_stuck(
     server: Server,
 ) -> None:
     ids = await add_old(server, 8)
@@ -48,7 +48,7 @@ async def test_entries_of_the_dead_and_idle_ones_are_stuck_and_others_are_not(
     assert await counted(server, LIVES) == 2 + 1
 
 
-async def test_of_a_consumer_that_began_anew_what_it_was_delivered_before_is_stuck(
+async def test_entries_delivered_before_the_restart_of_their_owner_are_stuck(
     server: Server,
 ) -> None:
     ids = await add_old(server, 5)

@@ -150,7 +150,7 @@ async def test_what_happened_during_a_fault_is_known_after_it(
     assert (GROUP, ("shop", "removed")) in followed.concerned
 
 
-async def test_an_event_is_heard_in_a_later_stream_and_streams_that_end_cost_no_list(
+async def test_a_watch_stream_that_ends_is_resumed_without_a_list(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
@@ -161,7 +161,7 @@ async def test_an_event_is_heard_in_a_later_stream_and_streams_that_end_cost_no_
         assert server.requests["LIST"] == 1
 
 
-async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_pause(
+async def test_an_expired_resource_version_is_followed_by_an_immediate_list(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
@@ -226,7 +226,7 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
     await _until(lambda: "added" in patient.known())
 
 
-async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_lives(
+async def test_a_silent_watch_is_reported_by_kind_until_it_recovers(
     server: HostileApi, patient: Followed
 ) -> None:
     assert patient.watch.problem() == ""
@@ -256,7 +256,7 @@ async def test_an_object_that_cannot_be_read_hides_no_other(
     await _until(lambda: "added" in followed.known())
 
 
-async def test_a_token_that_was_replaced_is_read_anew(server: HostileApi) -> None:
+async def test_a_replaced_token_is_read_again(server: HostileApi) -> None:
     token = ["old"]
 
     async def load() -> aio_client.Configuration:
@@ -306,7 +306,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-async def test_whatever_breaks_a_watch_it_begins_anew(
+async def test_a_watch_restarts_after_any_error(
     server: HostileApi, api: KubeApi, trouble: str
 ) -> None:
     made = Followed()
@@ -316,7 +316,7 @@ async def test_whatever_breaks_a_watch_it_begins_anew(
         await _until(lambda: made.known() == {"kept", "removed"})
 
 
-async def test_a_list_that_does_not_end_when_it_is_cancelled_is_left_behind(
+async def test_a_list_that_ignores_its_cancellation_is_abandoned(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()

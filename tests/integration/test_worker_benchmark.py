@@ -74,7 +74,7 @@ def test_other_libraries_work_everything_where_they_are_installed(
     check_run(empty_redis_86, name, python, "sleep")
 
 
-def test_a_worker_that_ends_early_is_no_result_and_its_last_words_are_reported(
+def test_a_failed_worker_is_an_error_with_its_output(
     empty_redis_86: StandaloneServers,
 ) -> None:
     broken = Contestant(argv=("benchmarks.worker_loops", "no-such-loop"), how="it fails")
@@ -82,7 +82,7 @@ def test_a_worker_that_ends_early_is_no_result_and_its_last_words_are_reported(
         run_once(broken, Path(sys.executable), empty_redis_86.server.port, kind="noop", count=FEW)
 
 
-def test_memory_is_looked_at_until_all_entries_are_worked(
+def test_memory_is_measured_until_all_entries_are_acknowledged(
     empty_redis_86: StandaloneServers,
 ) -> None:
     port = empty_redis_86.server.port
@@ -91,7 +91,7 @@ def test_memory_is_looked_at_until_all_entries_are_worked(
         assert owed(raw) == 0
 
 
-def test_a_target_is_the_median_of_the_rounds_and_not_the_ratio_of_medians() -> None:
+def test_a_target_is_the_median_of_the_ratios() -> None:
     found = {
         "ours": [an_outcome(per_s=rate) for rate in (90.0, 10.0, 100.0)],
         "batched": [an_outcome(per_s=rate) for rate in (100.0, 10.0, 10.0)],

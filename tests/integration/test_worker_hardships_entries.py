@@ -23,7 +23,7 @@ async def position(redis: Behind) -> bytes:
     return bytes(found[b"last-delivered-id"])
 
 
-async def test_what_is_deleted_or_trimmed_while_it_is_held_is_recorded_once_and_not_run_again(
+async def test_entries_deleted_or_trimmed_in_flight_are_recorded_once(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     failing: list[str] = []
@@ -57,7 +57,7 @@ async def _are_recorded(redis: Behind, ids: list[bytes]) -> bool:
     return sorted(gone) == sorted(ids)
 
 
-async def test_a_producer_cannot_have_a_later_entry_skipped_as_one_that_was_seen(
+async def test_forged_retry_fields_cannot_make_a_later_entry_a_duplicate(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     """M1: with fields of recovery that name an ID that is yet to come, or nearly so."""
@@ -82,7 +82,7 @@ async def test_a_producer_cannot_have_a_later_entry_skipped_as_one_that_was_seen
     assert worked == {b"evil": 1, b"itself": 1, b"genuine": 1, b"past": 1002}
 
 
-async def test_a_consumer_that_is_deleted_by_hand_costs_what_it_held_and_goes_on(
+async def test_a_worker_continues_after_its_consumer_is_deleted(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     handling = HandlingTime()
@@ -100,7 +100,7 @@ async def test_a_consumer_that_is_deleted_by_hand_costs_what_it_held_and_goes_on
     assert await redis.letters() == []
 
 
-async def test_a_group_that_is_made_anew_elsewhere_is_worked_from_where_it_was_made(
+async def test_a_worker_continues_at_the_position_of_a_recreated_group(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     handling = HandlingTime()
@@ -124,7 +124,7 @@ async def test_a_group_that_is_made_anew_elsewhere_is_worked_from_where_it_was_m
     assert await redis.letters() == []
 
 
-async def test_streams_of_the_group_may_come_and_go_while_it_is_worked_on(
+async def test_a_worker_follows_streams_that_are_created_and_deleted(
     redis: Behind, endpoint: RedisEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_LOOK_AGAIN_S", 0.1)

@@ -28,7 +28,7 @@ UNREADABLE: tuple[bytes, ...] = (
 )
 
 
-async def test_what_cannot_be_read_is_a_dead_letter_as_it_was_and_keeps_nobody(
+async def test_undecodable_entries_are_dead_lettered_unchanged_and_do_not_block_others(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     handled: list[int] = []
@@ -87,7 +87,7 @@ async def test_whatever_is_raised_fails_its_entry_and_no_other(
     assert "never retrieved" not in caplog.text
 
 
-async def test_handlers_that_hang_or_swallow_their_cancellation_keep_nobody(
+async def test_handlers_that_hang_or_ignore_cancellation_do_not_block_others(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     let_go: list[Entry] = []

@@ -23,7 +23,7 @@ worker.run()
 """
 
 
-def test_what_was_done_and_not_said_when_a_worker_was_stopped_is_not_said_by_it(
+def test_a_paused_worker_does_not_acknowledge_entries_claimed_meanwhile(
     workers: WorkerProcesses,
 ) -> None:
     limit = {"PELOPS_IDLE_LIMIT_MS": "5000"}  # the second one keeps it on a busy machine, too
@@ -53,7 +53,7 @@ worker.run()
 
 
 @pytest.mark.full
-def test_a_loop_that_stands_still_for_too_long_is_red_and_loses_its_entries(
+def test_a_blocked_event_loop_fails_liveness_and_loses_its_entries(
     workers: WorkerProcesses, tmp_path: Path
 ) -> None:
     port, going_on = free_port(), tmp_path / "go-on"
@@ -144,7 +144,7 @@ worker.run()
 
 
 @pytest.mark.full
-def test_an_entry_of_a_hundred_megabytes_is_handled_and_its_memory_given_back(
+def test_the_memory_of_an_entry_of_100_mb_is_freed(
     workers: WorkerProcesses,
 ) -> None:
     process = workers.start(
@@ -209,7 +209,7 @@ worker.run()
 
 
 @pytest.mark.parametrize(("grace_s", "signals"), [("0.2", 1), ("1000", 2)])
-def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_handed_back(
+def test_handlers_beyond_the_grace_period_or_second_sigterm_are_canceled(
     workers: WorkerProcesses, grace_s: str, signals: int
 ) -> None:
     port = free_port()
@@ -229,7 +229,7 @@ def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_h
     assert workers.letters() == []
 
 
-def test_a_poison_entry_ends_one_process_after_another_and_its_neighbours_are_done(
+def test_neighbours_of_an_entry_that_kills_every_process_are_handled(
     workers: WorkerProcesses,
 ) -> None:
     script = """

@@ -93,7 +93,7 @@ class LateAdapter(RedisAdapter):
         return await super().exchange(outgoing)
 
 
-async def test_an_acknowledgement_that_had_to_wait_is_not_sent_for_what_another_has_by_then(
+async def test_a_late_acknowledgement_skips_entries_claimed_meanwhile(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     handling, heard = HandlingTime(), ReportedEvents()
@@ -119,7 +119,7 @@ class SilentAdapter(RedisAdapter):
         return await super().begin()
 
 
-async def test_who_is_told_to_stop_does_not_wait_for_a_server_that_says_nothing(
+async def test_stopping_does_not_wait_for_a_silent_server(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     adapter = SilentAdapter(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))

@@ -94,7 +94,7 @@ async def of_another_type(servers: StandaloneServers, redis: Behind) -> AsyncIte
         (of_another_type, "WrongType"),
     ],
 )
-async def test_what_is_refused_is_reported_and_done_when_it_is_not_refused_any_more(
+async def test_refused_commands_are_reported_and_repeated_until_accepted(
     redis: Behind,
     empty_redis: StandaloneServers,
     endpoint: RedisEndpoint,
@@ -138,7 +138,7 @@ async def test_without_memory_what_there_is_is_handled_and_acknowledged(
         assert await redis.pending() == []
 
 
-async def test_a_dead_letter_that_cannot_be_written_keeps_nobody_else(
+async def test_a_dead_letter_that_cannot_be_written_does_not_block_others(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
     async def handle(entry: Entry) -> None:

@@ -37,7 +37,7 @@ worker.run()
 STANDS_BY = "another process started as consumer one; this process waits"
 
 
-def test_of_two_processes_of_one_name_nothing_is_lost_and_all_that_is_acknowledged_was_handled(
+def test_two_processes_with_one_name_handle_every_entry(
     workers: WorkerProcesses,
 ) -> None:
     ids = workers.add(200)
@@ -57,7 +57,7 @@ def test_of_two_processes_of_one_name_nothing_is_lost_and_all_that_is_acknowledg
     assert sum(Counter(workers.ids("one")).values()) - len(ids) <= 20 * _turns(workers)
 
 
-def test_what_runs_is_finished_by_the_process_that_began_it_and_run_by_no_other(
+def test_a_running_entry_is_finished_only_by_its_process(
     workers: WorkerProcesses, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -119,7 +119,7 @@ def _turns(workers: WorkerProcesses) -> int:
 # The adapter.
 
 
-async def test_an_adapter_whose_name_is_taken_finishes_starts_nothing_and_begins_anew_in_its_turn(
+async def test_an_adapter_whose_name_is_taken_only_finishes_running_entries(
     empty_redis: StandaloneServers,
 ) -> None:
     endpoint = endpoint_of(empty_redis)
@@ -159,7 +159,7 @@ async def _read_in_turn(adapter: RedisAdapter) -> None:
                 return
 
 
-async def test_processes_that_begin_in_the_same_instant_can_be_told_apart(
+async def test_processes_started_at_the_same_time_have_distinct_boot_records(
     empty_redis: StandaloneServers,
 ) -> None:
     endpoint = endpoint_of(empty_redis)
@@ -171,7 +171,7 @@ async def test_processes_that_begin_in_the_same_instant_can_be_told_apart(
     assert all(one != other for one, other in pairwise(sorted(times)))
 
 
-async def test_an_older_boot_record_that_a_failover_brought_back_makes_nobody_stand_by(
+async def test_an_older_boot_record_after_a_failover_does_not_stop_the_worker(
     empty_redis: StandaloneServers,
 ) -> None:
     async with behind(empty_redis) as seen, opened(endpoint_of(empty_redis)) as adapter:

@@ -60,7 +60,7 @@ def test_ten_lines_lead_from_nothing_to_a_worker(page: Page) -> None:
     assert page.server.xinfo_consumers(KEYS.stream, KEYS.group) == []
 
 
-def test_what_does_not_fit_the_model_is_a_dead_letter_without_its_values(page: Page) -> None:
+def test_the_error_of_an_invalid_entry_does_not_contain_its_values(page: Page) -> None:
     page.create_group()
     page.run("The entry")
     page.add({"number": "secret", "amount": 1}, {"number": 2, "amount": 2.5})

@@ -120,7 +120,7 @@ worker.run()
     assert not [key for key in workers.server.keys("*dlq*") if workers.server.xlen(key)]
 
 
-def test_a_handler_that_blocks_the_loop_keeps_its_entries_for_a_bounded_time(
+def test_a_blocking_handler_keeps_its_entry_beyond_the_processing_timeout(
     workers: WorkerProcesses,
 ) -> None:
     limit = {"PELOPS_IDLE_LIMIT_MS": "3000"}

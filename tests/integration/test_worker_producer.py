@@ -143,7 +143,7 @@ async def test_producers_of_one_name_share_their_keys(empty_redis_86: Standalone
     assert len(await _entries(empty_redis_86)) == 2
 
 
-async def test_without_keys_on_the_server_entries_are_added_and_that_is_said_once(
+async def test_without_idempotent_xadd_entries_are_added_with_one_warning(
     run_redis: RunRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     servers = run_redis("7.0")
@@ -210,7 +210,7 @@ async def test_patience_has_an_end(empty_redis_86: StandaloneServers) -> None:
             await producer.add({"n": 1}, key="one")
 
 
-async def test_one_refusal_is_raised_and_keeps_nobody_else_from_adding(
+async def test_a_refused_entry_raises_and_later_entries_are_added(
     empty_redis: StandaloneServers,
 ) -> None:
     async with connected(endpoint_of(empty_redis)) as server:
@@ -223,7 +223,7 @@ async def test_one_refusal_is_raised_and_keeps_nobody_else_from_adding(
     assert [flat[1] for _, flat in await _entries(empty_redis)] == [b"3"]
 
 
-async def test_who_stops_waiting_does_not_keep_others_from_being_reported(
+async def test_a_canceled_caller_does_not_affect_other_callers(
     empty_redis_86: StandaloneServers,
 ) -> None:
     async with producing(empty_redis_86) as producer:
@@ -236,7 +236,7 @@ async def test_who_stops_waiting_does_not_keep_others_from_being_reported(
 
 
 @pytest.mark.parametrize("fields", [{}, {"a": None}, {"a": True}, {"a": [1]}])
-async def test_what_redis_cannot_hold_is_refused_without_reporting_it(
+async def test_invalid_fields_are_refused_without_showing_their_values(
     empty_redis_86: StandaloneServers, fields: Any
 ) -> None:
     async with producing(empty_redis_86) as producer:

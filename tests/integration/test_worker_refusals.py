@@ -97,7 +97,7 @@ async def _use(way: RedisAdapter) -> None:
         raise answer.problem
 
 
-async def test_readiness_reports_what_is_refused_until_it_is_mended(
+async def test_readiness_reports_a_missing_permission_until_it_is_granted(
     seen: Behind, empty_redis: StandaloneServers
 ) -> None:
     handling = HandlingTime()

@@ -36,7 +36,7 @@ async def test_a_blocked_read_wakes_on_every_stream_of_the_group(
         assert delivered.key == stream.encode()
 
 
-async def test_streams_that_do_not_exist_do_not_keep_the_others_from_being_read(
+async def test_a_missing_stream_does_not_block_reads_of_the_others(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     await redis.add()
@@ -76,7 +76,7 @@ async def test_an_acknowledgement_reports_how_many_had_been_pending(
     assert (await adapter.exchange(Outgoing(acks={STREAM: ids}))).acked == {STREAM: 1}
 
 
-async def test_what_another_was_given_is_neither_kept_nor_acknowledged_when_that_is_asked(
+async def test_entries_claimed_by_another_consumer_are_not_refreshed_or_acknowledged(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     mine, claimed, done = await redis.add(3)
@@ -159,7 +159,7 @@ async def test_the_evidence_of_a_crash_is_passed_over_and_not_refreshed(
     assert idle_ms[evidence] >= 60_000 > idle_ms[other]
 
 
-async def test_an_entry_whose_body_is_gone_is_recorded_when_the_history_shows_it(
+async def test_a_dangling_entry_in_the_history_is_recorded(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     gone, there = await redis.add(2)
@@ -173,7 +173,7 @@ async def test_an_entry_whose_body_is_gone_is_recorded_when_the_history_shows_it
     assert list(await redis.owners()) == [there]
 
 
-async def test_an_entry_that_is_deleted_while_it_is_held_is_recorded_by_its_heartbeat(
+async def test_a_heartbeat_records_an_entry_deleted_in_flight(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     gone, there = await redis.add(2)
@@ -186,7 +186,7 @@ async def test_an_entry_that_is_deleted_while_it_is_held_is_recorded_by_its_hear
     assert list(await redis.owners()) == [there]
 
 
-async def test_offers_of_the_operator_are_taken_as_far_as_their_owner_still_has_them(
+async def test_only_offered_entries_that_their_owner_still_has_are_claimed(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     await redis.create(KEYS.offer_stream)

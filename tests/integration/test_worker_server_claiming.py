@@ -42,7 +42,7 @@ async def read_until(adapter: RedisAdapter, count: int) -> list[Delivered]:
     return found
 
 
-async def test_an_idle_entry_comes_with_its_past_and_is_ours(
+async def test_an_idle_entry_is_claimed_with_its_idle_time_and_deliveries(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     idle, young = await redis.add(2)
@@ -97,7 +97,7 @@ async def test_more_than_a_page_of_pending_entries_is_passed_over_in_turns(
     assert ids_of(await read_until(adapter, 1)) == [ids[-1]]
 
 
-async def test_large_bodies_are_claimed_a_few_at_a_time_and_all_of_them(
+async def test_all_large_bodies_are_claimed_a_few_at_a_time(
     redis: Behind, adapter: RedisAdapter
 ) -> None:
     ids = await redis.add(8, body="x" * 200_000)

@@ -45,7 +45,9 @@ async def test_a_rejected_entry_is_a_dead_letter_as_the_operators_are(
     assert await redis.pending() == []
 
 
-async def test_only_what_is_ours_is_rejected_and_once(redis: Behind, adapter: RedisAdapter) -> None:
+async def test_only_own_entries_are_rejected_and_only_once(
+    redis: Behind, adapter: RedisAdapter
+) -> None:
     claimed, mine = await redis.add(2)
     await adapter.read(100, 1000)
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, claimed, "JUSTID")

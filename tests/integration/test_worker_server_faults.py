@@ -135,7 +135,7 @@ async def test_a_restart_that_forgets_scripts_and_connections_is_survived(
             assert await reading == [entry_id]
 
 
-async def test_a_master_that_becomes_a_replica_did_not_do_it_and_is_asked_again(
+async def test_commands_refused_by_a_demoted_master_can_be_repeated(
     redis: Behind, empty_redis: StandaloneServers
 ) -> None:
     async with opened(worker_endpoint(empty_redis)) as adapter:

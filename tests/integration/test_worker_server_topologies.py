@@ -72,7 +72,7 @@ async def test_every_node_of_a_cluster_leads_to_the_group(
             }
 
 
-async def test_a_worker_that_may_not_ask_for_slots_follows_where_it_is_sent(
+async def test_without_cluster_slots_a_worker_follows_redirects(
     cluster: Behind, empty_cluster: ClusterServers
 ) -> None:
     (entry_id,) = await cluster.add()
@@ -82,7 +82,7 @@ async def test_a_worker_that_may_not_ask_for_slots_follows_where_it_is_sent(
         assert ids_of(await adapter.read(100, 1000)) == [entry_id]
 
 
-async def test_any_key_of_a_cluster_can_be_written_to_by_a_wire_of_its_own(
+async def test_each_stream_of_a_cluster_is_written_over_its_own_connection(
     empty_cluster: ClusterServers,
 ) -> None:
     for number in range(5):
@@ -108,7 +108,7 @@ async def test_a_slot_that_moves_is_followed_by_waiting_reads_and_by_acknowledge
     assert await reading == [entry_id]
 
 
-async def test_while_a_slot_moves_what_can_be_done_is_done_and_the_rest_did_not_happen(
+async def test_commands_on_a_migrating_slot_either_succeed_or_have_no_effect(
     cluster: Behind, adapter: RedisAdapter, empty_cluster: ClusterServers
 ) -> None:
     first, second = await cluster.add(2)
