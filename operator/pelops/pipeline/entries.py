@@ -216,9 +216,7 @@ def _shape(frame: DataFrame, part: Part) -> DataFrame:
         "root_seq": F.when(is_copy, root_seq),
         "retry_count": F.when(is_copy, count.try_cast("int")),
         "returned": F.when(is_copy & returned.rlike(_COUNT), returned.try_cast("int")),
-        "hash": F.col("hash")
-        if plan.payload is not ArchivedPayload.NONE
-        else nothing.cast("bigint"),
+        "hash": nothing.cast("bigint"),
         "key": nothing.cast("string"),
         "fields": nothing.cast(_FIELDS.removeprefix("fields ")),
     }

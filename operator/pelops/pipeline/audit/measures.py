@@ -192,7 +192,6 @@ class StreamMeasures:
     """The counts of the entries of one stream."""
 
     step_ms: int = 1
-    first_step: int = 0
     arrivals: Mapping[int, int] = field(default_factory=dict)  # by step
     duplicates: Mapping[str, Ways] = field(default_factory=dict)  # by way of comparison
 

@@ -69,7 +69,7 @@ class Slots:
     def _begin(self, slots: int) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(slots):
-            task = loop.create_task(self._run(), name="pelops-lane")
+            task = loop.create_task(self._run(), name="pelops-slot")
             self._tasks.add(task)
         self._unbegun += slots
 

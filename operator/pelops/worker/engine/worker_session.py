@@ -176,17 +176,17 @@ class WorkerSession:
     async def run(self) -> None:
         """Work until `stop`, then shut down. Raises errors that a retry does not fix."""
         try:
-            if await self._begin_unless_reported():
+            if await self._begin_unless_stopped():
                 await self._work()
         finally:
             await self.shared.adapter.close()
 
-    async def _begin_unless_reported(self) -> bool:
+    async def _begin_unless_stopped(self) -> bool:
         """As `_begin`, but `stop` interrupts it, even if Redis does not answer."""
         begun = asyncio.create_task(self._begin(), name="pelops-begin")
-        reported = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
-        await asyncio.wait([begun, reported], return_when=asyncio.FIRST_COMPLETED)
-        reported.cancel()
+        stopped = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
+        await asyncio.wait([begun, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
         if not begun.done():
             begun.cancel()
             await asyncio.wait([begun])
@@ -221,17 +221,17 @@ class WorkerSession:
             asyncio.create_task(self.exchanging.run(), name="pelops-exchanges"),
             asyncio.create_task(self.rejecting.run(), name="pelops-rejects"),
         ]
-        reported = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
+        stopped = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
         self.watchdog.start()
         try:
-            await asyncio.wait([*loops, reported], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*loops, stopped], return_when=asyncio.FIRST_COMPLETED)
             self.stopping.set()
             await self.winding.run(loops)
         finally:
             self.watchdog.stop()
-            for task in (*loops, reported):
+            for task in (*loops, stopped):
                 task.cancel()
-            ends = await asyncio.gather(*loops, reported, return_exceptions=True)
+            ends = await asyncio.gather(*loops, stopped, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
