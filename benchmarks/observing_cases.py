@@ -121,7 +121,7 @@ CASES = (
     Case(name="known", what="the lag is known and large", behind=_anywhere),
     Case(
         name="unknown",
-        what="the lag is NULL, with many entries behind and ahead: it cannot be told",
+        what="the lag is NULL, with many entries behind and ahead: it is unknown",
         behind=_anywhere,
         is_counted=False,
         is_found=False,

@@ -176,7 +176,7 @@ def _figures(contest: Contest, scale: Scale, results: Results) -> dict[str, Any]
         "entry_bytes": body_bytes(),
         "rounds": scale.rounds,
         "packages": list(PACKAGES),
-        "left_out": contest.left_out or "nobody",
+        "left_out": contest.left_out or "none",
         "ways": {name: CONTESTANTS[name].how for name in contest.pythons},
         **{
             kind: {name: _describe(name, kind, scale, of[name]) for name in of}

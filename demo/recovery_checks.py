@@ -84,7 +84,8 @@ def check_attempts(rescues: Sequence[Rescue]) -> Check:
         claim="a deleted pod counts as no failed attempt; a killed process as one for entries "
         "that it started",
         holds=not wrong,
-        found=f"{counted_attempts} charged, {len(wrong)} wrongly{show_example(wrong)}",
+        found=f"{counted_attempts} failed attempts, {len(wrong)} of them wrongly"
+        + show_example(wrong),
     )
 
 
@@ -106,8 +107,8 @@ def check_effects(outcome: RecoveryOutcome) -> Check:
     return Check(
         claim="no entry was acknowledged without its effect; no entry was lost",
         holds=not missing and not strange and bool(added),
-        found=f"{len(added):,} entries, {len(missing)} without, {len(strange)} of nobody's"
-        + show_example(missing | strange),
+        found=f"{len(added):,} entries, {len(missing)} without an effect, {len(strange)} effects "
+        f"without an entry{show_example(missing | strange)}",
     )
 
 

@@ -46,7 +46,7 @@ def check_beginning(course: Course) -> Check:
         claim="it started with no worker",
         holds=bool(before) and not wanted and not ready,
         found=f"{wanted} wanted and {ready} ready when the first entry was added"
-        + " (nobody looked)" * (not before),
+        + " (no observation before it)" * (not before),
     )
 
 

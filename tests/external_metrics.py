@@ -111,7 +111,7 @@ class _Server(ThreadingHTTPServer):
         self.metrics = ExternalMetrics(self.server_port)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: who is not let in, or goes early, is reported so itself."""
+        """Ignore it: a client that is refused or disconnects early sees the error itself."""
 
 
 class _Handler(BaseHTTPRequestHandler):

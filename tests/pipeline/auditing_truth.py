@@ -1,7 +1,7 @@
 """A life of many entries, audited, and compared with the truth entry by entry.
 
 python -m tests.pipeline.auditing_truth --entries N: prints the comparison; ends with 1 when the
-audit reports any entry something else with append-only files, or proves anything wrongly without.
+audit reports a wrong status with append-only files, or a wrong status as proven without.
 """
 
 from __future__ import annotations
@@ -207,15 +207,15 @@ def render_comparison(found: Compared) -> str:
         if true[status] or counts[status]
     ]
     differing = [
-        f"  told {reported.value if reported else 'as a number only'}, in truth {true.value}: "
+        f"  reported {reported.value if reported else 'as a number only'}, in truth {true.value}: "
         f"{number}"
         for (reported, true), number in found.pairs().most_common()
         if reported is not true
     ]
     wrong = found.wrong()
     shown = [f"    {one.decode()}: {reported}" for one, reported in list(wrong.items())[:_SHOWN]]
-    columns = f"  {'':<22} {'true':>10} {'told':>10}"
-    tail = f"  told wrongly: {len(wrong)}; statuses miscounted: {len(found.miscounted())}"
+    columns = f"  {'':<22} {'true':>10} {'reported':>10}"
+    tail = f"  reported wrongly: {len(wrong)}; statuses miscounted: {len(found.miscounted())}"
     return "\n".join([head, columns, *rows, *differing, tail, *shown])
 
 

@@ -1,7 +1,7 @@
 """A life of many entries, checked entry by entry: python -m tests.pipeline.tell_truth --entries N
 
-Prints what became of them and what reading the files cost; ends with 1 when the files report any
-entry something else than the truth, or when without them anything is proven wrongly.
+Prints what became of them and what reading the files cost; ends with 1 when the files give an
+entry a wrong status, or when a wrong status is proven without them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def report(
                 check_with_files(spark, seen)
                 check_without_files(spark, seen)
                 counts = {status.value: number for status, number in truth.counts().items()}
-                print(f"{truth.stream}: {len(truth)} entries, all as told: {counts}")
+                print(f"{truth.stream}: {len(truth)} entries, all as expected: {counts}")
                 if directory is not None:
                     truth.write(directory / f"{truth.stream.replace(':', '-')}.parquet")
 

@@ -1,4 +1,4 @@
-"""What a run is reported, and how it says no."""
+"""The settings of a run, and how wrong ones are refused."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ REPORTED = st.lists(st.sampled_from([*ALARMS]), unique=True).map(
                 "type": kind,
                 "status": "True",
                 "reason": kind,
-                "message": "told before",
+                "message": "reported before",
                 "lastTransitionTime": "2026-05-04T03:00:00Z",
             }
             for kind in kinds

@@ -99,7 +99,7 @@ def test_a_settled_resource_reports_everything() -> None:
     }
 
 
-def test_what_recovery_did_is_told_from_what_redis_remembers() -> None:
+def test_the_totals_of_recovery_come_from_the_group_state() -> None:
     totals = Totals(requeued=5, released=2, dead_lettered=1, payload_gone=3, trimmed=9)
     status = rendered(remembering(totals=totals))
     reported = status["recovery"]
@@ -108,7 +108,7 @@ def test_what_recovery_did_is_told_from_what_redis_remembers() -> None:
     assert status["summary"]["recovered"] == 7
 
 
-def test_what_recovery_cannot_do_is_reported_as_long_as_it_is_asked_for() -> None:
+def test_unrecoverable_entries_are_reported_while_recovery_is_enabled() -> None:
     report = ScanReport(waiting=4, unmovable=2, unmatched=("w-2", "w-1"))
     asked = rendered(remembering(report=report))["recovery"]
     assert (asked["waiting"], asked["unmovable"]) == (4, 2)
@@ -171,13 +171,13 @@ def test_an_unknown_lag_is_never_a_number() -> None:
     assert status["summary"]["lag"] == "unknown"
 
 
-def test_a_lag_of_which_only_the_least_is_known_is_reported_as_that() -> None:
+def test_a_lower_bound_of_the_lag_is_reported_as_such() -> None:
     status = rendered(owing(lag=None, at_least=312))
     assert (status["group"]["lag"], status["group"]["lagKnown"]) == (312, False)
     assert status["summary"]["lag"] == ">=312"
 
 
-def test_a_lag_beyond_all_memory_is_still_a_status_that_can_be_written() -> None:
+def test_a_huge_lag_is_capped_at_the_json_limit() -> None:
     assert rendered(owing(lag=2**62))["group"]["lag"] == 2**53 - 1
 
 
@@ -186,7 +186,7 @@ def test_the_oldest_pending_entry_reports_since_when() -> None:
     assert group_status["oldestPendingTime"] == "2023-11-14T22:13:20Z"
 
 
-def test_an_entry_of_a_redis_whose_clock_is_ahead_has_no_age_below_zero() -> None:
+def test_an_entry_id_in_the_future_gives_no_pending_time() -> None:
     ahead = EntryId(int((NOW + timedelta(seconds=5)).timestamp() * 1000))
     assert "oldestPendingTime" not in rendered(owing(pending=1, lowest_pending=ahead))["group"]
 
@@ -210,7 +210,7 @@ def test_a_lost_group_is_remembered_by_its_position() -> None:
     assert "pending" not in lost["group"]
 
 
-def test_the_owner_of_a_contested_group_is_named_to_the_one_who_waits() -> None:
+def test_the_status_of_a_conflict_names_the_owner_of_the_group() -> None:
     theirs = stream(ownership=ownership(owner=owner(uid="other", namespace="store", name="old")))
     conflict = Finding(reason="Conflict", message="older")
     assert rendered(facts(stream=theirs, redis_problem=conflict))["group"]["ownedBy"] == "store/old"
@@ -231,11 +231,11 @@ def test_the_wanted_replicas_are_those_decided_else_those_of_the_target() -> Non
     assert rendered(facts(workload=seen))["desiredReplicas"] == 2
 
 
-def test_a_replica_that_does_not_decide_repeats_the_wanted_replicas_of_the_status() -> None:
+def test_without_a_decision_the_desired_replicas_of_the_status_stay() -> None:
     seen = facts(resource=resource(scaling={"mode": "Auto"}), scaling=None)
     reported = PreviousStatus(status={"desiredReplicas": 7}, generation=3)
     assert rendered(seen, reported)["desiredReplicas"] == 7
-    assert rendered(seen)["desiredReplicas"] == 2, "what the workers were informed, until then"
+    assert rendered(seen)["desiredReplicas"] == 2, "the replicas of the target, until then"
 
 
 def test_a_refused_spec_keeps_what_was_known() -> None:
@@ -332,7 +332,7 @@ def sharing(demands: dict[str, float | None] | None, *names: str) -> Facts:
     return facts(part=decide_part(own, others), demands=demands)
 
 
-def test_who_leads_and_what_each_group_asks_for_is_shown_to_all_that_share() -> None:
+def test_the_status_shows_the_leader_and_the_demand_of_each_group() -> None:
     asked = {"order-processing": 1.254, "lead": 3.0, "aaa": None}
     assert rendered(sharing(asked, "lead", "aaa"))["scaling"] == {
         "leader": "lead",

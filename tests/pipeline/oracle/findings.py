@@ -118,7 +118,7 @@ class Judge:
     def _judge_window(self, reported: WindowReport) -> Iterator[Untrue]:
         window, untrue = reported.summary.window, self._report(reported)
         places = self._within(window.from_id, window.to_id)
-        # Of a stream that was made anew: one run may close more windows of it than the first.
+        # Of a stream that was created again: one run may close more windows of it than the first.
         begins_anew = self._is_broken() and window.from_id != self.record.audited_to
         if self.record.audited_from is None or begins_anew:
             self.record.first, self.record.audited_from = window.number, window.from_id
@@ -164,7 +164,7 @@ class Judge:
         """One of the windows that were closed since says that something is not as it was."""
         if all(one.summary.verdict is AuditVerdict.BALANCED for one in runs):
             number = runs[-1].summary.window.number if runs else self.record.judged
-            what = "the stream went and came anew, and nothing says so"
+            what = "the stream was deleted and created again, and no window reports it"
             yield Untrue(kind="break-unseen", group=self.group, window=number, what=what)
 
     # Every entry.
@@ -187,7 +187,9 @@ class Judge:
             if place is not None and not self.accepts(place, status):
                 wrong.setdefault((status, self._truth(place)), []).append(entry_id)
         for (status, truth), ids in wrong.items():
-            yield untrue(f"{what}:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
+            yield untrue(
+                f"{what}:{status.value}:{truth}", f"{_show(ids)} reported as {status.value}"
+            )
 
     def accepts(self, place: int, reported: EntryStatus) -> bool:
         """Whether a status may be reported: it is or was true, or the evidence shows no better."""
@@ -277,10 +279,10 @@ class Judge:
         owed = [self.stream.ids[place] for place in places if self._is_owed(place, window)]
         forgotten = [one for one in owed if one not in reported.open and one not in closed]
         if forgotten and self.book.exists:
-            yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
+            yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not reported as open")
         extra = [one for one, status in reported.open.items() if true.get(one) is not status]
         if extra:
-            yield untrue("open:untrue", f"{_show(extra)} told open")
+            yield untrue("open:untrue", f"{_show(extra)} wrongly reported as open")
         copies = sum(1 for status in reported.retried.values() if status in OPEN_STATUSES)
         most = len(reported.open) + copies
         if reported.summary.open != most:
@@ -315,7 +317,9 @@ class Judge:
             if not is_same and not self.accepts(place, status):
                 stale.setdefault((status, self._truth(place)), []).append(entry_id)
         for (status, truth), ids in stale.items():
-            yield untrue(f"stale:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
+            yield untrue(
+                f"stale:{status.value}:{truth}", f"{_show(ids)} reported as {status.value}"
+            )
 
     # Verdict and sentences.
 
@@ -334,7 +338,7 @@ class Judge:
         claims = sum(summary.counts[one] for one in _DONE)
         has_read = self.observation.consumers or self.observation.entries_read is not None
         if claims and self.observation.exists and not has_read and not self._has_files:
-            yield untrue("balanced:never-read", "balanced, and nobody has ever read")
+            yield untrue("balanced:never-read", "balanced, and no consumer has ever read")
         if summary.counts[_S.ACKNOWLEDGED_INFERRED] and "infer" not in summary.sentence:
             yield untrue("balanced:inferred-untold", f"says {summary.sentence!r}")
 
@@ -428,7 +432,7 @@ class Judge:
                 kind = f"root:{one.status.value}:{self.book.end_of_root(place).value}"
                 wrong.setdefault(kind, []).append(one.root)
         for kind, ids in wrong.items():
-            yield untrue(kind, f"{_show(ids)} told to end so")
+            yield untrue(kind, f"{_show(ids)} reported with this end")
 
     def _accepts_root(self, place: int, reported: EntryStatus) -> bool:
         """Whether this may be said of what became of an entry and its copies."""
@@ -467,14 +471,14 @@ class Judge:
         for entry_id, status in self.record.copies.items():
             place = copies.stream.places.get(entry_id)
             if place is not None and status in _OF_LETTERS and not copies.accepts(place, status):
-                yield untrue(f"stale-copy:{status.value}", f"{_show([entry_id])} told so")
+                yield untrue(f"stale-copy:{status.value}", f"{_show([entry_id])} reported as that")
         for entry_id, status in self.record.roots.items():
             place = self.stream.places.get(entry_id)
             if place is None or status not in _OF_LETTERS:
                 continue
             if not self._accepts_root(place, status):
                 kind = f"stale-root:{status.value}:{self.book.end_of_root(place).value}"
-                yield untrue(kind, f"{_show([entry_id])} told to end so")
+                yield untrue(kind, f"{_show([entry_id])} reported with this end")
 
     def _check_table(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
         """The tables of an audit agree with each other."""
