@@ -173,7 +173,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_an_alarm_reports_that(case: tuple[Facts, str, str]) -> None:
+def test_each_alarm_has_its_reason_and_message(case: tuple[Facts, str, str]) -> None:
     seen, kind, words = case
     alarm = next(alarm for alarm in decide_alarms(seen) if alarm.type == kind)
     assert (alarm.status, alarm.reason) == ("True", kind)
@@ -184,7 +184,7 @@ def test_all_is_quiet_when_nothing_is_to_be_looked_at() -> None:
     assert decide_alarms(facts()) == []
 
 
-def test_an_alarm_ends_with_what_it_reported() -> None:
+def test_an_alarm_ends_when_its_cause_ends() -> None:
     reported = before(EVERYTHING)
     assert decide_alarms(facts(resource=reported)) == []
 

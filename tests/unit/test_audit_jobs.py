@@ -128,7 +128,7 @@ def test_the_environment_says_everything_and_holds_no_secret() -> None:
     }
 
 
-def test_the_job_understands_all_that_it_is_reported() -> None:
+def test_the_job_understands_all_its_environment_variables() -> None:
     s3 = {**BUCKET, "endpoint": "https://minio:9000"}
     made = job(
         archive={"s3": s3},

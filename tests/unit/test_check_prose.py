@@ -81,9 +81,7 @@ def test_what_is_stored_or_only_similar_may_stay(file: str, source: str) -> None
         ("Whoever reads this.", "Whoever"),
     ],
 )
-def test_a_word_that_is_not_plain_is_found_in_prose_and_in_comments(
-    sentence: str, word: str
-) -> None:
+def test_a_word_that_is_not_plain_is_found_in_docs_and_comments(sentence: str, word: str) -> None:
     assert _words("docs/a.md", sentence) == [word]
     assert _words("operator/pelops/cli/a.py", f'print("{sentence} Then it ends.")') == [word]
     assert _words("operator/pelops/policy/a.py", f"# {sentence}") == [word]

@@ -87,7 +87,7 @@ def test_a_restart_has_the_next_start_as_cutoff_a_deletion_its_end() -> None:
     assert early.cutoff_of(early.ends[OLD]) is None
 
 
-def test_lines_of_kubectl_that_report_of_no_pod_are_left_out() -> None:
+def test_lines_of_kubectl_without_a_pod_are_ignored() -> None:
     assert (
         read_history([Line(text="No resources found in demo namespace.", came_ms=0)]) == History()
     )

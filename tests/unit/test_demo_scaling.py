@@ -138,7 +138,7 @@ def failing(outcome: ScalingOutcome) -> set[int]:
     return {number for number, check in enumerate(check_scaling(outcome)) if not check.holds}
 
 
-def test_what_is_reported_the_run_counts_from_the_first_entry() -> None:
+def test_reported_times_of_a_run_count_from_the_first_entry() -> None:
     assert (COURSE.wanted_after_ms, COURSE.ready_after_ms) == (70, 1_900)
     assert (COURSE.most_wanted, COURSE.most_ready) == (4, 3)
     assert COURSE.settled_ms == FIRST + 4_000
@@ -148,7 +148,7 @@ def test_what_is_reported_the_run_counts_from_the_first_entry() -> None:
     assert found[LAST].startswith("5.0 s after that")
 
 
-def test_kubectls_lines_report_of_one_deployment_and_what_lacks_is_none() -> None:
+def test_worker_counts_of_one_deployment_are_read_from_kubectl_lines() -> None:
     texts = [
         "No resources found in demo namespace.",
         "",

@@ -25,7 +25,7 @@ def test_it_does_not_depend_on_how_often_one_looks() -> None:
     assert seldom.mean_s == pytest.approx(0.4)
 
 
-def test_too_few_entries_report_nothing() -> None:
+def test_too_few_entries_give_no_mean() -> None:
     assert watch(HandlingTime(), 4, held=1, acknowledged=1).mean_s is None
     assert watch(HandlingTime(), 6, held=1, acknowledged=1).mean_s == pytest.approx(1.0)
 

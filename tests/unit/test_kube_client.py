@@ -82,7 +82,7 @@ SUBJECT = {"metadata": {"name": "orders", "namespace": "shop", "uid": "u-1"}}
 HAPPENING = EventContent(type="Warning", reason="Conflict", action="Reconcile", note="two want it")
 
 
-def test_an_event_speaks_of_the_resource_and_of_who_reports() -> None:
+def test_an_event_names_its_resource_and_reporter() -> None:
     event = build_event(SUBJECT, HAPPENING, reporter="operator-1", now=NOW)
     assert event["metadata"]["namespace"] == "shop"
     assert event["regarding"]["uid"] == "u-1"

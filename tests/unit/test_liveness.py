@@ -62,14 +62,14 @@ def test_the_phase_or_a_wish_alone_proves_nothing(
         (NodeObservation(name="n1", is_ready=None, exists=False), False),
     ],
 )
-def test_a_node_that_does_not_report_gives_no_cut(
+def test_a_node_that_is_not_ready_gives_no_cutoff(
     node: NodeObservation | None, has_cutoff: bool
 ) -> None:
     cutoff = judge(of(restarted(50, 60)), node=node)
     assert (cutoff.at is not None) is has_cutoff
 
 
-def test_a_container_that_restarted_is_cut_before_its_start() -> None:
+def test_the_cutoff_of_a_restarted_container_precedes_its_start() -> None:
     cutoff = judge(of(restarted(50, 51)))
     assert (cutoff.at, cutoff.reason) == (ago(50) - S, LivenessReason.RESTARTED)
 

@@ -301,7 +301,7 @@ def test_the_newest_observation_counts(
     assert choose_newest(memory, status, stream(state=state)) == named[expected]
 
 
-def test_a_status_reports_numbers_of_its_own_spec_alone() -> None:
+def test_a_status_of_an_older_generation_gives_only_the_position() -> None:
     reported = {
         "observedGeneration": 1,
         "group": {"lastDeliveredId": "3-0", "lag": 7, "pending": 1},

@@ -98,7 +98,7 @@ def test_of_two_that_start_together_one_decides_soon() -> None:
 
 
 @pytest.mark.parametrize("how", ["killed", "paused"])
-def test_a_successor_decides_within_seconds_of_a_death_and_not_before_the_end(how: str) -> None:
+def test_a_successor_decides_soon_after_a_death_but_after_the_lease(how: str) -> None:
     async def scenario(scene: Scene) -> None:
         scene.first.start()
         scene.second.start()
@@ -144,7 +144,7 @@ def test_who_leaves_in_order_is_succeeded_after_a_look() -> None:
     play(scenario)
 
 
-def test_an_outage_of_the_api_server_ends_all_decisions_and_they_begin_again_after_it() -> None:
+def test_decisions_pause_while_the_api_server_is_down() -> None:
     async def scenario(scene: Scene) -> None:
         scene.first.start()
         scene.second.start()
@@ -200,7 +200,7 @@ def test_a_lease_without_a_holder_is_nobodys(spec: dict[str, Any] | None) -> Non
     assert read_lease({"metadata": {"name": "x"}, "spec": spec}) is None
 
 
-def test_a_lease_that_does_not_say_how_long_it_counts_does_so_as_long_as_ours() -> None:
+def test_a_lease_without_a_duration_gets_the_default_duration() -> None:
     metadata = {"name": "x", "resourceVersion": "7"}
     found = read_lease({"metadata": metadata, "spec": {"holderIdentity": "one"}})
     assert found == SeenLease(name="x", holder="one", version="7", duration_s=DURATION_S)

@@ -30,7 +30,7 @@ def test_no_number_of_failures_makes_a_retry_later_than_the_limit(
     assert memory.retry_s(is_terminal=is_terminal) == longest_s
 
 
-def test_a_success_between_failures_starts_the_retries_anew() -> None:
+def test_a_success_resets_the_retry_delay() -> None:
     memory = GroupMemory()
     for _ in range(4):
         memory.retry_s()
@@ -51,7 +51,7 @@ def test_the_next_difference_has_a_wait_of_its_own() -> None:
     assert memory.wait("status", 1, NOW + 5 * STEP) == STEP
 
 
-def test_a_difference_that_comes_back_after_it_was_mended_waits_anew() -> None:
+def test_a_difference_that_returns_after_a_fix_waits_again() -> None:
     memory = GroupMemory()
     memory.wait("group", 1, NOW)
     memory.wait("status", 1, NOW)
@@ -74,7 +74,7 @@ def test_a_budget_of_writes_is_used_up_and_fills_again() -> None:
     assert sum(budget.take(1000.0 + 86400) for _ in range(100)) == 30
 
 
-def test_an_unforeseen_ping_pong_is_slowed_down_to_a_write_every_two_seconds() -> None:
+def test_an_unforeseen_write_loop_is_limited_to_one_write_per_two_seconds() -> None:
     budget = WriteBudget()
     allowed = sum(budget.take(1000.0 + tick / 10) for tick in range(36000))
     assert 1800 <= allowed <= 1830
@@ -90,7 +90,7 @@ def test_each_resource_has_a_memory_of_its_own() -> None:
 GROUP, ANOTHER = ("uid-1", "redis:6379", "orders:events", "g"), ("uid-1", "new:6379", "orders", "g")
 
 
-def test_a_newer_observation_of_another_loop_counts_once_there_is_one_to_compare() -> None:
+def test_a_newer_observation_of_another_loop_replaces_a_former_one() -> None:
     memory = GroupMemory()
     memory.look_at(GROUP)
     memory.note(GROUP, stream(server_time=NOW))

@@ -69,7 +69,7 @@ def report_scaling(name: str) -> None:
         BACKLOG.labels("metrics-test", name, part).set(1)
 
 
-def test_a_resource_that_others_scale_is_only_in_the_series_that_all_replicas_report() -> None:
+def test_a_resource_that_others_scale_has_no_scaling_series() -> None:
     report("scaled elsewhere")
     reported = series("scaled elsewhere")
     forget_scaling("metrics-test", "scaled elsewhere")
@@ -110,7 +110,7 @@ def measured(name: str, **changes: Any) -> None:
     )
 
 
-def test_counters_of_recovery_begin_at_0_so_that_the_first_event_is_an_increase() -> None:
+def test_counters_of_recovery_start_at_0() -> None:
     measured("begun")
     assert sampled("pelops_dead_lettered_total", "begun") == {("MaxRetriesExceeded",): 0}
     assert sampled("pelops_payload_gone_total", "begun") == {(): 0}
@@ -126,7 +126,7 @@ def test_counters_of_recovery_begin_at_0_so_that_the_first_event_is_an_increase(
     assert series("begun") == 0
 
 
-def test_a_group_that_releases_counts_offers_and_one_that_recovers_nothing_counts_none() -> None:
+def test_the_recovery_strategy_decides_which_counters_are_exported() -> None:
     measured("releases", spec={"recovery": {"strategy": "Release"}})
     assert len(sampled("pelops_offered_total", "releases")) == len(Trigger)
     assert len(sampled("pelops_released_total", "releases")) == len(Trigger)
@@ -136,7 +136,7 @@ def test_a_group_that_releases_counts_offers_and_one_that_recovers_nothing_count
         forget_group("metrics-test", name)
 
 
-def test_ages_are_those_of_the_oldest_of_both_streams_on_the_clock_of_redis() -> None:
+def test_ages_cover_both_streams_and_use_the_clock_of_redis() -> None:
     now_ms = int(NOW.timestamp() * 1000)
     first, second = EntryId(now_ms - 90_000), EntryId(now_ms - 60_000)
     retry = RetryObservation(exists=True, lag=1, first_undelivered=first, lowest_idle=HOUR)
@@ -222,7 +222,7 @@ def test_a_limit_that_has_no_effect_is_not_exported_and_comes_back() -> None:
     forget_group("metrics-test", "inert")
 
 
-def test_with_locks_the_processing_timeout_is_that_of_an_entry_without_its_lock() -> None:
+def test_with_locks_the_exported_processing_timeout_is_the_grace_period() -> None:
     locks = {"keyTemplate": "lock:{$tag}:$id", "graceSeconds": 20}
     exported = limits("locks", recovery={"locks": locks})
     assert exported["pelops_processing_timeout_seconds"] == 20
@@ -279,9 +279,7 @@ def reported_audit(seen: AuditFacts) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_an_audit_is_reported_group_by_group_and_groups_that_leave_it_are_reported_no_more() -> (
-    None
-):
+def test_an_audit_exports_series_of_its_current_groups_only() -> None:
     audit = an_audit(metadata={"name": "audit", "namespace": "metrics-test"})
     reported = reported_audit(facts([a_group(lost=2, stuck=1), a_group(stream="b")], audit=audit))
     assert reported["pelops_audit_entries", "orders:events", "lost", ""] == 2

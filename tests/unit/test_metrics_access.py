@@ -61,7 +61,7 @@ async def test_the_rights_of_the_tokens_user_are_asked_for(
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic well", "well"])
-async def test_without_a_bearer_token_nobody_is_asked(
+async def test_without_a_bearer_token_no_review_is_requested(
     access: MetricsAccess, reviews: Reviews, header: str
 ) -> None:
     assert await access(header) == 401

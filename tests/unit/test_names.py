@@ -90,7 +90,7 @@ def test_a_lookup_that_takes_too_long_fails(
     run(server, scenario())
 
 
-def test_a_thread_that_nobody_waits_for_counts_until_it_ends(
+def test_an_abandoned_lookup_thread_counts_until_it_ends(
     server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "LOOKUP_S", 0.2)
@@ -109,7 +109,7 @@ def test_a_thread_that_nobody_waits_for_counts_until_it_ends(
     run(server, scenario())
 
 
-def test_an_unknown_name_is_told_as_the_library_tells_it(server: NameServer) -> None:
+def test_an_unknown_name_raises_the_error_of_the_standard_library(server: NameServer) -> None:
     async def scenario() -> None:
         with pytest.raises(socket.gaierror, match="unknown"):
             await look("shop", "redis.unknown")

@@ -59,7 +59,7 @@ def test_the_slot_is_that_of_the_cluster_specification() -> None:
     assert key_slot("123456789") == 0x31C3 % 16384
 
 
-def test_a_dead_letter_stream_of_the_users_own_is_taken_in_the_same_slot() -> None:
+def test_a_custom_dead_letter_stream_in_the_same_slot_is_accepted() -> None:
     assert derive_keys("orders", "g", dead_letter="{orders}:given-up").dead_letter == (
         "{orders}:given-up"
     )
@@ -83,7 +83,7 @@ def test_no_key_of_a_group_can_hold_its_dead_letters(what: DerivedKey) -> None:
     assert f"|{what}" in rule or f"({what}|" in rule, "admission refuses it too"
 
 
-def test_a_dead_letter_stream_that_the_user_named_as_it_is_called_anyway_is_taken() -> None:
+def test_a_dead_letter_stream_with_the_default_name_is_accepted() -> None:
     default = derive_keys("orders", "g").dead_letter
     assert derive_keys("orders", "g", dead_letter=default) == derive_keys("orders", "g")
 
@@ -123,11 +123,11 @@ def test_a_name_that_is_no_name_is_refused(stream: str, group: str) -> None:
     "key",
     ["orders", "{orders}", "{orders}:g", "{orders}:g:dlq:x", "{orders}:g:other", "orders:g:dlq"],
 )
-def test_a_key_of_somebody_else_is_not_taken_for_ours(key: str) -> None:
+def test_a_foreign_key_is_not_parsed_as_a_derived_key(key: str) -> None:
     assert parse_derived_key(key) is None
 
 
-def test_a_key_that_no_stream_gives_is_not_taken_for_ours() -> None:
+def test_a_key_that_no_stream_derives_is_not_a_derived_key() -> None:
     # {orders} has its own tag, so its keys repeat its name: this is the key of "orders" alone.
     assert parse_derived_key("{shop}:shop:g:dlq") is None
     assert parse_derived_key("{orders}:g:dlq") == ("orders", "g", DerivedKey.DEAD_LETTER)

@@ -30,7 +30,7 @@ def test_idle_groups_wait_longer_the_more_there_are_but_not_for_ever() -> None:
     assert busy_groups.stretch(("shop", "orders-0"), 2.0, is_idle=True) == 2.0 * MOST_FOR_IDLE
 
 
-def test_idle_groups_do_not_slow_down_the_busy_ones_nor_do_those_that_went() -> None:
+def test_neither_idle_nor_deleted_groups_slow_down_busy_groups() -> None:
     idle = co_failed(100 * IDLE_PER_S, is_idle=True)
     assert idle.stretch(("shop", "busy"), 1.0, is_idle=False) == 1.0
     busy = co_failed(10 * BUSY_PER_S, is_idle=False)

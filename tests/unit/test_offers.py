@@ -37,7 +37,7 @@ def open_since(
         (open_since(later(seconds=9)), False),
     ],
 )
-def test_offers_are_not_taken_when_one_waits_and_none_was_taken_for_long(
+def test_offers_are_not_taken_when_one_waits_without_recent_claims(
     offers: Offers, wanted: bool
 ) -> None:
     assert is_not_taken(offers) is wanted
@@ -54,7 +54,7 @@ def test_offers_are_not_taken_when_one_waits_and_none_was_taken_for_long(
         (open_since(LONG_AGO, due=NOW + 9 * SECOND), 9 * SECOND),
     ],
 )
-def test_offers_are_looked_at_when_one_may_be_repeated_or_has_waited_for_long(
+def test_the_next_scan_is_when_an_offer_repeats_or_is_overdue(
     offers: Offers, wanted: timedelta | None
 ) -> None:
     assert until_next_scan(offers) == wanted

@@ -271,7 +271,9 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
         (ValueError(FOREIGN), "ValueError"),
     ],
 )
-def test_a_broken_connection_is_described_in_words_of_ours(error: Exception, words: str) -> None:
+def test_the_description_of_a_broken_connection_contains_no_foreign_text(
+    error: Exception, words: str
+) -> None:
     assert words in describe_failure(error)
     assert FOREIGN not in describe_failure(error)
 

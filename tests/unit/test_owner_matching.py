@@ -50,7 +50,7 @@ def names(match: OwnerMatch) -> list[str]:
         f"{OTHER}@{NAME}",
     ],
 )
-def test_a_name_that_contains_the_pods_as_a_delimited_token_is_that_pods(consumer: str) -> None:
+def test_a_consumer_belongs_to_the_pod_whose_delimited_name_it_contains(consumer: str) -> None:
     assert names(match_owner(consumer, [named(NAME, UID)])) == [NAME]
     assert names(match_owner(consumer, [], [gone(NAME, UID)])) == [NAME]
 
@@ -79,9 +79,7 @@ def test_the_longest_name_wins() -> None:
     assert names(match_owner("web-1-33", pods)) == ["web-1"]
 
 
-def test_a_longer_name_of_a_pod_that_is_not_of_the_workload_is_not_taken_for_a_shorter_one() -> (
-    None
-):
+def test_the_longer_name_of_a_foreign_pod_matches_no_shorter_name() -> None:
     owners = Owners([named("web-1")], is_stranger=lambda name: name == "web-1-canary-x")
     match = owners.match("web-1-canary-x")
     assert match.is_unknown
@@ -93,7 +91,7 @@ def test_several_pods_of_equally_long_names_are_all_meant() -> None:
     assert names(match_owner("web-1+web-2", [named("web-1"), named("web-2")])) == ["web-1", "web-2"]
 
 
-def test_a_pod_and_those_of_its_name_that_are_gone_are_all_meant() -> None:
+def test_a_name_matches_a_pod_and_its_predecessors_of_that_name() -> None:
     match = match_owner("web-1", [named("web-1", "second")], [gone("web-1", "first")])
     assert [one.uid for one in match.pods] == ["second"]
     assert [one.pod.uid for one in match.gone] == ["first"]
@@ -107,7 +105,7 @@ def test_a_uid_decides_alone_whatever_pod_has_the_name_now() -> None:
     assert match.is_by_uid
 
 
-def test_a_uid_that_nobody_knows_is_a_pods_and_not_unknown() -> None:
+def test_a_consumer_with_an_unknown_uid_belongs_to_a_vanished_pod() -> None:
     match = match_owner(f"web-1:{UID}", [named("web-1", OTHER)])
     assert names(match) == []
     assert match.vanished_uid == UID

@@ -93,7 +93,7 @@ def test_rounds_are_counted_while_nothing_changes() -> None:
         replace(WAITING, moved=1),
     ],
 )
-def test_any_progress_begins_the_count_anew(changed: Unfinished) -> None:
+def test_any_progress_resets_the_count(changed: Unfinished) -> None:
     before = count_standstill(None, WAITING)
     assert before is not None
     after = count_standstill(Standstill(before.state, 5), changed)
@@ -105,7 +105,7 @@ def test_without_anything_to_press_for_no_rounds_are_counted(left: Unfinished) -
     assert count_standstill(count_standstill(None, WAITING), left) is None
 
 
-def test_a_timer_is_content_with_a_recent_scan_of_another_replica_and_a_death_is_not() -> None:
+def test_a_recent_scan_of_another_replica_delays_timers_but_not_pod_deaths() -> None:
     assert timedelta() < decide_due(MINUTE, is_timer=True) < MINUTE
     assert decide_due(MINUTE, is_timer=False) == timedelta()
 
@@ -145,14 +145,14 @@ def test_what_is_done_with_is_looked_at_quickly_when_it_comes_again() -> None:
     assert pacing.after(NAME, WAITING, HOUR, rank=0) == SOON
 
 
-def test_an_early_look_of_the_first_replica_is_its_own_and_counts_once() -> None:
+def test_an_early_scan_of_the_first_replica_runs_unconditionally_once() -> None:
     pacing = ScanSchedule()
     pacing.after(NAME, WAITING, MINUTE, rank=0)
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == timedelta()
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == decide_due(MINUTE, is_timer=True)
 
 
-def test_an_early_look_of_another_replica_is_content_with_one_that_was_as_early() -> None:
+def test_another_replica_skips_its_early_scan_after_an_equally_early_one() -> None:
     pacing = ScanSchedule()
     early = pacing.after(NAME, WAITING, MINUTE, rank=1)
     due = pacing.due(NAME, MINUTE, Trigger.SCAN, rank=1)
@@ -179,7 +179,7 @@ def test_who_comes_back_scans_though_a_scan_has_just_begun() -> None:
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=1) == decide_due(MINUTE, is_timer=True)
 
 
-def test_a_resource_that_is_forgotten_begins_anew() -> None:
+def test_a_forgotten_resource_starts_without_a_history() -> None:
     pacing = ScanSchedule()
     for _ in range(3):
         pacing.after(NAME, WAITING, HOUR, rank=0)

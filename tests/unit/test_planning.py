@@ -223,6 +223,6 @@ def test_a_conflict_names_the_other_and_its_cluster() -> None:
     assert finding.is_terminal
 
 
-def test_the_successor_of_a_resource_does_not_wait_for_the_hold_of_the_former() -> None:
+def test_a_recreated_resource_does_not_wait_for_its_predecessors_ownership() -> None:
     former = ownership(owner=owner(uid="former", created=later(days=-1)))
     assert decide_conflict(former, owner(), NOW) is None

@@ -37,7 +37,7 @@ def test_keys_come_when_they_are_due() -> None:
     play(scenario)
 
 
-def test_keys_that_are_due_at_once_come_in_the_order_of_their_adding() -> None:
+def test_keys_that_are_due_at_once_keep_their_insertion_order() -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:
         for key in "bac":
             queue.add(key)
@@ -46,7 +46,7 @@ def test_keys_that_are_due_at_once_come_in_the_order_of_their_adding() -> None:
     play(scenario)
 
 
-def test_keys_that_are_due_later_or_were_taken_are_not_counted_as_due() -> None:
+def test_only_untaken_keys_whose_time_came_count_as_due() -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:
         for key, delay_s in (("late", 7.0), ("soon", 2.0), ("now", 0.0)):
             queue.add(key, delay_s=delay_s)
@@ -73,7 +73,7 @@ def test_a_key_added_twice_comes_once_at_the_earlier_time(delays_s: tuple[float,
     play(scenario)
 
 
-def test_a_key_that_waits_can_be_postponed_and_no_other_is_added_by_that() -> None:
+def test_a_waiting_key_can_be_postponed_without_adding_others() -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:
         queue.add("key", delay_s=1.0)
         queue.postpone("key", delay_s=5.0)
@@ -84,7 +84,7 @@ def test_a_key_that_waits_can_be_postponed_and_no_other_is_added_by_that() -> No
     play(scenario)
 
 
-def test_a_waiting_worker_hears_of_a_key_that_is_due_before_the_one_it_waits_for() -> None:
+def test_a_waiting_taker_wakes_up_for_a_key_due_earlier() -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:
         queue.add("late", delay_s=60)
         worker = asyncio.create_task(queue.take())
@@ -116,7 +116,7 @@ def test_many_workers_share_the_keys_and_none_waits_longer_than_it_must() -> Non
     play(scenario)
 
 
-def test_a_taken_key_is_given_to_nobody_else_and_comes_again_when_it_was_added_meanwhile() -> None:
+def test_a_key_added_while_taken_is_due_again_when_done() -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:
         queue.add("key")
         key = await queue.take()
@@ -133,7 +133,7 @@ def test_a_taken_key_is_given_to_nobody_else_and_comes_again_when_it_was_added_m
 @pytest.mark.parametrize(
     ("added_s", "again_s", "due_s"), [(None, 5.0, 5.0), (2.0, 5.0, 2.0), (9.0, 5.0, 5.0)]
 )
-def test_a_key_given_back_comes_at_the_earlier_of_its_own_and_the_added_time(
+def test_a_returned_key_is_due_at_the_earlier_of_both_times(
     added_s: float | None, again_s: float, due_s: float
 ) -> None:
     async def scenario(queue: KeyedQueue[str]) -> None:

@@ -55,14 +55,14 @@ def test_a_steady_flow_is_measured_whatever_the_intervals() -> None:
     assert fleet.meter.rates.acknowledged == pytest.approx(120, rel=0.03)
 
 
-def test_the_rate_of_a_worker_is_seen_while_there_is_enough_to_do() -> None:
+def test_the_rate_of_a_worker_is_measured_under_full_load() -> None:
     fleet = Fleet(ready=2, per_replica=50)
     fleet.run(20, arrivals=300)
     assert fleet.meter.rates.per_replica == pytest.approx(50, rel=0.02)
     assert fleet.meter.rates.is_proven
 
 
-def test_a_rate_that_was_never_tested_is_only_what_a_worker_does_at_least() -> None:
+def test_without_full_load_the_rate_is_an_unproven_lower_bound() -> None:
     fleet = Fleet(ready=4, per_replica=50)
     fleet.run(10, arrivals=40)
     rates = fleet.meter.rates
@@ -127,7 +127,7 @@ def test_a_rate_that_was_never_tested_creeps_up_slowly() -> None:
     assert 1.2 * first < (fleet.meter.rates.per_replica or 0) < 2 * first
 
 
-def test_two_seconds_with_enough_to_do_report_the_rate_of_a_quick_worker() -> None:
+def test_a_few_seconds_of_full_load_prove_the_rate() -> None:
     fleet = Fleet(ready=3, per_replica=50)
     fleet.run(60, arrivals=100)
     fleet.ready = 1

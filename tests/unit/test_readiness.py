@@ -240,7 +240,9 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_condition_reports_that(case: tuple[Facts, str, str, str, str]) -> None:
+def test_each_condition_has_its_status_reason_and_message(
+    case: tuple[Facts, str, str, str, str],
+) -> None:
     seen, kind, status, reason, words = case
     condition = find(decide_conditions(seen), kind)
     assert (condition.status, condition.reason) == (status, reason)

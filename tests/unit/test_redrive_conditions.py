@@ -214,7 +214,7 @@ def test_the_end_says_what_became_of_the_entries(
     assert report_end(a_redrive(**spec), counts) == sentence  # type: ignore[arg-type]
 
 
-def test_letters_that_were_not_found_any_more_count_as_skipped_at_the_end() -> None:
+def test_dead_letters_that_vanished_count_as_skipped_at_the_end() -> None:
     settled = some_counts(moved=20, skipped={SkipReason.TOO_LARGE: 1}).settle()
     assert settled.skipped == {SkipReason.TOO_LARGE: 1, SkipReason.VANISHED: 9}
     assert (settled.selected, settled.remaining) == (30, 0)

@@ -98,7 +98,7 @@ def test_only_the_beginning_of_an_error_is_searched() -> None:
     assert selection.takes(a_letter(error="a" * 4095 + "b"))
 
 
-def test_an_expression_that_is_large_once_compiled_is_refused_with_a_way_out() -> None:
+def test_an_expression_that_compiles_too_large_is_refused_with_a_remedy() -> None:
     with pytest.raises(InvalidSpec, match=r"too large once it is compiled. Use shorter repetition"):
         compile_pattern("(.{0,300}a.{0,300}b.{0,300}c.{0,300}d.{0,300}e)")
 
@@ -152,7 +152,7 @@ def test_of_a_plan_the_letters_to_redrive_are_taken() -> None:
         (5, 2, 1, False),  # one is not known yet
     ],
 )
-def test_a_redrive_stops_when_too_many_of_those_with_an_outcome_fail_again(
+def test_a_redrive_stops_when_too_many_settled_copies_fail_again(
     moved: int, failed: int, unprocessed: int, fails: bool
 ) -> None:
     outcomes = Outcomes(moved=moved, failed_again=failed, unprocessed=unprocessed)

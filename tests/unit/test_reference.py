@@ -134,7 +134,7 @@ def test_fields_that_cannot_be_changed_are_marked() -> None:
     assert marked == {f"spec.{name}" for name in names}
 
 
-def test_each_flag_of_the_operator_is_read_from_the_variable_that_the_table_names() -> None:
+def test_each_operator_flag_is_read_from_its_documented_variable() -> None:
     given = {
         "PELOPS_HTTP_PORT": "8181",
         "PELOPS_NAMESPACE": "shop",
@@ -164,13 +164,13 @@ def test_each_flag_of_the_operator_is_read_from_the_variable_that_the_table_name
         assert parse_settings([], {name: value}) != usual, name
 
 
-def test_the_variables_of_workers_are_those_of_the_most_that_a_resource_can_ask_for() -> None:
+def test_worker_variables_include_those_of_every_optional_feature() -> None:
     found = list_worker_variables()
     assert found["PELOPS_STREAM"] == "always"
     assert "PELOPS_REDIS_KEY_FILE" in found
 
 
-def test_the_page_about_workers_has_the_number_of_variables_that_the_command_prints() -> None:
+def test_the_page_about_workers_has_the_number_of_printed_variables() -> None:
     printed = "\n".join(render_output("pelops env --file manifests/samples/01-smallest.yaml"))
     (page,) = (path for path in list_pages() if path.name == "any-language.md")
     assert f"has {printed.count('- name:')} variables" in page.read_text("utf-8")
@@ -200,7 +200,7 @@ def test_each_metric_that_a_page_names_exists() -> None:
     assert unknown == NO_METRICS
 
 
-def test_each_page_of_the_runbook_is_in_its_index_and_has_its_three_parts() -> None:
+def test_each_runbook_page_is_in_the_index_with_its_three_parts() -> None:
     index = (RUNBOOK / "index.md").read_text("utf-8")
     for page in sorted(RUNBOOK.glob("*.md")):
         if page.name != "index.md":
@@ -239,7 +239,7 @@ def test_each_symptom_is_looked_at_with_pelops_first(page: str) -> None:
     assert "redis-cli" not in used or used.index("pelops status ") < used.index("redis-cli")
 
 
-def test_each_alarm_of_a_group_has_an_alert_or_a_line_in_the_runbook() -> None:
+def test_each_alarm_of_a_group_is_in_the_runbook() -> None:
     text = "".join(page.read_text("utf-8") for page in RUNBOOK.glob("*.md"))
     for alarm in ALARMS:
         if alarm != "DeadLetterStreamInUse":  # nothing is lost by it

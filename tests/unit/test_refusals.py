@@ -198,7 +198,7 @@ def test_a_small_refusal_is_written_at_once_by_the_first_in_rank(rank: int) -> N
     assert len(server.writes) == (1 if rank == 0 else 0)
 
 
-def test_a_refusal_that_the_api_server_does_not_answer_is_repeated_ever_more_seldom() -> None:
+def test_an_unanswered_status_write_is_retried_with_backoff() -> None:
     server, _ = run_for(10 * LONGEST_LARGE_S, large("evil"), answers=False)
     pauses = pauses_between([at for at, _ in server.writes])
     assert pauses[0] >= FIRST_LARGE_S
@@ -213,7 +213,7 @@ def test_a_resource_that_changes_all_the_time_is_written_ever_more_seldom() -> N
     assert len(server.writes) <= WriteBudget().capacity + hour_s * FLIPS_PER_S + 1
 
 
-def test_a_resource_whose_passes_are_cut_off_is_looked_at_ever_more_seldom() -> None:
+def test_a_resource_whose_passes_time_out_is_reconciled_with_backoff() -> None:
     _, kind = run_for(20 * LONGEST_BREAK_S, small("silent"))
     pauses = pauses_between(kind.looks)
     assert pauses[0] < Groups.limits.deadline_s + 2 * FIRST_BREAK_S

@@ -27,7 +27,7 @@ def reported(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, s
     return [(h.type, h.reason, h.note) for h in list_transitions(before, after, ALARMS)]
 
 
-def test_readiness_is_told_when_it_finds_another_reason() -> None:
+def test_readiness_is_reported_when_its_reason_changes() -> None:
     assert reported({}, status(STARTING)) == []
     assert reported({}, status(WAITING)) == [("Normal", "ApprovalRequired", "approve it")]
     assert reported(status(WELL), status(STARTING)) == [("Normal", "Creating", "wait")]
@@ -53,7 +53,7 @@ def test_an_alarm_that_begins_again_is_reported_again() -> None:
     assert one.occurrence != other.occurrence
 
 
-def test_whoever_writes_reports_the_same() -> None:
+def test_every_replica_reports_the_same_transitions() -> None:
     before, after = status(WELL), status(DOWN, LOST)
     again = list(list_transitions(dict(before), after, ALARMS))
     assert list(list_transitions(before, after, ALARMS)) == again

@@ -94,7 +94,7 @@ def number(found: float | None) -> float:
     return found
 
 
-def test_metrics_have_the_total_under_the_old_name_and_each_stream_under_another() -> None:
+def test_metrics_have_the_total_and_the_values_of_each_stream() -> None:
     name = ("shop", "order-processing")
     lowest = EntryId(NOW_MS - 60_000)
     measure_group(name, both(group={"lag": 4, "pending": 5}, pending=2, lowest_pending=lowest))
@@ -121,19 +121,19 @@ def test_work_in_the_retry_stream_alone_keeps_workers(seen: StreamObservation) -
     assert not judge_backlog(seen, recovers=True).is_empty
 
 
-def test_with_both_streams_empty_nothing_is_owed() -> None:
+def test_with_both_streams_empty_the_backlog_is_empty() -> None:
     empty: dict[str, Any] = {"lag": 0, "first_undelivered": None}
     for seen in (both(**empty), former(**empty)):
         assert judge_backlog(seen, recovers=True).is_empty
 
 
-def test_copies_in_the_stream_are_no_arrivals_though_a_former_retry_stream_is_left() -> None:
+def test_copies_are_not_arrivals_even_beside_a_former_retry_stream() -> None:
     state = GroupState(totals=Totals(requeued=2))
     assert judge_backlog(both(state=state), recovers=True).added == 3
     assert judge_backlog(former(state=state), recovers=True).added == 1
 
 
-def test_a_former_retry_stream_without_its_group_is_nothing_to_be_made_anew() -> None:
+def test_the_group_of_a_former_retry_stream_is_not_recreated() -> None:
     assert former(exists=False).is_provisioned
     assert not both(exists=False).is_provisioned
 
@@ -154,7 +154,7 @@ GIVEN_SINCE = {"last_delivered_id": EntryId(1700000000001), "pending": 4, "lag":
 WAITING = GroupState(retry_wait=NOTED)
 
 
-def test_workers_that_are_given_entries_of_the_stream_alone_do_not_read_it() -> None:
+def test_workers_that_read_only_the_main_stream_raise_an_alarm() -> None:
     alarm = unread(asked(both(state=WAITING, group=GIVEN_SINCE)))
     assert alarm is not None
     assert (alarm.status, alarm.reason) == ("True", "RetryStreamNotRead")
@@ -218,7 +218,7 @@ def test_nothing_is_said_without_proof(found: Facts) -> None:
     assert unread(found) is None
 
 
-def test_of_workers_that_are_not_declared_only_what_they_are_given_is_proof() -> None:
+def test_without_declared_workers_only_deliveries_raise_the_alarm() -> None:
     alone = resource(recovery=RETRY, template=None)
     assert not alone.spec.has_workers
     none = workload(exists=False, ready=0)
@@ -227,7 +227,7 @@ def test_of_workers_that_are_not_declared_only_what_they_are_given_is_proof() ->
     assert unread(asked(given, resource=alone, workload=none))
 
 
-def test_a_copy_is_noted_once_when_it_waits_and_somebody_may_read() -> None:
+def test_a_waiting_copy_is_noted_once_while_workers_may_read() -> None:
     fresh = EntryId(NOW_MS - NOTED_AFTER // timedelta(milliseconds=1) + 1)
     assert plan_note(both(), may_read=True) is True
     assert plan_note(both(state=WAITING), may_read=True) is None
@@ -237,7 +237,7 @@ def test_a_copy_is_noted_once_when_it_waits_and_somebody_may_read() -> None:
     assert plan_note(stream(), may_read=True) is None
 
 
-def test_a_note_goes_when_the_copy_was_read_or_nobody_can_read() -> None:
+def test_a_note_is_removed_when_no_copy_waits_for_workers() -> None:
     read = both(state=WAITING, lag=0, first_undelivered=None)
     assert plan_note(read, may_read=True) is False
     assert plan_note(both(state=WAITING), may_read=False) is False
@@ -257,7 +257,7 @@ RELEASE = resource(recovery={"strategy": "Release"})
 
 
 @pytest.mark.parametrize("of", [resource(), RELEASE])
-def test_what_nobody_was_given_goes_back_when_no_other_group_would_see_it(of: Any) -> None:
+def test_undelivered_copies_of_a_former_retry_stream_go_back(of: Any) -> None:
     assert needs_return(of.spec.recovery, former())
     assert needs_return(of.spec.recovery, former(exists=False))
     for seen in (
@@ -269,7 +269,7 @@ def test_what_nobody_was_given_goes_back_when_no_other_group_would_see_it(of: An
         assert not needs_return(of.spec.recovery, seen)
 
 
-def test_nothing_goes_back_where_it_would_be_doubled_or_not_delivered_or_is_not_wanted() -> None:
+def test_no_copy_goes_back_where_it_would_be_repeated_or_undelivered() -> None:
     recovery, seen = resource().spec.recovery, former()
     others = stream(retry=seen.retry, groups=2)
     assert not needs_return(recovery, others)
@@ -290,7 +290,7 @@ def test_what_stays_is_reported_until_it_is_empty() -> None:
     assert not left(facts(stream=both(), resource=resource(recovery=RETRY)))
 
 
-def test_what_is_pending_there_is_reported_by_the_numbers_while_scans_recover_it() -> None:
+def test_pending_copies_of_a_former_retry_stream_raise_no_alarm() -> None:
     assert not left(facts(stream=former(lag=0, pending=2, first_undelivered=None)))
     assert "moves them back" in left(facts(stream=former()))
     assert "moves them back" in left(facts(stream=former(lag=None, at_least=0)))

@@ -64,7 +64,7 @@ def test_what_is_remembered_stays_while_the_resource_changes(scene: Scene) -> No
     assert second.resource.spec.scaling.max_replicas == 3
 
 
-def test_a_replica_that_decides_no_more_forgets_and_begins_anew_when_it_does_again(
+def test_a_replica_that_stops_deciding_forgets_its_scaling_state(
     scene: Scene,
 ) -> None:
     scene.declare(**AUTO)
@@ -108,9 +108,7 @@ def test_a_namesake_has_a_memory_of_its_own(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("change", ["another spec", "deletion", "rank", "nothing"])
-def test_a_decision_is_written_only_while_nobody_asks_for_anything_else(
-    scene: Scene, change: str
-) -> None:
+def test_a_decision_is_current_only_without_changes_since(scene: Scene, change: str) -> None:
     scene.declare(**AUTO)
     scaled = scene.scaled.admit(NAME)
     assert scaled is not None
@@ -155,7 +153,7 @@ def share(scene: Scene, name: str, mode: str | None, **more: Any) -> Name:
     return "shop", name
 
 
-def test_one_that_follows_is_looked_at_while_another_one_decides_by_the_backlog(
+def test_a_follower_is_admitted_only_while_a_leader_scales_automatically(
     scene: Scene,
 ) -> None:
     follower = share(scene, "follower", "Follow")
@@ -187,7 +185,7 @@ def test_what_was_decided_is_not_written_once_another_one_leads(scene: Scene) ->
     assert not scene.scaled.is_current(leader)
 
 
-def test_who_leads_anew_forgets_what_it_asked_for_and_keeps_what_was_measured(
+def test_a_new_leader_drops_its_contribution_and_keeps_its_measurements(
     scene: Scene,
 ) -> None:
     share(scene, "leader", "Auto")
@@ -201,7 +199,7 @@ def test_who_leads_anew_forgets_what_it_asked_for_and_keeps_what_was_measured(
     assert (again.part.role, again.contribution) == (Role.LEADS, None)
 
 
-def test_what_the_others_ask_for_counts_for_as_long_as_it_is_fresh(scene: Scene) -> None:
+def test_the_demand_of_others_counts_while_it_is_fresh(scene: Scene) -> None:
     leader = scene.scaled.admit(share(scene, "leader", "Auto"))
     names = [share(scene, name, "Follow") for name in ("fresh", "foreign", "new", "old")]
     share(scene, "paused", "Follow", suspend=True)

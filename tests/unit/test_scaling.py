@@ -278,7 +278,7 @@ def test_workers_that_hold_entries_are_kept_when(
     assert found.only_at_work is only_at_work
 
 
-def test_workers_that_hold_entries_are_kept_when_nobody_would_get_back_what_they_lose() -> None:
+def test_without_recovery_scale_down_keeps_workers_that_hold_entries() -> None:
     spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Disabled"}).spec
     memory = wanting(0, meter=Meter(handling=handling(0.1)))
     seen = workload(wished=8, ready=8)
@@ -304,7 +304,7 @@ def test_an_autoscaler_on_the_target_wins() -> None:
     assert (found.replicas, found.reason) == (None, Reason.SCALED_BY_AUTOSCALER)
 
 
-def test_without_scaling_what_is_owed_decides_nothing() -> None:
+def test_without_scaling_the_backlog_decides_nothing() -> None:
     seen = workload()
     decision, memory = decide_replicas(
         resource().spec, seen, owing(undelivered=500), wanting(3), now=SECOND

@@ -25,7 +25,7 @@ def wrote(after: int, *, at: float) -> Others:
     return record_write(Others(uid="u"), before=1, after=after, now=at)
 
 
-def test_a_write_whose_answer_was_lost_is_taken_for_ours_when_it_is_seen() -> None:
+def test_a_write_without_an_answer_counts_as_own_once_observed() -> None:
     others = wrote(4, at=0)
     for at, number in ((100.0, 6), (200.0, 8)):
         others = record_try(others, before=number - 2, after=number)
@@ -33,14 +33,14 @@ def test_a_write_whose_answer_was_lost_is_taken_for_ours_when_it_is_seen() -> No
         assert (others.written, others.moves, others.keeps_hands_off) == (number, (), False)
 
 
-def test_a_write_that_may_come_late_is_still_ours() -> None:
+def test_a_write_that_takes_effect_late_counts_as_own() -> None:
     others = record_try(wrote(4, at=0), before=4, after=6)
     others = watch_others(others, SEEN, now=100)  # not yet
     others = watch_others(others, replace(SEEN, wished=6), now=101)
     assert (others.written, others.moves) == (6, ())
 
 
-def test_another_number_than_the_one_that_was_tried_is_somebody_elses() -> None:
+def test_a_number_that_was_not_attempted_was_set_by_others() -> None:
     others = record_try(wrote(4, at=0), before=4, after=6)
     others = watch_others(others, replace(SEEN, wished=7), now=100)
     assert others.moves == (100.0,)

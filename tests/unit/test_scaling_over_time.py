@@ -57,7 +57,7 @@ def test_the_last_worker_goes_when_nothing_came_for_the_cool_down() -> None:
     assert group.current == 0
 
 
-def test_one_look_without_an_answer_begins_the_cool_down_anew() -> None:
+def test_one_unknown_observation_restarts_the_cooldown() -> None:
     group = Group(current=1, cooldownSeconds=100)
     for second in range(190):
         group.look(None if second == 95 else owing())
@@ -110,7 +110,7 @@ def test_a_hand_that_moves_the_replicas_once_is_corrected() -> None:
     assert (group.current, decision.reason) == (4, Reason.SCALED)
 
 
-def test_a_hand_that_moves_them_twice_is_left_to_it_for_ten_minutes() -> None:
+def test_two_changes_by_others_suspend_scaling_for_ten_minutes() -> None:
     group = Group(current=1)
     for _ in range(2):
         for _ in range(20):
@@ -141,7 +141,7 @@ def test_two_moves_far_apart_are_no_fight() -> None:
         group.current = 2
 
 
-def test_a_look_that_is_older_than_the_write_is_no_move_of_others() -> None:
+def test_an_observation_from_before_the_write_is_no_change_by_others() -> None:
     group = Group(current=1)
     group.look(owing(undelivered=400))
     stale = group.look(owing(undelivered=400), wished=1)
@@ -160,7 +160,7 @@ def test_a_look_that_is_two_writes_old_is_no_move_of_others() -> None:
     assert group.memory.others.moves == ()
 
 
-def test_a_workload_made_anew_was_moved_by_nobody() -> None:
+def test_a_recreated_workload_is_no_change_by_others() -> None:
     group = Group(current=1)
     for uid in ("a", "b", "c", "d"):
         group.current = 1
@@ -169,7 +169,7 @@ def test_a_workload_made_anew_was_moved_by_nobody() -> None:
     assert (group.current, decision.reason) == (4, Reason.SCALED)
 
 
-def test_workers_that_are_not_ready_yet_are_waited_for_before_a_doubt_adds_more() -> None:
+def test_an_inexact_lag_adds_workers_only_after_all_are_ready() -> None:
     group = Group(current=2, ready=1, backlogPerReplica=1_000)
     unknown = owing(undelivered=500, is_exact=False)
     for _ in range(100):

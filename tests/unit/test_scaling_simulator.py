@@ -98,14 +98,14 @@ def test_a_look_finds_a_worker_at_work_as_often_as_it_is() -> None:
     assert found == pytest.approx(400, abs=10)
 
 
-def test_a_worker_that_is_told_to_end_finishes_what_it_holds() -> None:
+def test_a_worker_that_is_stopped_finishes_its_entries() -> None:
     slow = WorkerKind(rate=0.1, prefetch=1)
     world = play(_trace([2.0] + [0.0] * 99, slow), _Script({1: 2, 5: 0}))
     assert world.interrupted == 0
     assert world.requeued == 0
 
 
-def test_a_handler_that_outlasts_the_grace_is_killed_and_its_entry_comes_again() -> None:
+def test_an_entry_whose_handler_outlasts_the_grace_period_is_requeued() -> None:
     slow = WorkerKind(rate=0.02, prefetch=1)
     world = play(_trace([1.0] + [0.0] * 99, slow), _Script({1: 1, 5: 0}))
     assert world.interrupted == 1
@@ -120,7 +120,7 @@ def test_poison_stays_pending_and_ends_as_dead_letters() -> None:
     assert (world.pending, world.dead_letters) == (0, 10)
 
 
-def test_ending_all_workers_while_entries_are_owed_is_wrong() -> None:
+def test_ending_all_workers_with_a_backlog_is_wrong() -> None:
     kinds = _wrong([60.0] * 60, {1: 1, 30: 0})
     assert kinds["ended the last worker while there were a backlog"] == 1
 

@@ -78,7 +78,7 @@ def test_a_group_is_scanned_at_each_interval() -> None:
     run(scenario)
 
 
-def test_a_settled_group_is_scanned_seldom_and_on_time_once_it_is_not() -> None:
+def test_a_settled_group_is_scanned_rarely_until_it_changes() -> None:
     async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
         scanner.settled = True
         await asyncio.sleep((4 * QUIET + 0.5) * INTERVAL_S)
@@ -91,7 +91,7 @@ def test_a_settled_group_is_scanned_seldom_and_on_time_once_it_is_not() -> None:
     run(scenario)
 
 
-def test_the_end_of_a_pod_calls_for_a_scan_of_a_settled_group_too() -> None:
+def test_a_pod_death_starts_a_scan_even_of_a_settled_group() -> None:
     async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
         scanner.settled = True
         await asyncio.sleep(1.5 * INTERVAL_S)
@@ -102,7 +102,7 @@ def test_the_end_of_a_pod_calls_for_a_scan_of_a_settled_group_too() -> None:
     run(scenario)
 
 
-def test_a_replica_that_does_not_rank_first_leaves_the_first_scan_to_others() -> None:
+def test_only_the_first_replica_in_rank_scans_at_start_up() -> None:
     async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
         members.rank_now = 1
         await asyncio.sleep(QUIET * RECHECK.total_seconds() / 2)

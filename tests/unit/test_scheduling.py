@@ -25,7 +25,7 @@ def test_the_slowest_file_comes_first() -> None:
     assert choose_file({OPERATED: 40, "tests/e2e/test_slow.py": 60}, 1) == "tests/e2e/test_slow.py"
 
 
-def test_a_process_with_nothing_of_its_own_helps_where_there_is_most_to_do() -> None:
+def test_a_process_without_its_own_files_takes_the_slowest_one() -> None:
     costs = {OTHER: 10.0, OPERATED: 40.0, "tests/e2e/test_slow.py": 60.0}
     assert choose_file(costs, 0) == "tests/e2e/test_slow.py"
 

@@ -97,7 +97,7 @@ def test_a_command_on_a_key_is_declared_with_this_key(name: str, package: str) -
 
 
 @every_script
-def test_reads_and_writes_are_told_apart(name: str, package: str) -> None:
+def test_reads_and_writes_are_distinguished(name: str, package: str) -> None:
     declared = read_declaration(name, package)
     writing = {"unlink", "xack", "xackdel", "xadd", "xclaim", "xdel", "xnack", "xtrim"}
     for run in declared.runs():

@@ -57,7 +57,7 @@ async def test_namesakes_in_two_namespaces_are_two_secrets() -> None:
     assert shelf.reads == 2
 
 
-async def test_a_secret_that_did_not_work_is_read_anew() -> None:
+async def test_a_secret_that_did_not_work_is_read_again() -> None:
     shelf = Shelf()
     shelf.fields["redis"] = {"password": "b2xk"}
     secrets = shelf.secrets()
@@ -81,7 +81,7 @@ async def test_a_secret_that_is_gone_is_not_remembered() -> None:
     assert await secrets.read("shop", "redis") == {"url": b"new"}
 
 
-async def test_what_nobody_looks_at_leaves_the_memory() -> None:
+async def test_a_secret_that_is_no_longer_used_is_pruned() -> None:
     shelf = Shelf()
     shelf.fields["redis"] = {}
     secrets = shelf.secrets()
@@ -148,7 +148,7 @@ async def test_a_job_takes_its_secret_only_where_that_allows(
         await connections.check_job_secret(spec, own, "shop")
 
 
-async def test_a_job_goes_to_the_address_of_another_secret_only_where_its_own_allows() -> None:
+async def test_a_job_uses_another_secrets_address_only_if_its_own_allows() -> None:
     shelf, connections = listed("one", password="p")
     address = base64.b64encode(b"redis://a:b@one:6379/2").decode()
     shelf.fields["address"] = {"url": address}

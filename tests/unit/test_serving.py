@@ -54,7 +54,7 @@ async def test_single_metrics_are_served_by_their_names(endpoint: tuple[str, Hea
     assert shown == {"pelops_members", "pelops_resources"}
 
 
-async def test_guarded_metrics_are_for_those_who_may_read_them_and_probes_for_all() -> None:
+async def test_guarded_metrics_need_permission_and_probes_do_not() -> None:
     asked: list[str] = []
 
     async def access(authorization: str) -> int:

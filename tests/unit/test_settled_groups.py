@@ -119,7 +119,7 @@ def run(
     run_virtually(live())
 
 
-def test_it_is_read_at_each_interval_for_half_of_the_time_of_its_ownership(
+def test_it_is_read_each_interval_for_half_of_the_ownership_lifetime(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(scene: Scene) -> None:

@@ -151,7 +151,7 @@ def play() -> Play:
     return played
 
 
-def test_the_one_that_leads_decides_for_all_and_the_others_for_nobody(play: Play) -> None:
+def test_only_the_leader_decides_for_all(play: Play) -> None:
     play.look(LEAD)
     play.look(MAILING, lag=12)
     play.look(LEAD, lag=12)
@@ -168,7 +168,7 @@ def test_before_the_others_were_looked_at_nothing_is_known_of_them(play: Play) -
     assert play.scaler.demands(LEAD) == {"lead": 0.0, "mailing": None}
 
 
-def test_the_one_that_leads_is_woken_by_news_and_not_by_each_look(play: Play) -> None:
+def test_the_leader_is_woken_by_changes_and_not_by_each_observation(play: Play) -> None:
     play.look(LEAD)
     play.look(MAILING)
     assert play.woken == [LEAD], "it is known for the first time"
@@ -196,7 +196,7 @@ def test_what_is_not_looked_at_again_is_not_known_any_more(play: Play) -> None:
     assert (play.last.replicas, play.last.reason) == (2, Reason.LAG_UNKNOWN)
 
 
-def test_all_that_are_asleep_are_watched_and_with_work_nobody_is(play: Play) -> None:
+def test_groups_are_watched_while_scaled_to_zero(play: Play) -> None:
     play.look(LEAD)
     play.look(MAILING)
     play.look(LEAD)
@@ -245,7 +245,7 @@ def test_one_that_is_suspended_ends_no_worker(play: Play) -> None:
     assert "it is suspended" in play.last.message
 
 
-def test_an_autoscaler_on_the_workers_has_nobody_counted(play: Play) -> None:
+def test_with_an_autoscaler_on_the_workload_no_demand_is_counted(play: Play) -> None:
     play.observer.workload = workload(autoscaler="hpa")
     play.look(LEAD)
     assert play.last.reason is Reason.SCALED_BY_AUTOSCALER

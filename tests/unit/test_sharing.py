@@ -170,7 +170,7 @@ def test_a_resource_in_conflict_writes_no_number_in_any_mode() -> None:
         assert (decision.replicas, decision.reason) == (None, Reason.CONFLICT)
 
 
-def test_without_others_a_resource_that_follows_says_that_nobody_leads() -> None:
+def test_a_follower_without_others_reports_a_missing_leader() -> None:
     decision = decide_fixed(resource(scaling={"mode": "Follow"}).spec, workload())
     assert decision is not None
     assert (decision.replicas, decision.reason) == (None, Reason.LEADER_MISSING)
@@ -253,7 +253,7 @@ def test_rates_that_were_never_proven_add_no_worker_together_either() -> None:
     assert shared(owing(), other(meter=proven), current=4, meter=proven).replicas == 8
 
 
-def test_a_group_whose_redis_is_gone_ends_no_worker_and_lets_the_others_have_more() -> None:
+def test_an_unreachable_group_prevents_scale_down_but_not_scale_up() -> None:
     held = shared(owing(), unseen(), current=3)
     assert (held.replicas, held.reason) == (3, Reason.LAG_UNKNOWN)
     assert "the backlog of mailing is unknown (Redis cannot be observed)" in held.message
@@ -272,13 +272,13 @@ def test_nothing_known_of_anybody_holds_the_replicas() -> None:
     assert "the backlog of all 2 groups is unknown: the replicas are held at 3" in held.message
 
 
-def test_an_unknown_group_alone_wakes_nobody_and_a_known_one_does() -> None:
+def test_a_known_backlog_wakes_workers_and_an_unknown_one_does_not() -> None:
     assert shared(owing(), unseen(), current=0).replicas == 0
     assert shared(owing(undelivered=1), unseen(), current=0).replicas == 1
     assert shared(owing(), other(backlog=owing(held=1)), current=0).replicas == 1
 
 
-def test_the_last_worker_stays_for_the_cooldown_of_whoever_was_busy_last() -> None:
+def test_the_last_worker_stays_for_the_cooldown_of_every_group() -> None:
     long_ago, lately = SECOND - 600, SECOND - 10
     recent = other(empty_since=lately)
     assert shared(owing(), recent, current=1, empty_since=long_ago).replicas == 1
@@ -287,7 +287,7 @@ def test_the_last_worker_stays_for_the_cooldown_of_whoever_was_busy_last() -> No
     assert shared(owing(), settled, unseen(), current=1, empty_since=long_ago).replicas == 1
 
 
-def test_entries_that_end_as_dead_letters_stop_growth_for_their_own_group_alone() -> None:
+def test_dead_letters_of_one_group_do_not_stop_growth_for_others() -> None:
     flooding = Meter(finished=100, dead_lettered=90)
     flood = other("poisoned", owing(undelivered=5_000), meter=flooding)
     alone = shared(owing(), flood, current=3)
@@ -306,7 +306,7 @@ def test_pods_are_kept_that_cannot_finish_what_they_hold_of_one_group() -> None:
     assert shared(held, other(meter=slow), current=5, meter=quick).only_at_work
 
 
-def test_what_a_group_asks_for_is_told_with_the_decision() -> None:
+def test_the_decision_contains_the_demand_of_the_group() -> None:
     found = shared(owing(undelivered=120), other(backlog=owing(undelivered=900)), current=0)
     assert found.demand == 1.2
     assert shared(None, other(), current=0).demand is None
@@ -334,7 +334,7 @@ def test_a_demand_below_one_worker_counts_beside_others() -> None:
     assert (guessed.unrounded, guessed.proven) == (0.4, 0.0)
 
 
-def test_an_idle_group_beside_one_that_is_not_known_is_not_left_alone_for_long() -> None:
+def test_an_idle_group_beside_an_unknown_one_is_unknown() -> None:
     assert merge_known(owing(), [unseen()]) is None
     busy = merge_known(owing(undelivered=3), [unseen()])
     assert busy is not None and busy.undelivered == 3

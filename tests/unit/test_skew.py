@@ -59,7 +59,7 @@ def test_the_furthest_proof_of_the_last_hour_decides() -> None:
     assert allowed == timedelta(seconds=30) + LEASE_PERIOD + DEFAULT
 
 
-def test_a_proof_from_a_clock_of_redis_that_went_back_is_dropped_too() -> None:
+def test_a_sample_with_a_future_redis_time_is_dropped() -> None:
     samples = [sample(ahead_s=30, read=later(hours=2))]
     assert decide_allowance(samples, NOW, default=DEFAULT) == DEFAULT
 
@@ -187,13 +187,13 @@ async def test_a_lease_that_cannot_be_read_leaves_the_default(
     assert len(leases.asked) == 1
 
 
-async def test_without_a_node_nobody_is_asked() -> None:
+async def test_without_a_node_no_lease_is_read() -> None:
     leases = Leases()
     assert await leases.clocks().allowance(None, NOW, DEFAULT) == DEFAULT
     assert leases.asked == []
 
 
-async def test_a_node_that_nobody_asked_about_for_long_is_forgotten() -> None:
+async def test_a_node_that_was_not_used_for_long_is_forgotten() -> None:
     leases = Leases()
     leases.renewed("n1", ahead_s=30)
     clocks = leases.clocks()

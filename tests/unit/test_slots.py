@@ -21,7 +21,7 @@ def test_a_slot_is_at_its_master_and_replicas() -> None:
     assert slots.master_of(8192) == slots.master_of(16383) == TWO
 
 
-def test_a_slot_that_nobody_holds_has_no_node() -> None:
+def test_an_unassigned_slot_has_no_node() -> None:
     slots = SlotMap.parse(REPLY, ASKED)
     assert slots.nodes_of(8001) == slots.nodes_of(8191) == ()
     assert SlotMap.parse(REPLY[:1], ASKED).master_of(5) is None
@@ -79,7 +79,7 @@ def test_what_is_no_slot_map_is_refused(reply: object) -> None:
     assert refused.value.__cause__ is None  # its words would be the server's
 
 
-def test_a_refusal_to_tell_the_slots_is_no_invalid_reply() -> None:
+def test_an_error_reply_for_the_slots_means_redis_is_unavailable() -> None:
     with pytest.raises(RedisUnavailable, match="asked:6379 did not return the hash slots"):
         SlotMap.parse(exceptions.ResponseError("ERR no"), ASKED)
 

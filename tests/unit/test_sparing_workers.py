@@ -25,7 +25,7 @@ def test_workers_that_hold_entries_are_spared() -> None:
     )
 
 
-def test_when_nobody_can_report_who_holds_them_none_is_removed_that_might() -> None:
+def test_no_worker_is_removed_while_the_owners_of_pending_entries_are_unknown() -> None:
     spared = spare_busy(decide(LONG_JOBS, **IDLE_FOR_LONG), workload(), None)
     assert spared.replicas == 5
     assert spared.message.endswith(
@@ -48,7 +48,7 @@ def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> Non
     assert spared.message.endswith("held at 1, because 1 worker has pending entries")
 
 
-def test_pods_that_cannot_be_chosen_stay_for_the_sake_of_a_busy_one() -> None:
+def test_a_stateful_set_keeps_all_pods_while_one_is_busy() -> None:
     """A StatefulSet takes its highest pods: the one that holds the entry may be the last."""
     target = replace(TARGET, kind="StatefulSet")
     decision = decide(owing(held=1), current=8, target=target)
@@ -56,5 +56,5 @@ def test_pods_that_cannot_be_chosen_stay_for_the_sake_of_a_busy_one() -> None:
     assert not decide(owing(), current=8, target=target).wants_busy
 
 
-def test_nobody_is_counted_when_nothing_is_pending() -> None:
+def test_without_pending_entries_no_busy_workers_are_counted() -> None:
     assert not decide(owing(), **IDLE_FOR_LONG).wants_busy

@@ -69,7 +69,7 @@ def test_a_name_whose_runs_could_not_be_labelled_is_refused() -> None:
         build("n" * 38)
 
 
-def test_spark_is_told_what_a_pod_takes_since_it_overrides_templates() -> None:
+def test_spark_gets_the_resources_of_pods_as_settings() -> None:
     resources = {"requests": {"cpu": "500m"}, "limits": {"memory": "4Gi", "cpu": 2}}
     backend = {"type": "SparkApplication", "sparkOperator": "Kubeflow", "executors": 1}
     kubeflow = an_audit(backend=backend, resources=resources)

@@ -233,7 +233,7 @@ def test_the_first_in_rank_observes_at_each_interval_and_the_others_seldom() -> 
         run(scenario, rank=rank)
 
 
-def test_a_change_is_looked_at_by_the_others_after_the_first_had_its_turn() -> None:
+def test_other_replicas_reconcile_a_change_after_those_of_higher_rank() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.look()
         began = now()
@@ -257,7 +257,7 @@ def test_a_status_that_another_replica_has_written_is_no_reason_to_look() -> Non
     run(scenario, rank=1)
 
 
-def test_a_status_that_shows_that_the_first_has_acted_puts_the_look_off() -> None:
+def test_a_status_written_by_the_first_replica_postpones_the_pass() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.look()
         began = now()
@@ -270,7 +270,7 @@ def test_a_status_that_shows_that_the_first_has_acted_puts_the_look_off() -> Non
 
 
 @pytest.mark.parametrize("of_generation", [1, 2])
-def test_a_status_that_shows_trouble_or_is_of_a_former_generation_does_not(
+def test_a_status_with_a_problem_or_older_generation_postpones_no_pass(
     of_generation: int,
 ) -> None:
     status = "True" if of_generation == 1 else "False"
@@ -286,7 +286,7 @@ def test_a_status_that_shows_trouble_or_is_of_a_former_generation_does_not(
     run(scenario, rank=1)
 
 
-def test_a_replica_with_work_of_its_own_that_waits_looks_later_at_what_it_stands_by_for(
+def test_waiting_work_of_a_replica_delays_its_standby_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waiting = {ORDERS[0]}
@@ -302,7 +302,7 @@ def test_a_replica_with_work_of_its_own_that_waits_looks_later_at_what_it_stands
     run(scenario, rank=1)
 
 
-def test_all_that_is_missing_is_done_in_one_pass_and_the_next_one_reports() -> None:
+def test_all_actions_run_in_one_pass_and_the_next_one_reports() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.look()
         began, scene.kind.missing = now(), 3
@@ -327,7 +327,7 @@ def test_changes_of_workers_are_looked_at_together() -> None:
     run(scenario, rank=0)
 
 
-def test_the_status_that_this_replica_has_written_is_no_reason_to_look_again() -> None:
+def test_a_replicas_own_status_write_does_not_cause_a_pass() -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(0.5 * OBSERVE_S)
         assert len(scene.server.writes) == 1
@@ -337,7 +337,7 @@ def test_the_status_that_this_replica_has_written_is_no_reason_to_look_again() -
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_only_the_first_in_rank_writes_over_a_status_that_it_has_not_seen(
+def test_only_the_first_in_rank_overwrites_a_newer_status(
     rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
@@ -359,7 +359,7 @@ def test_only_the_first_in_rank_writes_over_a_status_that_it_has_not_seen(
     run(scenario, rank=rank, of=a_group(other="status"))
 
 
-def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(
+def test_work_left_by_the_first_replica_is_done_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
@@ -376,7 +376,7 @@ def test_what_the_first_leaves_undone_is_done_by_the_next_in_its_turn(
     run(scenario, rank=1)
 
 
-def test_trouble_is_looked_at_again_and_again_by_the_first_in_rank_alone() -> None:
+def test_only_the_first_in_rank_retries_a_problem_often() -> None:
     async def scenario(scene: Scene) -> None:
         scene.kind.problem = Finding(reason=Reason.REDIS_UNREACHABLE, message="away")
         await asyncio.sleep(SELDOM * OBSERVE_S * 1.2)
@@ -389,7 +389,7 @@ def test_trouble_is_looked_at_again_and_again_by_the_first_in_rank_alone() -> No
         run(scenario, rank=rank)
 
 
-def test_who_ranks_first_from_now_on_begins_at_once_and_exports_the_series() -> None:
+def test_a_new_first_replica_starts_at_once_and_exports_the_series() -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(2 * SELDOM * OBSERVE_S)
         assert scene.kind.measured == set()

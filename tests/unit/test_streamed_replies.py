@@ -6,9 +6,7 @@ from pelops.redis_core.replies.wire import limit_of
 from pelops.worker.server.streamed_connection import Replies
 
 
-async def test_a_reply_that_nobody_asked_for_is_no_part_of_an_answer_and_ends_the_connection() -> (
-    None
-):
+async def test_an_unexpected_reply_ends_the_connection() -> None:
     replies = Replies()
     replies.bound(limit_of("PING"))
     answered = replies.expect(1, 0.0, 5.0)

@@ -345,7 +345,7 @@ UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI"}
         ({}, ["--required"], 2, "skipped: no source of advisories answers"),
     ],
 )
-def test_advisories_are_never_taken_for_read_when_nobody_answered(
+def test_advisories_count_as_checked_only_after_an_answer(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     answers: dict[str, list[dict[str, Any]]],

@@ -69,7 +69,7 @@ def test_a_template_of_any_allowed_size_comes_back_as_it_was(size: int) -> None:
     assert part_of(kept["spec"]["template"], "other") is None
 
 
-def test_a_template_with_parts_that_nobody_knows_comes_back_as_it_was() -> None:
+def test_a_template_with_unknown_fields_is_restored_unchanged() -> None:
     template = {**template_of(20 * KIB), **{f"part-{number}": number for number in range(5_000)}}
     kept = trim(manifest_of(template))
     assert copy_template(kept["spec"]["template"]) == template

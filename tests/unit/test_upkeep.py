@@ -175,7 +175,9 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", RECOVERY.values(), ids=RECOVERY)
-def test_recovery_reports_that(case: tuple[Facts, str, str, str]) -> None:
+def test_recovery_health_has_its_status_reason_and_message(
+    case: tuple[Facts, str, str, str],
+) -> None:
     seen, status, reason, words = case
     (condition,) = decide_upkeep(seen)
     assert condition.type == "RecoveryHealthy"

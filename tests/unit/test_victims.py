@@ -139,7 +139,7 @@ def test_what_a_pod_holds_is_summed_over_the_consumers_that_name_it() -> None:
     assert (second.pod, second.uid, second.pending, second.cost) == ("web-b", "b", 0, 4)
 
 
-def test_what_handlers_are_still_busy_with_is_told_apart() -> None:
+def test_entries_of_running_handlers_are_counted_separately() -> None:
     pods = [pod(name="web-a", uid="a"), pod(name="web-b", uid="b")]
     (first, second) = list_holdings(pods, Owners(pods), {"web-a": 5, "web-b": 2}, {"web-b": 2})
     assert (first.pending, first.at_work) == (5, 0)

@@ -29,7 +29,7 @@ def test_an_operator_that_did_not_watch_says_nothing() -> None:
     assert join_watched([checkpoint(None, 10), checkpoint(10, 10), checkpoint(12, 10)]) == []
 
 
-def test_of_a_stream_that_was_made_anew_nothing_counts_that_was_said_before() -> None:
+def test_checkpoints_of_a_stream_before_its_recreation_do_not_count() -> None:
     looks = [checkpoint(0, 90), checkpoint(0, 5, added=7)]
     assert join_watched(looks) == ranges((0, 5))
 

@@ -24,7 +24,7 @@ def _run_until_it_ends_well(group: MemoryGroup, handle: Any, most: int, **option
 
 
 @pytest.mark.parametrize("in_batches", [False, True])
-def test_an_entry_that_ends_process_after_process_becomes_a_dead_letter_and_its_neighbours_do_not(
+def test_only_the_entry_that_crashes_its_worker_becomes_a_dead_letter(
     in_batches: bool,
 ) -> None:
     group = MemoryGroup()

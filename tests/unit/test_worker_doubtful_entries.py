@@ -31,12 +31,12 @@ def offer_all(*entries: Entry) -> list[bytes]:
     return list(sent.outgoing.keeps[b"orders"])
 
 
-def test_an_entry_that_came_late_is_asked_for_though_one_before_it_is_fresh() -> None:
+def test_a_late_entry_is_confirmed_even_behind_a_fresh_one() -> None:
     fresh, late = an_entry(b"1-0", NOW_S), an_entry(b"2-0", NOW_S - IDLE_S)
     assert offer_all(fresh, late) == [b"2-0"]
 
 
-def test_all_that_came_late_and_may_start_is_asked_for_and_each_once() -> None:
+def test_every_late_entry_is_confirmed_once_before_it_starts() -> None:
     late = [an_entry(b"%d-0" % number, NOW_S - IDLE_S) for number in range(500)]
     assert offer_all(*late) == [entry.raw_id for entry in late]
 
@@ -56,7 +56,7 @@ def test_what_was_granted_before_a_long_stop_does_not_start_unasked() -> None:
     assert in_flight.start(TASK, IDLE_S + 2) in (held, isolated)
 
 
-def test_where_nobody_answers_whose_it_is_it_starts_all_the_same() -> None:
+def test_an_entry_starts_even_without_an_answer_about_its_owner() -> None:
     # A worker that may not send heartbeats, or a server without memory: no answer came.
     in_flight = InFlight(concurrency=10, idle_s=IDLE_S)
     entry = an_entry(b"1-0", 0.0)

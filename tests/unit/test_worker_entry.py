@@ -114,7 +114,7 @@ def test_a_model_or_a_callable_makes_something_of_it() -> None:
         lambda entry: entry.decode(int, "secret"),
     ],
 )
-def test_what_cannot_be_read_is_undecodable_and_the_error_does_not_show_it(read: Any) -> None:
+def test_the_error_of_an_undecodable_field_does_not_contain_its_value(read: Any) -> None:
     with pytest.raises(Undecodable) as raised:
         read(_entry(b"secret", b"4111-1111", b"other", b"x"))
     assert "4111" not in str(raised.value)

@@ -103,15 +103,13 @@ def test_other_questions_are_refused(health: HealthServer) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"", b"\r\n\r\n", b"\xff\xfe \x00\r\n\r\n", b"x" * 100_000])
-def test_whoever_talks_nonsense_does_not_keep_others_from_asking(
-    health: HealthServer, nonsense: bytes
-) -> None:
+def test_invalid_requests_do_not_block_other_clients(health: HealthServer, nonsense: bytes) -> None:
     with contextlib.suppress(ConnectionError):  # it is not listened to any longer
         _say(health.port, nonsense)
     assert _ask(health.port, "/livez")[0] == 200
 
 
-def test_whoever_says_nothing_does_not_keep_others_from_asking(health: HealthServer) -> None:
+def test_a_silent_client_does_not_block_other_clients(health: HealthServer) -> None:
     with socket.create_connection(("127.0.0.1", health.port)):
         assert _ask(health.port, "/livez")[0] == 200
 
@@ -148,7 +146,7 @@ async def test_a_blocked_event_loop_is_reported_while_it_is_blocked() -> None:
     assert b"is blocked" in reported[-1][1]
 
 
-async def test_a_worker_is_ready_from_its_first_read_until_it_is_told_to_stop() -> None:
+async def test_a_worker_is_ready_from_its_first_read_until_stop() -> None:
     worker = Worker(ScriptedAdapter, WorkerSettings(processing_timeout_ms=1000))
     worker.handler(lambda entry: None)
     seen: list[int] = []

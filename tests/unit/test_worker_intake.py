@@ -42,7 +42,7 @@ def test_a_slow_worker_takes_no_more_than_it_can_run() -> None:
     assert _prefetcher().room(held=11, waiting=0, per_s=0.5) == 0
 
 
-def test_a_quick_worker_takes_what_it_can_start_within_a_fraction_of_a_second() -> None:
+def test_a_fast_worker_prefetches_entries_for_a_fraction_of_a_second() -> None:
     assert _prefetcher().room(held=0, waiting=0, per_s=1000) == 210
     assert _prefetcher(prefetch=50).room(held=0, waiting=0, per_s=1000) == 60
 
@@ -54,7 +54,7 @@ def test_large_entries_are_taken_one_by_one() -> None:
     assert prefetcher.room(held=1, waiting=0, per_s=1000) == 0
 
 
-def test_the_first_read_is_of_one_entry_however_many_there_is_room_for() -> None:
+def test_the_first_read_requests_one_entry_regardless_of_free_room() -> None:
     prefetcher = Prefetcher(concurrency=100, prefetch=1000, prefetch_bytes=1_000_000)
     assert prefetcher.room(held=0, waiting=0, per_s=0.0) == 1
     assert prefetcher.room(held=1, waiting=0, per_s=0.0) == 0
@@ -62,7 +62,7 @@ def test_the_first_read_is_of_one_entry_however_many_there_is_room_for() -> None
     assert prefetcher.room(held=0, waiting=0, per_s=0.0) == 100
 
 
-def test_entries_that_wait_for_their_backoff_leave_room_for_others_but_not_for_ever() -> None:
+def test_entries_in_backoff_leave_room_for_others_up_to_a_limit() -> None:
     prefetcher = _prefetcher(prefetch=20, prefetch_bytes=10**9)
     assert prefetcher.room(held=0, waiting=199, per_s=0) > 0
     assert prefetcher.room(held=0, waiting=200, per_s=0) == 0
@@ -126,7 +126,7 @@ def test_the_same_id_on_two_streams_is_two_entries() -> None:
     assert len(in_flight) == 2
 
 
-def test_heartbeats_come_in_the_order_of_delivery_and_only_for_what_is_old() -> None:
+def test_heartbeats_are_sent_for_old_entries_in_order_of_delivery() -> None:
     in_flight = InFlight(10)
     for number in range(1, 6):
         in_flight.accept(_entry(number, stamp_s=number))
@@ -236,7 +236,7 @@ def test_an_answer_of_another_length_fails_the_whole_batch() -> None:
     assert all(isinstance(one, TypeError) for one in outcomes_of_batch(True, entries))
 
 
-async def test_a_thread_that_hangs_does_not_keep_others_and_is_heard_when_it_ends() -> None:
+async def test_a_hanging_thread_does_not_block_others_and_is_awaited() -> None:
     threads, ends = Threads(), threading.Event()
     hanging = asyncio.create_task(threads.run(lambda _: ends.wait(60), None))
     assert await threads.run(lambda argument: argument + 1, 1) == 2

@@ -62,7 +62,7 @@ def test_a_batch_hides_what_its_other_entries_hold() -> None:
     assert shown(ValueError("4000-1, then 4000-2"), one, other) == "ValueError: [...], then [...]"
 
 
-def test_of_an_entry_that_is_too_large_to_search_only_the_type_is_told() -> None:
+def test_for_an_entry_too_large_to_search_only_the_type_is_recorded() -> None:
     entry = entry_of(b"blob", b"x" * 200_000)
     assert shown(ValueError("anything"), entry) == "ValueError: [...]"
 
@@ -71,7 +71,7 @@ def test_words_of_a_rejection_are_treated_alike() -> None:
     assert shown(Reject("Card", f"{CARD} is stolen")) == "[...] is stolen"
 
 
-def test_what_lay_behind_is_told_where_there_are_no_words() -> None:
+def test_the_cause_is_recorded_where_an_error_has_no_text() -> None:
     error, cause = Reject("Card"), ValueError("x")
     error.__cause__ = cause
     assert cause_of(error) is cause
@@ -87,7 +87,7 @@ def test_a_text_is_of_bounded_length() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 5, ValueError("of the function")])
-def test_a_function_that_fails_tells_the_type_alone(
+def test_a_failing_redaction_function_leaves_only_the_type(
     answer: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     def redact(error: BaseException) -> str:
@@ -104,7 +104,7 @@ class BadText(Exception):
         raise RuntimeError(CARD)
 
 
-def test_an_error_without_a_text_is_told_by_its_type() -> None:
+def test_an_error_without_a_text_is_recorded_by_its_type() -> None:
     assert shown(BadText()) == "BadText"
 
 

@@ -47,7 +47,7 @@ async def _nothing(entry: Entry) -> None:
     """A handler that is done at once."""
 
 
-def test_what_pours_in_is_taken_in_and_reported_while_the_server_works() -> None:
+def test_entries_are_received_and_reported_while_the_server_works() -> None:
     adapter = BusyAdapter(fresh=_entries(1000))
     busy: list[bool] = []
 
@@ -69,7 +69,7 @@ def test_what_pours_in_is_taken_in_and_reported_while_the_server_works() -> None
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-def test_a_worker_that_is_told_to_end_hands_back_all_that_was_delivered_and_reports_what_is_done(
+def test_a_stopped_worker_releases_its_entries_and_reports_the_finished_ones(
     number: int,
 ) -> None:
     adapter = BusyAdapter(fresh=_entries(5000))
@@ -106,7 +106,7 @@ def test_what_was_put_off_is_held_before_what_comes_later() -> None:
     assert [entry.id for entry in in_flight.offer(10)] == ["1-0", "2-0", "3-0"]
 
 
-def test_no_more_is_asked_for_than_there_is_room_for_beside_what_is_put_off() -> None:
+def test_a_read_requests_no_more_entries_than_there_is_room_for() -> None:
     adapter = BusyAdapter(fresh=_entries(2000))
     most = 0
 

@@ -142,14 +142,14 @@ def test_an_entry_that_was_delivered_again_and_again_runs_alone() -> None:
     assert most == [1]
 
 
-def test_what_ended_a_former_process_is_left_alone_and_goes_on_being_named() -> None:
+def test_an_entry_that_ended_a_former_process_stays_recorded_as_started() -> None:
     adapter = ScriptedAdapter(fresh=_entries(2), history=[raw(7), raw(8)], left=frozenset({b"7-0"}))
     _serve(adapter, _nothing, lambda: len(adapter.acked) == 3)
     assert sorted(adapter.acked) == [b"1-0", b"2-0", b"8-0"]
     assert all(b"7-0" in _marks(one) for one in adapter.said if one.started_ids is not None)
 
 
-def test_what_was_left_alone_is_handled_when_it_is_given_anew() -> None:
+def test_a_skipped_entry_is_handled_when_it_is_delivered_again() -> None:
     adapter = ScriptedAdapter(
         fresh=[raw(7, deliveries=1)], left=frozenset({b"7-0"}), source=DeliverySource.HANDED_OVER
     )
@@ -272,7 +272,7 @@ def test_a_handler_is_cancelled_when_its_entry_belongs_to_another_worker() -> No
     assert adapter.acked == [b"2-0"]
 
 
-def test_a_disowned_entry_is_not_acknowledged_though_its_handler_goes_on_to_its_end() -> None:
+def test_a_disowned_entry_is_never_acknowledged() -> None:
     adapter = ScriptedAdapter(fresh=_entries(1), lost={b"1-0"})
     ends = []
 
@@ -305,7 +305,7 @@ def test_a_failed_entry_runs_again_here_after_its_backoff() -> None:
     ]
 
 
-def test_an_entry_that_failed_too_often_becomes_a_dead_letter_with_its_error() -> None:
+def test_an_entry_beyond_max_retries_becomes_a_dead_letter_with_its_error() -> None:
     adapter = ScriptedAdapter(fresh=[charged(5, 2)])
 
     async def handle(entry: Entry) -> None:
@@ -316,7 +316,7 @@ def test_an_entry_that_failed_too_often_becomes_a_dead_letter_with_its_error() -
     assert adapter.acked == []
 
 
-def test_an_entry_that_is_too_large_for_a_dead_letter_stays_pending_and_keeps_nobody() -> None:
+def test_an_entry_too_large_for_a_dead_letter_stays_pending() -> None:
     adapter = ScriptedAdapter(fresh=[raw(1, b"f", b"v" * 5_000), raw(2, b"f", b"v")])
 
     async def handle(entry: Entry) -> None:
@@ -358,7 +358,7 @@ def test_a_retry_that_does_not_count_goes_on_for_ever() -> None:
     assert attempts == [1] * 20
 
 
-def test_an_entry_that_holds_something_else_becomes_a_dead_letter_and_the_others_go_on() -> None:
+def test_an_undecodable_entry_becomes_a_dead_letter_and_others_continue() -> None:
     adapter = ScriptedAdapter(fresh=[raw(1, b"order", b"{"), raw(2, b"order", b'{"a": 1}')])
 
     async def handle(entry: Entry) -> None:
@@ -414,7 +414,7 @@ def test_a_handler_that_hangs_is_cancelled_and_its_entry_has_failed() -> None:
     assert sorted(adapter.acked) == [b"2-0", b"3-0"]
 
 
-def test_a_handler_that_goes_on_after_its_cancellation_does_not_keep_its_place() -> None:
+def test_a_handler_that_ignores_cancellation_frees_its_slot() -> None:
     adapter = ScriptedAdapter(fresh=_entries(3))
     ends = False
 
@@ -440,7 +440,7 @@ def test_a_handler_that_goes_on_after_its_cancellation_does_not_keep_its_place()
 # Order.
 
 
-def test_entries_with_equal_keys_run_one_after_another_in_order_also_when_one_fails() -> None:
+def test_entries_with_equal_keys_run_in_order_even_after_a_failure() -> None:
     adapter = ScriptedAdapter(fresh=[raw(n, b"customer", b"%d" % (n % 3)) for n in range(1, 31)])
     running: set[bytes] = set()
     ended: dict[bytes, list[int]] = {}
@@ -568,7 +568,7 @@ def test_what_failed_and_waits_is_handed_back_at_the_end() -> None:
     assert adapter.released == [b"1-0"]
 
 
-def test_handlers_that_do_not_end_within_the_grace_period_are_cancelled_and_handed_back() -> None:
+def test_handlers_beyond_the_grace_period_are_cancelled_and_their_entries_released() -> None:
     adapter = ScriptedAdapter(fresh=_entries(2))
     cancelled_at = []
 
@@ -656,7 +656,7 @@ def test_an_application_that_cancels_a_worker_finds_it_wound_down() -> None:
     assert adapter.acked == [b"1-0"] and adapter.calls[-1] == "close"
 
 
-def test_redis_that_does_not_answer_at_the_end_does_not_keep_the_process() -> None:
+def test_an_unavailable_redis_does_not_keep_the_process_from_ending() -> None:
     adapter = ScriptedAdapter(fresh=_entries(1))
 
     async def handle(entry: Entry) -> None:

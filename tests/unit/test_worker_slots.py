@@ -68,7 +68,7 @@ def test_a_timeout_of_nothing_ends_at_the_first_wait() -> None:
     assert len(_handle_all(handle).acked) == 5
 
 
-def test_a_task_group_within_a_handler_waits_for_its_tasks_and_cancels_them_on_failure() -> None:
+def test_a_task_group_in_a_handler_cancels_its_tasks_on_failure() -> None:
     ended = []
 
     async def fail() -> None:
@@ -93,7 +93,7 @@ def test_a_task_group_within_a_handler_waits_for_its_tasks_and_cancels_them_on_f
     assert len(_handle_all(handle).acked) == len(ended) == 5
 
 
-def test_the_current_task_stays_the_same_from_a_handlers_beginning_to_its_end() -> None:
+def test_the_current_task_stays_the_same_during_a_handler() -> None:
     async def handle(entry: Entry) -> None:
         before = asyncio.current_task()
         assert isinstance(before, asyncio.Task)
@@ -103,7 +103,7 @@ def test_the_current_task_stays_the_same_from_a_handlers_beginning_to_its_end() 
     assert len(_handle_all(handle).acked) == 5
 
 
-def test_a_context_variable_that_a_handler_sets_is_not_seen_by_the_next() -> None:
+def test_a_context_variable_does_not_leak_to_the_next_handler() -> None:
     seen = []
 
     async def handle(entry: Entry) -> None:
@@ -114,7 +114,7 @@ def test_a_context_variable_that_a_handler_sets_is_not_seen_by_the_next() -> Non
     assert seen == ["untouched"] * 20
 
 
-def test_a_context_variable_is_kept_across_a_handlers_waits_and_passed_to_its_tasks() -> None:
+def test_a_context_variable_is_kept_across_awaits_and_passed_to_tasks() -> None:
     async def read() -> str:
         return VARIABLE.get()
 
@@ -126,7 +126,7 @@ def test_a_context_variable_is_kept_across_a_handlers_waits_and_passed_to_its_ta
     assert len(_handle_all(handle).acked) == 5
 
 
-def test_a_cancellation_that_a_handler_asks_for_and_escapes_does_not_hit_the_next() -> None:
+def test_a_handler_that_cancels_itself_does_not_affect_the_next() -> None:
     async def handle(entry: Entry) -> None:
         task = asyncio.current_task()
         assert task is not None

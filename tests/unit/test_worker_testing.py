@@ -286,7 +286,7 @@ def test_a_handler_that_never_ends_ends_the_test() -> None:
         group.run(worker, limit_s=300)
 
 
-def test_a_worker_can_be_told_to_stop_in_the_middle() -> None:
+def test_a_worker_can_be_stopped_in_the_middle() -> None:
     group = MemoryGroup()
     for number in range(10):
         group.add({"n": number})

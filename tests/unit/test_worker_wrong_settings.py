@@ -74,7 +74,7 @@ def test_a_missing_variable_ends_the_process_with_a_line_that_names_it(
         ("PELOPS_REDIS_URL", "http://nowhere", "PELOPS_REDIS_URL"),
     ],
 )
-def test_a_wrong_variable_ends_the_process_with_a_line_that_says_what_it_may_be(
+def test_an_invalid_variable_ends_the_process_with_a_remedy_in_one_line(
     tmp_path: Path, variable: str, value: str, remedy: str
 ) -> None:
     ended = _run(tmp_path, WORKER, **{variable: value})
@@ -125,7 +125,7 @@ asyncio.run(main())
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "WrongWorkerSettings\n", "")
 
 
-def test_what_hooked_itself_in_before_is_still_reported_other_errors(tmp_path: Path) -> None:
+def test_an_excepthook_installed_before_still_gets_other_errors(tmp_path: Path) -> None:
     module = (
         "import sys\nfrom pelops.worker import Worker\n"
         "sys.excepthook = lambda *about: print('hooked', about[0].__name__)\n"
@@ -136,7 +136,7 @@ def test_what_hooked_itself_in_before_is_still_reported_other_errors(tmp_path: P
     assert (ended.returncode, ended.stdout) == (1, "hooked ValueError\n")
 
 
-def test_a_health_port_that_another_has_ends_the_process_with_what_to_do(tmp_path: Path) -> None:
+def test_a_health_port_in_use_ends_the_process_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         ended = _run(tmp_path, WORKER, PELOPS_HEALTH_PORT=port, PELOPS_HEALTH_HOST="127.0.0.1")

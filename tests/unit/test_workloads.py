@@ -39,7 +39,7 @@ def test_the_deployment_goes_with_its_resource() -> None:
     assert (reference["uid"], reference["controller"]) == ("uid-1", True)
 
 
-def test_the_number_of_replicas_is_left_to_whoever_scales() -> None:
+def test_a_built_workload_does_not_set_replicas() -> None:
     assert "replicas" not in built(replicas=7)["spec"]
 
 
@@ -69,7 +69,7 @@ def test_labels_of_the_user_stay_except_the_one_that_selects() -> None:
     assert labels["app.kubernetes.io/managed-by"] == "me"
 
 
-def test_variables_of_the_user_win_and_are_defined_before_ours_refer_to_them() -> None:
+def test_user_variables_take_precedence_and_precede_their_references() -> None:
     theirs = [
         {"name": "GREETING", "value": "$(PELOPS_STREAM)"},
         {"name": "POD_NAME", "value": "me"},

@@ -32,7 +32,7 @@ def sources() -> list[str]:
     ]
 
 
-def test_every_kind_of_event_has_its_fields_and_is_written_by_a_script() -> None:
+def test_every_event_kind_has_its_fields_and_a_script_writing_it() -> None:
     assert set(EVENT_FIELDS) == set(LedgerKind)
     texts = "".join(sources())
     for kind in LedgerKind:
