@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 KEYS = derive_keys("orders:events", "g")
 
 
-def test_everybody_begins_with_nothing() -> None:
+def test_every_role_starts_without_rights() -> None:
     for role in Role:
         assert acl_rules(KEYS, role)[:3] == ("resetkeys", "resetchannels", "-@all")
 

@@ -82,7 +82,7 @@ def test_suspects_are_released_in_chunks_of_the_root_of_their_number(
     assert made.waiting == suspects - released
 
 
-def test_the_next_chunk_waits_for_the_last() -> None:
+def test_the_next_retry_batch_waits_for_the_current_one() -> None:
     made = plan(crash(suspect(1), suspect(2)), on=retry_batch(8, 9, under_way=[9]))
     assert reported(made) == []
     assert made.waiting == 2
@@ -90,14 +90,14 @@ def test_the_next_chunk_waits_for_the_last() -> None:
     assert made.resolved == {EntryId(8)}
 
 
-def test_a_chunk_of_which_nothing_is_under_way_is_resolved() -> None:
+def test_a_retry_batch_with_nothing_under_way_is_resolved() -> None:
     made = plan(crash(suspect(1)), on=retry_batch(8, 9))
     assert reported(made) == [(1, "retry", 2, 1)]
     assert made.kept == frozenset()
     assert made.resolved == {EntryId(8), EntryId(9)}
 
 
-def test_a_chunk_that_failed_again_is_not_under_way() -> None:
+def test_a_retry_batch_that_failed_again_is_not_under_way() -> None:
     made = plan(crash(suspect(8), suspect(9)), on=retry_batch(8, 9, under_way=[8, 9]))
     assert [number for number, *_ in reported(made)] == [8, 9]
     assert (made.kept, made.resolved) == (frozenset(), frozenset())
@@ -113,7 +113,7 @@ def test_those_that_failed_least_come_first_and_then_the_oldest() -> None:
     assert reported(made) == [(2, "retry", 2, 0), (3, "retry", 2, 0)]
 
 
-def test_one_owner_at_a_time_releases_a_chunk() -> None:
+def test_one_owner_at_a_time_gets_a_retry_batch() -> None:
     one = crash(suspect(5), suspect(6))
     other = crash(suspect(1), suspect(2), owner="x")
     assert [number for number, *_ in reported(plan(one, other))] == [1, 2]
@@ -146,13 +146,13 @@ def test_beside_what_never_failed_a_suspect_failed_alone() -> None:
     assert (1, "dead", 4, 1) in reported(made)
 
 
-def test_suspects_that_failed_together_are_remembered_as_a_co_failed() -> None:
+def test_suspects_that_failed_together_are_remembered_as_co_failed() -> None:
     later = suspect(2, delivered=NOW - AGO / 2)
     (owner,) = plan(crash(suspect(1), later)).owners
     assert owner.co_failed == NOW - AGO / 2 + MS
 
 
-def test_the_last_of_a_co_failed_did_not_fail_alone() -> None:
+def test_the_last_of_several_co_failed_entries_did_not_fail_in_isolation() -> None:
     last = crash(suspect(2, attempts=5), co_failed=NOW - AGO + MS)
     made = plan(last)
     assert reported(made) == [(2, "retry", 6, 0)]
@@ -187,20 +187,20 @@ def test_nothing_else_that_failed_runs_before_it_has_been_tried_alone_again(
     assert made.waiting == (4 if backoff.initial else 3)
 
 
-def test_what_a_worker_had_marked_is_freed_without_waiting_for_others() -> None:
+def test_started_entries_are_retried_without_waiting_for_others() -> None:
     """It runs what failed before in isolation, by itself."""
     marked = [suspect(number, attempts=0, is_started=True) for number in (1, 2)]
     made = plan(crash(*marked), on=retry_batch(9, under_way=[9]))
     assert reported(made) == [(1, "free", 1, 0), (2, "free", 1, 0)]
 
 
-def test_what_was_marked_beside_others_at_last_runs_one_at_a_time() -> None:
+def test_started_entries_at_their_last_attempt_run_one_at_a_time() -> None:
     """Two processes of one name may have failed between two looks."""
     marked = [suspect(number, attempts=3, is_started=True) for number in (1, 2)]
     assert reported(plan(crash(*marked))) == [(1, "retry", 4, 0)]
 
 
-def test_what_was_marked_alone_is_given_up_after_its_retries() -> None:
+def test_an_entry_started_in_isolation_is_dead_lettered_after_its_retries() -> None:
     assert reported(plan(crash(suspect(1, attempts=3, is_started=True)))) == [(1, "dead", 4, 1)]
 
 
@@ -298,7 +298,7 @@ def test_a_process_that_reads_on_is_doubted_while_others_finish() -> None:
     assert [action for _, action, *_ in reported(plan(nobody))] == ["dead", "dead"]
 
 
-def test_others_finish_when_something_of_the_chunk_was_acknowledged() -> None:
+def test_an_acknowledgement_in_the_retry_batch_shows_that_others_finish() -> None:
     doubted = idled(*reads(3, 3), unproven_since=NOW)
     made = plan(doubted, on=retry_batch(20, 21, under_way=[21]))
     assert "dead" not in [action for _, action, *_ in reported(made)]
@@ -321,7 +321,7 @@ def test_without_retries_the_only_suspect_of_a_process_is_not_doubted() -> None:
     assert "dead" not in [action for _, action, *_ in reported(plan(several, rules=none))]
 
 
-def test_a_worker_that_marks_reads_ahead_and_its_reads_say_nothing() -> None:
+def test_separate_reads_of_started_entries_do_not_prove_isolation() -> None:
     first, second = (
         suspect(n, attempts=3, is_started=True, delivered=NOW - n * AGO) for n in (1, 2)
     )

@@ -19,7 +19,7 @@ def test_the_backlog_includes_the_stream_and_its_retry_stream() -> None:
     assert not backlog.is_empty
 
 
-def test_a_group_at_its_end_owes_nothing() -> None:
+def test_a_group_at_the_end_of_its_stream_has_no_backlog() -> None:
     assert judge_backlog(stream(), recovers=True).is_empty
 
 

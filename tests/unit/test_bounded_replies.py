@@ -105,14 +105,14 @@ def test_arrays_in_arrays_are_counted_together() -> None:
         reader.feed(b"*60000\r\n" * 2)
 
 
-def test_an_endless_text_is_given_up() -> None:
+def test_an_endless_text_is_refused() -> None:
     reader = a_reader(ReplyLimit(100 * KIB))
     with pytest.raises(UnboundedReply, match="more than 102400 bytes"):
         for _ in range(100):
             reader.feed(b"$500000000\r\n" + b"x" * 10 * KIB)
 
 
-def test_endless_elements_are_given_up() -> None:
+def test_endless_elements_are_refused() -> None:
     reader = a_reader(ReplyLimit(100 * KIB))
     with pytest.raises(UnboundedReply, match="more than 102400 bytes"):
         reader.feed(b"*90000\r\n")

@@ -63,7 +63,7 @@ def test_keys_and_arguments_are_sent_in_the_order_of_the_header() -> None:
     )
 
 
-def test_a_key_of_the_group_gives_way_to_a_special_one() -> None:
+def test_a_special_key_replaces_the_key_of_the_group() -> None:
     special = {"stream": KEYS.retry, "locks": ()}
     sent = a_script().call(KEYS, special, group="g", most=1, is_deep=False, items=())
     assert sent.by_sha().parts[3:] == (KEYS.retry, KEYS.state, "g", 1, 0)

@@ -106,7 +106,7 @@ def test_each_dead_letter_is_reported_with_what_python_says_of_the_file() -> Non
     assert render_dead_letters([letter], {}).splitlines()[1].split() == ["b/x.py", "3", "Why"]
 
 
-def test_copies_are_counted_and_letters_are_none() -> None:
+def test_copies_are_counted_without_dead_letters() -> None:
     moves = [
         Move(
             kind=kind,

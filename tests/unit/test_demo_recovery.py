@@ -191,7 +191,7 @@ def test_what_others_held_says_nothing_of_a_victim() -> None:
     assert not are_rescued([VICTIM], left([], others))
 
 
-def test_only_what_the_killed_worker_had_started_may_be_charged() -> None:
+def test_only_entries_that_the_killed_worker_had_started_count_an_attempt() -> None:
     first, second = VICTIM.held
     victim = replace(VICTIM, held=(first, replace(second, has_started=False)))
     rescue = assess_rescue(victim, TRACES, read_history(RESTARTED))
@@ -224,7 +224,7 @@ def test_an_entry_is_recovered_prematurely_unless_its_process_ended_in_between(
     assert find_robberies([one], read_history(RESTARTED)) == [one] * is_premature
 
 
-def test_what_a_worker_gave_up_by_itself_is_no_robbery() -> None:
+def test_a_dead_letter_of_the_worker_itself_is_not_premature() -> None:
     own = replace(move("1-1", 6_000, 6_500), is_own=True)
     assert not find_robberies([own], read_history(RESTARTED))
 
@@ -255,6 +255,6 @@ def test_recoveries_are_read_from_the_ledger_entry_by_entry() -> None:
     assert all(move.is_own for move in list_moves([by_worker]))
 
 
-def test_a_letter_without_its_fields_is_read_as_lacking_them() -> None:
+def test_a_dead_letter_without_its_fields_is_read_with_empty_values() -> None:
     assert Letter.parse({}) == Letter(path="", original_id="", reason="", error="", retry_count=-1)
     assert Letter.parse({"_retry_count": b"many"}).retry_count == -1

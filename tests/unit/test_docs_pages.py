@@ -172,9 +172,7 @@ def test_links_and_anchors_are_found_outside_of_code() -> None:
         ("sh", {"run_by": "tests/nothing.py"}, "there is no"),
     ],
 )
-def test_a_block_that_lacks_something_is_a_fault(
-    language: str, marks: dict[str, str], fault: str
-) -> None:
+def test_an_incomplete_block_is_a_fault(language: str, marks: dict[str, str], fault: str) -> None:
     block = Block(page="p.md", line=1, language=language, code="ls\n", **marks)
     assert fault in (find_fault(block) or "")
 

@@ -237,7 +237,7 @@ class Untouched:
 
 
 @pytest.mark.parametrize("seen", [stream(**UNTOUCHED), stream(), empty_redis()])
-def test_nothing_is_done_for_a_group_whatever_it_lacks(seen: Any) -> None:
+def test_nothing_is_done_for_a_group_whatever_is_missing(seen: Any) -> None:
     part: Any = Untouched()
     actions = GroupActions(part, part, part, part)
     observed = ObservedGroup(

@@ -74,7 +74,7 @@ DEATHS: dict[str, tuple[Cutoff, Death]] = {
 
 
 @pytest.mark.parametrize("case", DEATHS.values(), ids=DEATHS)
-def test_an_end_is_charged_by_how_it_came(case: tuple[Cutoff, Death]) -> None:
+def test_the_kind_of_an_end_follows_from_its_cause(case: tuple[Cutoff, Death]) -> None:
     cut, death = case
     assert cut.at is not None
     assert cut.death is death

@@ -66,12 +66,12 @@ def test_a_loss_that_the_operator_did_not_report_is_shown() -> None:
 READ = (booted(0), event(1, Act.READ), event(1.1, Act.START))
 
 
-def test_an_entry_moved_from_a_process_that_goes_on_is_recovered_prematurely() -> None:
+def test_recovering_an_entry_of_a_running_process_is_premature() -> None:
     robbed = history(*READ, alive(3), moves=(move(2),))
     assert subjects(find_premature_recoveries(robbed)) == [place(1)[1]]
 
 
-def test_an_offer_to_others_while_its_owner_lives_is_a_robbery() -> None:
+def test_an_offer_while_the_owner_lives_is_a_premature_recovery() -> None:
     robbed = history(*READ, alive(3), moves=(move(2, kind="released", new_id=None),))
     assert len(find_premature_recoveries(robbed)) == 1
 
@@ -85,7 +85,7 @@ def test_the_successor_in_the_same_container_does_not_speak_for_the_dead() -> No
     assert find_premature_recoveries(history(*READ, *restarted, moves=(move(2),))) == []
 
 
-def test_a_restarted_worker_is_recovered_prematurely_of_what_it_read_again_itself() -> None:
+def test_recovering_entries_that_a_restarted_worker_read_again_is_premature() -> None:
     again = (
         booted(1.4, RESTARTED),
         event(1.6, Act.READ, RESTARTED),
@@ -100,7 +100,7 @@ def test_an_entry_beyond_the_processing_timeout_may_be_recovered_from_live_worke
     assert find_premature_recoveries(timed_out) == []
 
 
-def test_an_entry_whose_answer_never_arrived_is_nobodys() -> None:
+def test_an_entry_whose_answer_never_arrived_has_no_owner() -> None:
     assert find_premature_recoveries(history(booted(0), alive(3), moves=(move(2),))) == []
 
 
@@ -112,12 +112,12 @@ def test_a_paused_worker_that_goes_on_later_was_alive() -> None:
 # --- dead letters
 
 
-def test_a_dead_letter_that_is_no_poison_is_an_innocent() -> None:
+def test_a_dead_letter_that_is_not_poison_is_found() -> None:
     assert subjects(find_innocents_dead_lettered(history(letters=(letter(),)))) == ["a"]
     assert find_innocents_dead_lettered(history(letters=(letter(),), poison=True)) == []
 
 
-def test_a_body_that_was_trimmed_by_hand_is_nobodys_verdict() -> None:
+def test_a_dead_letter_of_a_trimmed_entry_is_explained() -> None:
     gone = letter(reason="PayloadGone")
     trimmed = Disturbance(kind="trim", at_ns=at(1), lost=frozenset({"a"}))
     assert find_innocents_dead_lettered(history(letters=(gone,), disturbances=(trimmed,))) == []

@@ -38,7 +38,7 @@ def copy_at(where: Place) -> Copy:
     return Copy(place=where, at_ns=at(2), unique="a", root_id="1-1", retries=0)
 
 
-def test_a_letter_whose_copy_was_processed_is_in_order() -> None:
+def test_a_dead_letter_whose_copy_was_processed_is_correct() -> None:
     fine = history_of_letter(
         event(3, Act.EFFECT, number=1001),
         event(3.1, Act.ACK, number=1001, result="1"),
@@ -49,23 +49,23 @@ def test_a_letter_whose_copy_was_processed_is_in_order() -> None:
     assert [found for check in checks for found in check(fine)] == []
 
 
-def test_a_letter_that_was_moved_twice_is_found() -> None:
+def test_a_dead_letter_that_was_redriven_twice_is_found() -> None:
     twice = history_of_letter(moves=(redriven(2), redriven(3, new_id=place(2000)[1])))
     assert subjects(find_recovered_twice(twice)) == [LETTER[1]]
 
 
 @pytest.mark.parametrize("kind", ["discarded", "restored"])
-def test_a_letter_that_was_redriven_and_moved_elsewhere_is_found(kind: str) -> None:
+def test_a_dead_letter_that_was_redriven_and_moved_elsewhere_is_found(kind: str) -> None:
     twice = history_of_letter(moves=(redriven(2), redriven(3, kind=kind)))
     assert subjects(find_recovered_twice(twice)) == [LETTER[1]]
 
 
-def test_a_lost_sync_excuses_a_second_move_of_the_same_letter() -> None:
+def test_a_lost_sync_explains_a_second_redrive_of_a_dead_letter() -> None:
     again = history_of_letter(moves=(redriven(2), redriven(5)), disturbances=(UNDONE,))
     assert find_recovered_twice(again) == []
 
 
-def test_a_letter_that_no_redrive_moved_and_that_is_gone_is_lost() -> None:
+def test_a_dead_letter_that_vanished_without_a_redrive_is_lost() -> None:
     assert subjects(find_lost(history_of_letter())) == ["a"]
 
 
@@ -74,12 +74,12 @@ def test_a_dead_letter_whose_copy_was_not_processed_is_lost() -> None:
 
 
 @pytest.mark.parametrize("source", [Source.DEAD_LETTER, Source.DISCARDED])
-def test_a_letter_that_is_still_there_is_not_lost(source: Source) -> None:
+def test_a_dead_letter_that_is_still_there_is_not_lost(source: Source) -> None:
     there = history_of_letter(letters=(letter(0, source=source, letter_id=LETTER[1]),))
     assert find_lost(there) == []
 
 
-def test_a_letter_that_was_copied_and_not_deleted_is_found() -> None:
+def test_a_dead_letter_that_was_copied_and_not_deleted_is_found() -> None:
     there = letter(0, letter_id=LETTER[1])
     both = history_of_letter(
         event(3, Act.ACK, number=1001, result="1"), moves=(redriven(2),), letters=(there,)
@@ -88,7 +88,7 @@ def test_a_letter_that_was_copied_and_not_deleted_is_found() -> None:
     assert subjects(find_acknowledged_and_dead_lettered(both)) == ["a"]
 
 
-def test_a_lost_sync_excuses_a_letter_that_came_back() -> None:
+def test_a_lost_sync_explains_a_dead_letter_that_came_back() -> None:
     both = history_of_letter(
         event(3, Act.ACK, number=1001, result="1"),
         moves=(redriven(2),),
@@ -128,7 +128,7 @@ def test_the_ledger_explains_no_second_effect_after_an_acknowledgement() -> None
     assert subjects(find_unexplained_duplicates(history(*effects, moves=(redriven(2),)))) == ["a"]
 
 
-def test_a_letter_that_a_redrive_moved_back_is_no_innocent() -> None:
+def test_a_dead_letter_that_a_redrive_restored_is_explained() -> None:
     restored = redriven(2, kind="restored", target=Source.DEAD_LETTER, new_id="5-0")
     back = letter(letter_id="5-0")
     assert find_innocents_dead_lettered(history_of_letter(moves=(restored,), letters=(back,))) == []

@@ -135,7 +135,7 @@ def test_keda_never_starts_a_group_whose_lag_is_null(settings: KedaSettings, nam
         assert run.outcome.unserved > 0
 
 
-def test_tuned_keda_is_frozen_at_one_by_a_deleted_entry() -> None:
+def test_tuned_keda_stays_at_one_replica_after_a_deleted_entry() -> None:
     for run in _runs(KEDA_TUNED, "XDEL then peak"):
         assert run.world.samples[-1].replicas == 1
         assert run.outcome.unserved > 100_000
@@ -166,7 +166,7 @@ def test_without_behavior_replicas_double_at_most_or_grow_to_four() -> None:
     assert _hpa().sync(5000.0, replicas=6, pods=6, now=0.0) == 12
 
 
-def test_the_highest_wish_of_the_window_counts_when_scaling_down() -> None:
+def test_the_highest_recommendation_of_the_window_counts_when_scaling_down() -> None:
     hpa = _hpa(Behavior(down_window_s=60.0, up_pods=20))
     assert hpa.sync(1500.0, replicas=15, pods=15, now=0.0) == 15
     assert hpa.sync(100.0, replicas=15, pods=15, now=45.0) == 15

@@ -31,7 +31,7 @@ def test_a_deployment_that_its_controller_has_not_seen_is_not_rolled_out() -> No
     assert observe_deployment(deployment(status={"observedGeneration": 2})).is_rolled_out
 
 
-def test_a_deployment_reports_who_controls_it_and_what_it_lacks() -> None:
+def test_a_deployment_is_observed_with_its_controller_and_failure() -> None:
     references = [{"uid": "other"}, {"uid": "uid-1", "controller": True}]
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     seen = observe_deployment(

@@ -33,7 +33,7 @@ def test_the_stream_of_any_resource_is_not_adopted(other: StreamUser) -> None:
         ([], ""),
     ],
 )
-def test_one_that_was_adopted_gives_way_to_older_resources_alone(
+def test_an_adopted_resource_conflicts_only_with_older_ones(
     others: list[StreamUser], named: str
 ) -> None:
     found = decide_letters_in_use(OWN, others, key="pay", is_adopted=True)

@@ -46,7 +46,7 @@ def test_a_finished_pod_with_all_containers_terminated_is_dead_now() -> None:
         (of(), LivenessReason.NO_CONTAINER),
     ],
 )
-def test_the_phase_or_a_wish_alone_proves_nothing(
+def test_a_phase_or_a_deletion_request_alone_proves_no_end(
     live: PodObservation, reason: LivenessReason
 ) -> None:
     cutoff = judge(live)
@@ -87,26 +87,26 @@ def test_a_start_that_was_watched_is_not_later_than_that() -> None:
     assert judge(live, first_seen={"worker": ago(1)}).at == ago(5) - S
 
 
-def test_a_time_of_the_future_proves_skew_and_gives_no_cut() -> None:
+def test_a_time_in_the_future_proves_skew_and_gives_no_cutoff() -> None:
     assert judge(of(restarted(-2, 6))).at is not None
     for one in (restarted(-2.001, 6), ended(-3), looping(-3)):
         cutoff = judge(of(one))
         assert (cutoff.at, cutoff.reason) == (None, LivenessReason.CLOCK_SKEW)
 
 
-def test_no_cut_lies_in_the_future() -> None:
+def test_no_cutoff_lies_in_the_future() -> None:
     assert judge(of(looping(1))).at == NOW
     assert judge(of(restarted(-2, 60))).at == ago(60) + SECOND + S
     assert judge(of(restarted(-2, 3)), skew=timedelta()).at is None
 
 
-def test_a_container_in_a_crash_loop_is_cut_after_its_end() -> None:
+def test_the_cutoff_of_a_crash_loop_follows_the_last_end() -> None:
     cutoff = judge(of(looping(8)))
     assert (cutoff.at, cutoff.reason) == (ago(8) + SECOND + S, LivenessReason.CRASH_LOOP)
     assert judge(of(looping(8, pause=None))).at == ago(8) + SECOND + S
 
 
-def test_a_crash_loop_that_might_end_before_the_cut_does_not_count() -> None:
+def test_a_crash_loop_that_may_end_before_the_cutoff_does_not_count() -> None:
     for live, skew in ((looping(8, pause=1.0), S), (looping(8), timedelta(seconds=4))):
         assert judge(of(live), skew=skew).at == ago(8) - skew
 
@@ -122,7 +122,7 @@ def test_the_cutoff_of_an_ended_container_precedes_its_end() -> None:
     assert judge(of(pulling)).at == ago(8) - S
 
 
-def test_an_end_without_a_time_gives_no_cut() -> None:
+def test_an_end_without_a_time_gives_no_cutoff() -> None:
     lost = container(state="terminated", exit_code=137, reason="ContainerStatusUnknown")
     assert judge(of(lost)).reason is LivenessReason.NOT_REPORTED
     assert judge(of(restarted(5, 6, started=None))).reason is LivenessReason.NOT_REPORTED
@@ -143,7 +143,7 @@ def test_without_a_name_every_container_must_have_restarted_and_the_smallest_cou
     assert judge(of(one, running(name="b"))).at is None
 
 
-def test_a_container_that_is_not_there_gives_no_cut() -> None:
+def test_a_missing_container_gives_no_cutoff() -> None:
     assert judge(of(restarted(5, 6)), container="reader").reason is LivenessReason.NO_CONTAINER
 
 

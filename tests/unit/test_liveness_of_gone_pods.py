@@ -122,7 +122,7 @@ def test_the_cutoff_of_a_replaced_pod_precedes_its_successors_start() -> None:
     assert (cutoff.at, cutoff.reason) == (ago(20) - S, LivenessReason.REPLACED)
 
 
-def test_a_successor_that_has_not_started_is_cut_before_its_creation() -> None:
+def test_the_cutoff_of_an_unstarted_successor_precedes_its_creation() -> None:
     live = of(container(state="waiting"), uid="pod-2", created=ago(4))
     assert judge(live, former(last=finished())).at == ago(4) - S
 

@@ -196,7 +196,7 @@ def test_leases_of_the_long_dead_are_removed_whatever_their_times_say() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, None])
-def test_a_lease_without_a_holder_is_nobodys(spec: dict[str, Any] | None) -> None:
+def test_a_lease_without_a_holder_is_ignored(spec: dict[str, Any] | None) -> None:
     assert read_lease({"metadata": {"name": "x"}, "spec": spec}) is None
 
 
@@ -240,7 +240,7 @@ def test_a_replica_is_outdated_while_one_of_a_newer_format_lives() -> None:
     play(scenario)
 
 
-def test_members_know_themselves_before_they_see_anybody() -> None:
+def test_a_replica_counts_itself_before_it_observes_others() -> None:
     async def main() -> Members:
         return RunningReplica(LeaseStore(), "one").members
 

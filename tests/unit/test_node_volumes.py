@@ -59,7 +59,7 @@ def test_the_token_volume_that_admission_injects_is_understood() -> None:
     assert found == {"token": b"T", "ca.crt": b"CA", "namespace": b"shop"}
 
 
-def test_what_a_volume_lacks_is_named_unless_optional() -> None:
+def test_a_missing_source_of_a_volume_is_named_unless_optional() -> None:
     with pytest.raises(ConfigError, match='configmap "gone" not found'):
         contents({"name": "v", "configMap": {"name": "gone"}})
     with pytest.raises(ConfigError, match="non-existent secrets key: z"):

@@ -232,7 +232,7 @@ def test_an_unknown_lag_is_never_zero_but_at_the_end(
         assert lag == believed
 
 
-def test_a_group_owes_at_least_its_lag_when_that_is_known() -> None:
+def test_a_known_lag_is_the_lower_bound_of_undelivered_entries() -> None:
     assert group(lag=5).at_least == 5
     assert group(lag=None, at_least=64).at_least == 64
     assert replace(group(lag=None, at_least=64), lag=3).at_least == 3

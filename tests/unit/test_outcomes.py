@@ -96,7 +96,9 @@ def test_an_unknown_refusal_of_a_read_leaves_nothing_in_doubt() -> None:
          "a command of the script observe_group.lua"),
     ],
 )  # fmt: skip
-def test_a_command_that_a_server_lacks_is_named(answer: str, command: str, lacking: str) -> None:
+def test_a_command_that_the_server_does_not_support_is_named(
+    answer: str, command: str, lacking: str
+) -> None:
     error = translate_reply(parsed(answer), command=command, key="s", writes=False)
     assert type(error) is UnsupportedServer
     assert str(error) == f"this Redis does not support {lacking}"

@@ -55,7 +55,7 @@ def test_a_consumer_belongs_to_the_pod_whose_delimited_name_it_contains(consumer
     assert names(match_owner(consumer, [], [gone(NAME, UID)])) == [NAME]
 
 
-def test_a_hostname_cut_at_63_characters_is_its_pods() -> None:
+def test_a_hostname_truncated_to_63_characters_matches_its_pod() -> None:
     assert len(LONG) > 63
     assert names(match_owner(LONG[:63].rstrip("-."), [named(LONG)])) == [LONG]
     assert names(match_owner("chosen-17", [named(NAME, hostname="chosen")])) == [NAME]
@@ -64,7 +64,7 @@ def test_a_hostname_cut_at_63_characters_is_its_pods() -> None:
 @pytest.mark.parametrize(
     "consumer", ["web-10", "xweb-1", "web-1a", "WEB-1", "web", "1", "", "worker-1", "laptop"]
 )
-def test_a_name_that_only_begins_or_ends_alike_is_nobodys(consumer: str) -> None:
+def test_a_name_with_only_an_equal_prefix_or_suffix_is_unknown(consumer: str) -> None:
     match = match_owner(consumer, [named("web-1")], [gone("web-1")])
     assert match.is_unknown
     assert names(match) == []

@@ -177,7 +177,7 @@ def test_provisioning(case: tuple[dict[str, Any], bool, tuple[Lack, ...], str]) 
     assert words in plan.message
 
 
-def test_an_empty_redis_lacks_everything() -> None:
+def test_in_an_empty_redis_everything_is_missing() -> None:
     empty = empty_redis(retry=RetryObservation(exists=False), has_offer_stream=False)
     plan = plan_provisioning(resource().spec, empty, owner(), was_created=False)
     assert plan.lacks == tuple(Lack)

@@ -33,7 +33,7 @@ KILLED = Cutoff(at=NOW, reason=LivenessReason.GONE, message="gone", death=Death.
         pytest.param(replace(KILLED, death=Death.PLANNED), Death.CRASHED, id="a planned end"),
     ],
 )
-def test_an_idle_entry_is_charged_and_its_worker_excused_only_if_killed(
+def test_an_idle_entry_counts_an_attempt_whatever_ended_its_worker(
     cutoff: Cutoff | None, wanted: Death
 ) -> None:
     assert decide_idle_death(cutoff) is wanted

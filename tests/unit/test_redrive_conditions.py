@@ -76,7 +76,7 @@ def test_a_redrive_that_loses_entries_is_never_complete() -> None:
         assert "because 1 moved entry was deleted or trimmed" in verdict.finding.message
 
 
-def test_letters_that_are_left_keep_it_from_its_end() -> None:
+def test_a_redrive_does_not_end_while_dead_letters_remain() -> None:
     assert decide_verdict(a_redrive(), some_counts(), is_handled=False, last_moved=NOW) is None
 
 

@@ -81,7 +81,7 @@ def test_all_parts_of_a_selection_have_to_fit(selection: Selection, is_taken: bo
     assert selection.takes(letter) is is_taken
 
 
-def test_a_letter_that_came_back_too_often_stays() -> None:
+def test_a_dead_letter_that_returned_too_often_stays() -> None:
     assert not Selection(max_returned=1).takes(a_letter(returned=2))
     assert Selection(max_returned=2).takes(a_letter(returned=2))
 
@@ -127,7 +127,7 @@ def test_a_long_expression_is_refused() -> None:
         compile_pattern("a" * (LONGEST_PATTERN + 1))
 
 
-def test_of_a_plan_the_letters_to_redrive_are_taken() -> None:
+def test_only_the_dead_letters_that_a_plan_redrives_are_selected() -> None:
     header = PlanHeader(stream="s", group="g", dead_letter="d", at=NOON, letters=2)
     letters = [
         PlannedLetter(entry_id=EntryId(1), root_id=EntryId(1), cluster="c", action="redrive"),

@@ -206,7 +206,7 @@ def test_an_unanswered_status_write_is_retried_with_backoff() -> None:
     assert len(pauses) < 25
 
 
-def test_a_resource_that_changes_all_the_time_is_written_ever_more_seldom() -> None:
+def test_writes_for_a_resource_that_changes_constantly_are_limited() -> None:
     hour_s = 3600.0
     server, kind = run_for(hour_s, small("flapping"), of=Flapping)
     assert len(kind.looks) > hour_s / LONGEST_RETRY_S / 4

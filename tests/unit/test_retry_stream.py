@@ -84,7 +84,7 @@ def test_a_lag_that_is_unknown_in_one_stream_is_unknown() -> None:
     assert rendered(both(group={"lag": None}))["summary"]["lag"] == ">=3"
 
 
-def test_numbers_of_the_retry_stream_are_written_as_seldom_as_others() -> None:
+def test_changes_of_retry_stream_numbers_alone_are_written_rarely() -> None:
     before, after = rendered(both()), rendered(both(lag=4, pending=1))
     assert compare(after, before) is Difference.NUMBERS
 

@@ -75,7 +75,7 @@ def test_a_slow_write_goes_on_while_the_lease_is_renewed() -> None:
     assert scaled.problem is None
 
 
-def test_a_write_is_given_up_when_another_replica_may_decide() -> None:
+def test_a_write_is_cancelled_when_another_replica_may_decide() -> None:
     targets, scaled, ended = write(ends_s=2.0)
     assert (targets.written, targets.given_up) == ([], [3])
     assert ended == 2.0

@@ -121,7 +121,7 @@ def test_a_decision_is_current_only_without_changes_since(scene: Scene, change: 
     assert scene.scaled.is_current(scaled) is (change == "nothing")
 
 
-def test_resources_of_one_redis_share_a_lane_within_their_namespace(scene: Scene) -> None:
+def test_resources_of_one_redis_share_a_queue_within_their_namespace(scene: Scene) -> None:
     lanes = {}
     for case, redis in {
         "one": {"url": "redis://a:6379"},

@@ -71,7 +71,7 @@ def test_an_outage_ends_no_worker_right_after_it() -> None:
     assert group.look(owing(undelivered=10)).replicas == 6
 
 
-def test_workers_that_never_become_ready_end_growth_in_words() -> None:
+def test_workers_that_never_become_ready_stop_growth_with_a_message() -> None:
     group = Group(current=1, ready=0, maxReplicas=50)
     reasons = [group.look(owing(undelivered=20_000)).reason for _ in range(200)]
     assert reasons[-1] is Reason.SCALING_INEFFECTIVE
@@ -191,7 +191,7 @@ def test_handlers_that_failed_do_not_keep_workers_of_quick_entries() -> None:
     assert group.current == 1
 
 
-def test_a_group_that_cannot_be_counted_is_not_frozen_at_its_size() -> None:
+def test_a_group_with_an_inexact_lag_still_grows() -> None:
     group = Group(current=1, maxReplicas=20, backlogPerReplica=1_000)
     for _ in range(150):
         group.look(owing(undelivered=1_000, is_exact=False))

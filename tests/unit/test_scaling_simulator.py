@@ -130,7 +130,7 @@ def test_staying_at_zero_for_more_than_a_minute_is_wrong() -> None:
     assert _wrong([1.0] + [0.0] * 120, {50: 1}) == {}
 
 
-def test_one_worker_for_hundreds_of_entries_is_frozen() -> None:
+def test_one_worker_for_a_backlog_of_hundreds_is_wrong() -> None:
     kinds = _wrong([100.0] * 120, {1: 1})
     assert kinds == {"frozen while the backlog was in the hundreds": 1}
 

@@ -266,7 +266,7 @@ def test_a_leader_whose_redis_is_gone_still_scales_for_the_others() -> None:
     assert shared(None, other(), current=3).replicas == 3
 
 
-def test_nothing_known_of_anybody_holds_the_replicas() -> None:
+def test_an_unknown_backlog_of_all_groups_holds_the_replicas() -> None:
     held = shared(None, unseen(), current=3)
     assert (held.replicas, held.reason) == (3, Reason.BACKLOG_UNKNOWN)
     assert "the backlog of all 2 groups is unknown: the replicas are held at 3" in held.message

@@ -220,7 +220,7 @@ def run(
     run_virtually(live())
 
 
-def test_the_first_in_rank_observes_at_each_interval_and_the_others_seldom() -> None:
+def test_only_the_first_in_rank_observes_at_each_interval() -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(20 * SELDOM * OBSERVE_S)
         looks = len(scene.kind.looks)

@@ -372,6 +372,8 @@ SHARED: dict[str, tuple[Facts, Difference]] = {
 
 
 @pytest.mark.parametrize("case", SHARED.values(), ids=SHARED)
-def test_what_groups_ask_for_is_written_seldom(case: tuple[Facts, Difference]) -> None:
+def test_changes_of_demand_are_numbers_and_changes_of_members_are_facts(
+    case: tuple[Facts, Difference],
+) -> None:
     seen, difference = case
     assert compare(rendered(seen), rendered(sharing({"lead": 3.0}, "lead"))) is difference

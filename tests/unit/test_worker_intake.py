@@ -95,7 +95,7 @@ def test_only_quick_handlers_are_granted_ahead(
     assert decide_ahead(concurrency, handler_s) == ahead
 
 
-def test_what_may_not_be_marked_keeps_its_place() -> None:
+def test_entries_that_cannot_be_recorded_as_started_keep_their_order() -> None:
     in_flight = InFlight(10)
     for number in range(1, 6):
         in_flight.accept(_entry(number))
@@ -104,7 +104,7 @@ def test_what_may_not_be_marked_keeps_its_place() -> None:
     assert [entry.id for entry in in_flight.offer(10)] == ["1-0", "2-0", "3-0", "4-0", "5-0"]
 
 
-def test_entries_charged_before_and_others_take_turns() -> None:
+def test_isolated_entries_and_others_take_turns() -> None:
     in_flight = InFlight(10)
     for number in (1, 2):
         in_flight.accept(_entry(number), isolated=True)

@@ -110,7 +110,7 @@ def test_an_error_without_a_text_is_recorded_by_its_type() -> None:
 
 @pytest.mark.parametrize("redact", [None, lambda error: f"hidden {type(error).__name__}"])
 @pytest.mark.parametrize("in_batches", [False, True])
-def test_letters_and_logs_of_a_worker_hold_no_payload(
+def test_dead_letters_and_logs_of_a_worker_contain_no_payload(
     in_batches: bool, redact: Redact | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

@@ -71,7 +71,7 @@ def test_a_handler_starts_only_when_its_mark_has_been_answered(wait_s: float) ->
     assert unmarked == []
 
 
-def test_of_slow_handlers_exactly_what_runs_is_marked() -> None:
+def test_with_slow_handlers_exactly_the_running_entries_are_recorded_as_started() -> None:
     adapter = ScriptedAdapter(fresh=_entries(100))
     running: set[bytes] = set()
     ahead = []
@@ -90,7 +90,7 @@ def test_of_slow_handlers_exactly_what_runs_is_marked() -> None:
     assert max(ahead) <= 10
 
 
-def test_nothing_runs_beside_an_entry_that_was_charged_before() -> None:
+def test_an_entry_that_failed_before_runs_in_isolation() -> None:
     adapter = ScriptedAdapter(
         fresh=[*_entries(5), charged(6), *[raw(n) for n in (7, 8)], charged(9)]
     )
@@ -556,7 +556,7 @@ def test_a_worker_that_stops_finishes_what_runs_and_hands_back_the_rest() -> Non
     assert adapter.calls[-2:] == ["leave", "close"]
 
 
-def test_what_failed_and_waits_is_handed_back_at_the_end() -> None:
+def test_failed_entries_in_backoff_are_released_at_the_end() -> None:
     adapter = ScriptedAdapter(fresh=_entries(1))
     runs = []
 

@@ -295,7 +295,7 @@ def _build_lanes(handler: Handler, entries: int) -> tuple[Slots, InFlight]:
 
 
 @pytest.mark.parametrize("in_batches", [False, True])
-def test_no_lane_is_begun_while_as_many_handlers_run_as_may(in_batches: bool) -> None:
+def test_no_slot_is_added_at_the_limit_of_running_handlers(in_batches: bool) -> None:
     async def main() -> None:
         made = _lanes_made(asyncio.get_running_loop())
         gate = asyncio.Event()
@@ -319,7 +319,7 @@ def test_no_lane_is_begun_while_as_many_handlers_run_as_may(in_batches: bool) ->
     run_virtually(main)
 
 
-def test_lanes_go_on_after_a_time_slice_when_their_handlers_suspend() -> None:
+def test_slots_continue_after_a_time_slice_when_their_handlers_suspend() -> None:
     async def handle(entry: Entry) -> None:
         await asyncio.sleep(0.001)
 

@@ -98,7 +98,7 @@ def test_certificates_are_mounted_where_the_variables_say() -> None:
     assert mount == {"name": volume["name"], "mountPath": "/etc/pelops/redis", "readOnly": True}
 
 
-def test_volumes_of_the_user_stay_and_one_of_our_name_is_theirs() -> None:
+def test_volumes_of_the_user_stay_and_take_precedence() -> None:
     theirs = [{"name": "cache", "emptyDir": {}}]
     template = {"spec": {**TEMPLATE["spec"], "volumes": theirs}}
     pod = built(template, TLS)["spec"]["template"]["spec"]
