@@ -173,15 +173,17 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
     # A newer version may add words at the end.
     if not _ENTRY.fullmatch(field) or len(words) < len(ENTRY_WORDS):
         return None
-    reported = dict(zip(ENTRY_WORDS, words, strict=False))
+    named_words = dict(zip(ENTRY_WORDS, words, strict=False))
     try:
         return LedgerEntry(
             entry_id=parse_entry_id(field),
-            new_id=None if reported["new_id"] == _NO_ID else parse_entry_id(reported["new_id"]),
-            root_id=parse_entry_id(reported["root_id"]),
-            retry_count=min(_read_number(reported["retry_count"]), _MOST_RETRIES),
-            deliveries=bound_deliveries(_read_number(reported["deliveries"])),
-            idle=timedelta(milliseconds=_read_number(reported["idle_ms"])),
+            new_id=None
+            if named_words["new_id"] == _NO_ID
+            else parse_entry_id(named_words["new_id"]),
+            root_id=parse_entry_id(named_words["root_id"]),
+            retry_count=min(_read_number(named_words["retry_count"]), _MOST_RETRIES),
+            deliveries=bound_deliveries(_read_number(named_words["deliveries"])),
+            idle=timedelta(milliseconds=_read_number(named_words["idle_ms"])),
         )
     except (InvalidSpec, OverflowError):
         return None

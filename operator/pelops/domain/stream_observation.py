@@ -146,7 +146,7 @@ class Ahead:
 
 
 def judge_lag(
-    reported: int | None,
+    reported_lag: int | None,
     *,
     last_delivered_id: EntryId,
     last_generated_id: EntryId,
@@ -168,9 +168,9 @@ def judge_lag(
         return None
     if ahead.is_all:
         return ahead.counted
-    if reported is None or not ahead.counted <= reported <= length:
+    if reported_lag is None or not ahead.counted <= reported_lag <= length:
         return None
-    return reported
+    return reported_lag
 
 
 def _settle_at_least(seen: GroupObservation | RetryObservation) -> None:

@@ -283,7 +283,7 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
 
 
 def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
-    reported = [
+    documents = [
         {
             "resource": one.resource,
             "stream": one.keys.stream,
@@ -294,7 +294,7 @@ def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
         }
         for one in groups
     ]
-    return json.dumps(reported, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(documents, ensure_ascii=False, separators=(",", ":"))
 
 
 def _milliseconds(seconds: int | None) -> str | None:

@@ -258,8 +258,8 @@ def _observe_containers(
     spec: Mapping[str, Any], statuses: list[dict[str, Any]]
 ) -> tuple[ContainerObservation, ...]:
     """Return every container of the pod's spec: one without a status may run."""
-    reported = {status["name"] for status in statuses if "name" in status}
-    missing = [c["name"] for c in spec.get("containers") or [] if c["name"] not in reported]
+    reported_names = {status["name"] for status in statuses if "name" in status}
+    missing = [c["name"] for c in spec.get("containers") or [] if c["name"] not in reported_names]
     return (
         *(_observe_container(status) for status in statuses),
         *(ContainerObservation(name=intern(name)) for name in missing),

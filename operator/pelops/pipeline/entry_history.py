@@ -90,10 +90,10 @@ def status_events(rows: Sequence[Row]) -> Iterator[Event]:
     known: dict[tuple[str, EntryId], tuple[Any, ...]] = {}
     for row in sorted(rows, key=lambda one: (one["as_of"], one["ms"], one["seq"])):
         entry = entry_of(row)
-        reported = (row["status"], row["consumer"], row["deliveries"])
-        if known.get((row["stream"], entry)) == reported:
+        state = (row["status"], row["consumer"], row["deliveries"])
+        if known.get((row["stream"], entry)) == state:
             continue
-        known[row["stream"], entry] = reported
+        known[row["stream"], entry] = state
         if row["delivered_at"] is not None and row["consumer"]:
             count = _count(row["deliveries"], "delivery", "deliveries")
             yield Event(
@@ -119,8 +119,8 @@ def _words(status: str) -> str:
         EntryStatus.DEAD_LETTERED: "dead-lettered",
         EntryStatus.PAYLOAD_GONE: "pending without its payload",
     }
-    reported = next((text for one, text in plain.items() if one == status), status)
-    return reported.replace("_", " ")
+    label = next((text for one, text in plain.items() if one == status), status)
+    return label.replace("_", " ")
 
 
 def render_histories(histories: Sequence[EntryHistory]) -> str:

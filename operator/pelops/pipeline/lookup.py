@@ -325,18 +325,21 @@ def _read_histories(
     for chain in chains:
         name, copies = chain.stream.name, set(chain.copies)
         archived = [row for row in entries.get(name, ()) if _copy(row) in copies]
-        found = [row for row in statuses.get(name, ()) if _copy(row) in copies]
-        reported = [*chain.letters]
+        status_rows = [row for row in statuses.get(name, ()) if _copy(row) in copies]
+        event_rows = [*chain.letters]
         for row in events.get(name, ()):
             # A dead letter may have the same ID as an entry of another chain.
             if row["kind"] not in LETTER_ACTS and next(_named(chain.stream, row)) in copies:
-                reported.append(row)
+                event_rows.append(row)
         for group in chain.stream.groups:
             if asked in (None, group):
-                own = [row for row in reported if row["group"] == group]
+                own = [row for row in event_rows if row["group"] == group]
                 events_of_group = [*_arrivals(chain, group, archived), *_events(own)]
                 yield _history(
-                    chain, group, events_of_group, [row for row in found if row["group"] == group]
+                    chain,
+                    group,
+                    events_of_group,
+                    [row for row in status_rows if row["group"] == group],
                 )
 
 
@@ -365,12 +368,10 @@ def _arrivals(chain: _Chain, group: str, entries: Sequence[Row]) -> Iterator[Eve
             yield make_event(row["ms"], row, one.entry, what, f"{row['bytes']} bytes")
 
 
-def _events(reported: Sequence[Row]) -> Iterator[Event]:
+def _events(rows: Sequence[Row]) -> Iterator[Event]:
     """Events of the ledgers and of the append-only files."""
-    yield from unique(act_event(row) for row in reported if row["source"] == "ledger")
-    yield from unique(
-        one for row in reported if row["source"] == "file" for one in file_events(row)
-    )
+    yield from unique(act_event(row) for row in rows if row["source"] == "ledger")
+    yield from unique(one for row in rows if row["source"] == "file" for one in file_events(row))
 
 
 def _history(

@@ -67,9 +67,11 @@ def _plan_new(
     checkpoints = [now]
     if span is not None and targets and now.at - begin.at >= 2 * span:
         ledger = derive_keys(stream, targets[0].group).ledger
-        reported = _reported_checkpoints(watch, ledger, stream, begin)
+        ledger_checkpoints = _reported_checkpoints(watch, ledger, stream, begin)
         # A window without new entries only audits open entries, so one that ends now is enough.
-        checkpoints += [one for one in reported if one.at <= now.at and one.added > begin.added]
+        checkpoints += [
+            one for one in ledger_checkpoints if one.at <= now.at and one.added > begin.added
+        ]
     windows = close_windows(begin, checkpoints, span=span, number=known.next_number)
     basis = Plan(
         stream=stream,

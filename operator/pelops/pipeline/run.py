@@ -217,9 +217,9 @@ def _is_reported(journal: Journal, plan: Plan, target: AuditTarget) -> bool:
     """Whether the newest windows reported the group as missing."""
     key = (plan.stream, target.group)
     newest = journal.audited.get(key, ())[-_TIMES_REPORTED:]
-    reported = read_summaries(journal.archive, {key: newest})[key]
-    said = [one for one in reported if _MISSING & {finding.kind for finding in one.findings}]
-    return len(said) == _TIMES_REPORTED
+    summaries = read_summaries(journal.archive, {key: newest})[key]
+    missing = [one for one in summaries if _MISSING & {finding.kind for finding in one.findings}]
+    return len(missing) == _TIMES_REPORTED
 
 
 def glob_expression(pattern: str) -> re.Pattern[str]:

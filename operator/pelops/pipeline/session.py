@@ -323,11 +323,11 @@ def _report_progress(session: LazySession, ended: threading.Event, every_s: floa
         if context is None:
             continue
         try:
-            reported = describe_tasks(context)
+            progress = describe_tasks(context)
         except (Py4JError, OSError):
             return  # the JVM has ended: the run reports why
-        if reported is not None:
-            log.info("%s", reported)
+        if progress is not None:
+            log.info("%s", progress)
 
 
 def describe_tasks(context: SparkContext) -> str | None:

@@ -264,8 +264,8 @@ def _targets_of(chosen: argparse.Namespace) -> tuple[AuditTarget, ...] | None:
 def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> RedisPlace:
     if chosen.redis_url:
         _refuse_password(chosen.redis_url)
-    reported = chosen.redis_url or environment.get("PELOPS_REDIS_URL")
-    if not reported and not environment.get("PELOPS_REDIS_SENTINEL_NODES"):
+    url = chosen.redis_url or environment.get("PELOPS_REDIS_URL")
+    if not url and not environment.get("PELOPS_REDIS_SENTINEL_NODES"):
         raise WrongPipelineSettings(
             "no Redis: give --redis-url redis://host:port/db, or PELOPS_REDIS_URL"
         )
@@ -345,35 +345,35 @@ def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisP
 
     Raises WrongPipelineSettings, which names the variable and not its value.
     """
-    reported = {**environment, **({"PELOPS_REDIS_URL": url} if url else {})}
-    fields = {key: reported.get(name, "").encode() for key, name in _PLAIN.items()}
-    fields |= {key: _read_file(name, reported.get(name)) for key, (_, name) in _FILES.items()}
-    nodes = reported.get("PELOPS_REDIS_SENTINEL_NODES", "")
+    variables = {**environment, **({"PELOPS_REDIS_URL": url} if url else {})}
+    fields = {key: variables.get(name, "").encode() for key, name in _PLAIN.items()}
+    fields |= {key: _read_file(name, variables.get(name)) for key, (_, name) in _FILES.items()}
+    nodes = variables.get("PELOPS_REDIS_SENTINEL_NODES", "")
     try:
         endpoint = build_endpoint(
             secret={key: value for key, value in fields.items() if value},
-            sentinel_master=reported.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
+            sentinel_master=variables.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
             sentinel_nodes=[node for node in nodes.split(",") if node.strip()],
-            tls=reported.get("PELOPS_REDIS_TLS", "").lower() == "true",
+            tls=variables.get("PELOPS_REDIS_TLS", "").lower() == "true",
         )
     except InvalidSpec as error:
         raise WrongPipelineSettings(f"PELOPS_REDIS_*: {error}") from error
     endpoint = with_sentinel_login(
-        _confine(endpoint, reported),
-        username=reported.get(SENTINEL_USERNAME),
-        password=reported.get(SENTINEL_PASSWORD),
+        _confine(endpoint, variables),
+        username=variables.get(SENTINEL_USERNAME),
+        password=variables.get(SENTINEL_PASSWORD),
     )
-    endpoint = replace(endpoint, server_name=reported.get(SERVER_NAME) or None)
-    return RedisPlace(endpoint=endpoint, options=_source_options(endpoint, reported))
+    endpoint = replace(endpoint, server_name=variables.get(SERVER_NAME) or None)
+    return RedisPlace(endpoint=endpoint, options=_source_options(endpoint, variables))
 
 
 def _with_own(listed: str, endpoint: RedisEndpoint) -> str:
     return f"{listed},{endpoint.node}" if listed and endpoint.sentinel is None else listed
 
 
-def _confine(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> RedisEndpoint:
+def _confine(endpoint: RedisEndpoint, variables: Mapping[str, str]) -> RedisEndpoint:
     """Add the limits on addresses and credentials that the operator sets, if any."""
-    networks, names, listed = (reported.get(name, "") for name in _DESTINATIONS.values())
+    networks, names, listed = (variables.get(name, "") for name in _DESTINATIONS.values())
     # The operator has checked the address, which may come from the Secret and not be listed.
     hosts = _with_own(listed, endpoint)
     try:
@@ -397,7 +397,7 @@ def on_cluster(place: RedisPlace) -> RedisPlace:
     return RedisPlace(endpoint=place.endpoint, options=options)
 
 
-def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dict[str, str]:
+def _source_options(endpoint: RedisEndpoint, variables: Mapping[str, str]) -> dict[str, str]:
     options = {"db": str(endpoint.db), "tls": str(endpoint.tls).lower()}
     if endpoint.sentinel is None:
         options |= {"host": endpoint.node.host, "port": str(endpoint.node.port)}
@@ -419,11 +419,11 @@ def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dic
     if endpoint.password:
         # Spark shows options in plans, so only the name of the variable is passed.
         by_url = {"passwordUrlEnv": _PLAIN["url"]}
-        options |= {"passwordEnv": PASSWORD} if reported.get(PASSWORD) else by_url
-    limits = {option: reported.get(name, "") for option, name in _DESTINATIONS.items()}
+        options |= {"passwordEnv": PASSWORD} if variables.get(PASSWORD) else by_url
+    limits = {option: variables.get(name, "") for option, name in _DESTINATIONS.items()}
     limits["credentialHosts"] = _with_own(limits["credentialHosts"], endpoint)
     options |= {option: text for option, text in limits.items() if text}
-    files = {option: reported.get(name) for option, name in _FILES.values()}
+    files = {option: variables.get(name) for option, name in _FILES.values()}
     return options | {option: path for option, path in files.items() if path and endpoint.tls}
 
 

@@ -118,8 +118,8 @@ def explain_failure(error: Exception, path: str) -> PelopsError:
             f"cannot write {path}: {line if trouble is None else f'{trouble}: {line}'}"
         )
     worker = _OF_WORKER.search(text)
-    reported = worker.group(1) if worker else first_line(error)
-    return StageFailed(f"{path} could not be written: {reported[:_LONGEST]}")
+    reason = worker.group(1) if worker else first_line(error)
+    return StageFailed(f"{path} could not be written: {reason[:_LONGEST]}")
 
 
 def first_line(error: Exception) -> str:

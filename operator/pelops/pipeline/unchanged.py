@@ -78,13 +78,13 @@ def _are_retries_unchanged(watch: RedisReader, record: StreamRecord, group: str)
     known = record.plan.retries.get(group)
     if known is None or not look.exists:
         return known is None and not look.exists
-    reported, now = record.retries.get(group), watch.groups(stream)
+    retry_record, now = record.retries.get(group), watch.groups(stream)
     if look.last_generated != known[1]:
         return False
-    if reported is None or reported.before is None:
+    if retry_record is None or retry_record.before is None:
         return group not in now and not look.length
     is_read = group in now and now[group].position >= look.last_generated
-    return is_read and _is_at_rest(reported.before, reported.after, now, group)
+    return is_read and _is_at_rest(retry_record.before, retry_record.after, now, group)
 
 
 def _is_ledger_unchanged(watch: RedisReader, record: StreamRecord, group: str) -> bool:

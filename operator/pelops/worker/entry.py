@@ -192,8 +192,8 @@ class Entry:
             raise
         except Exception as error:
             # The message may hold the payload, so at most fields and types are reported.
-            reported = report_without_input(error) or type(error).__name__
-            raise Undecodable(f"{getattr(model, '__name__', model)}: {reported}") from None
+            problem = report_without_input(error) or type(error).__name__
+            raise Undecodable(f"{getattr(model, '__name__', model)}: {problem}") from None
 
     def _build(self, model: Callable[..., T], field: str | None) -> T:
         if hasattr(model, "model_validate_json"):

@@ -160,8 +160,8 @@ class Exposition:
 def _counters(known: list[Metrics]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
-    for name, reported in _COUNTERS.items():
-        family = CounterMetricFamily(f"pelops_worker_{name}", reported, labels=_LABELS)
+    for name, help_text in _COUNTERS.items():
+        family = CounterMetricFamily(f"pelops_worker_{name}", help_text, labels=_LABELS)
         for one in known:
             family.add_metric(one.labels, one.counts[name])
         yield family
@@ -186,8 +186,8 @@ def _counters(known: list[Metrics]) -> Iterator[Metric]:
 def _gauges(known: list[Metrics]) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
-    for name, reported in _GAUGES.items():
-        family = GaugeMetricFamily(f"pelops_worker_{name}", reported, labels=_LABELS)
+    for name, help_text in _GAUGES.items():
+        family = GaugeMetricFamily(f"pelops_worker_{name}", help_text, labels=_LABELS)
         for one in known:
             family.add_metric(one.labels, one.gauges[name])
         yield family

@@ -160,18 +160,18 @@ class Producer:
         Raises WrongWorkerSettings, which names the variable. If the application does not catch it,
         the process prints only that message and exits with code 2.
         """
-        reported = os.environ if environment is None else environment
+        variables = os.environ if environment is None else environment
         with ends_with_a_line():
-            return cls._read(reported, stream or reported.get("PELOPS_STREAM"), options)
+            return cls._read(variables, stream or variables.get("PELOPS_STREAM"), options)
 
     @classmethod
     def _read(
-        cls, reported: Mapping[str, str], stream: str | None, options: ProducerOptions
+        cls, variables: Mapping[str, str], stream: str | None, options: ProducerOptions
     ) -> Producer:
         if not stream:
             raise WrongWorkerSettings("no stream: set PELOPS_STREAM, or pass stream=")
         try:
-            return cls(read_endpoint(reported), stream, AddOptions(**options))
+            return cls(read_endpoint(variables), stream, AddOptions(**options))
         except WrongWorkerSettings:
             raise
         except InvalidSpec as error:
@@ -312,11 +312,11 @@ class Producer:
         if not order.is_doubtful:
             return True
         if not order.added.done():
-            reported = (
+            message = (
                 "the entry may have been added by a server that supports idempotent XADD; the "
                 "server that answers does not"
             )
-            order.added.set_exception(OutcomeUnknown(reported))
+            order.added.set_exception(OutcomeUnknown(message))
         return False
 
     def _may_repeat(self, order: PendingAdd, error: Exception) -> bool:

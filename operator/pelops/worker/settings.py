@@ -216,50 +216,50 @@ class WorkerSettings:
             return cls._read(os.environ if environment is None else environment, chosen)
 
     @classmethod
-    def _read(cls, reported: Mapping[str, str], chosen: Mapping[str, object]) -> WorkerSettings:
+    def _read(cls, variables: Mapping[str, str], chosen: Mapping[str, object]) -> WorkerSettings:
         values: dict[str, object] = {
             "processing_timeout_ms": _number(
-                reported, "PELOPS_IDLE_LIMIT_MS", int, PROCESSING_TIMEOUT_MS
+                variables, "PELOPS_IDLE_LIMIT_MS", int, PROCESSING_TIMEOUT_MS
             ),
-            "field_prefix": reported.get("PELOPS_FIELD_PREFIX", "_"),
-            "concurrency": _number(reported, "PELOPS_CONCURRENCY", int, 100),
-            "prefetch": _number(reported, "PELOPS_PREFETCH", int, 1000),
-            "retry": read_retry_policy(reported),
-            "max_entry_bytes": _number(reported, "PELOPS_MAX_ENTRY_BYTES", int, 8 * 1024 * 1024),
-            "max_crashes": _number(reported, "PELOPS_MAX_CRASHES", int, None),
-            "timeout_s": _number(reported, "PELOPS_TIMEOUT_SECONDS", float, None),
-            "grace_s": _number(reported, "PELOPS_GRACE_SECONDS", float, GRACE_S),
-            "health_port": _number(reported, "PELOPS_HEALTH_PORT", int, None),
-            "health_host": reported.get("PELOPS_HEALTH_HOST") or None,
+            "field_prefix": variables.get("PELOPS_FIELD_PREFIX", "_"),
+            "concurrency": _number(variables, "PELOPS_CONCURRENCY", int, 100),
+            "prefetch": _number(variables, "PELOPS_PREFETCH", int, 1000),
+            "retry": read_retry_policy(variables),
+            "max_entry_bytes": _number(variables, "PELOPS_MAX_ENTRY_BYTES", int, 8 * 1024 * 1024),
+            "max_crashes": _number(variables, "PELOPS_MAX_CRASHES", int, None),
+            "timeout_s": _number(variables, "PELOPS_TIMEOUT_SECONDS", float, None),
+            "grace_s": _number(variables, "PELOPS_GRACE_SECONDS", float, GRACE_S),
+            "health_port": _number(variables, "PELOPS_HEALTH_PORT", int, None),
+            "health_host": variables.get("PELOPS_HEALTH_HOST") or None,
         }
         return cls(**{**values, **chosen})  # type: ignore[arg-type]
 
 
-def read_retry_policy(reported: Mapping[str, str]) -> RetryPolicy:
+def read_retry_policy(variables: Mapping[str, str]) -> RetryPolicy:
     """Read the number of retries and their backoff, as `spec.recovery` sets them.
 
     Raises WrongWorkerSettings, which names the variable.
     """
     default = RetryPolicy()
     return RetryPolicy(
-        max_retries=_not_negative(reported, "PELOPS_MAX_RETRIES", int, default.max_retries),
+        max_retries=_not_negative(variables, "PELOPS_MAX_RETRIES", int, default.max_retries),
         initial_s=_not_negative(
-            reported, "PELOPS_BACKOFF_INITIAL_SECONDS", float, default.initial_s
+            variables, "PELOPS_BACKOFF_INITIAL_SECONDS", float, default.initial_s
         ),
-        factor=_not_negative(reported, "PELOPS_BACKOFF_FACTOR", float, default.factor),
-        max_s=_not_negative(reported, "PELOPS_BACKOFF_MAX_SECONDS", float, default.max_s),
+        factor=_not_negative(variables, "PELOPS_BACKOFF_FACTOR", float, default.factor),
+        max_s=_not_negative(variables, "PELOPS_BACKOFF_MAX_SECONDS", float, default.max_s),
     )
 
 
 def _not_negative(
-    reported: Mapping[str, str], name: str, kind: Callable[[str], N], default: N
+    variables: Mapping[str, str], name: str, kind: Callable[[str], N], default: N
 ) -> N:
-    found = _number(reported, name, kind, default)
-    if found is None or not 0 <= found < math.inf:
+    number = _number(variables, name, kind, default)
+    if number is None or not 0 <= number < math.inf:
         raise WrongWorkerSettings(
-            f"{name} is {found}; it must be a finite number greater than or equal to 0"
+            f"{name} is {number}; it must be a finite number greater than or equal to 0"
         )
-    return found
+    return number
 
 
 def read_place(
@@ -269,21 +269,21 @@ def read_place(
 
     `deletes_acknowledged` overrides `PELOPS_DELETE_ACKNOWLEDGED`, whose default is false.
     """
-    reported = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     with ends_with_a_line():
-        deletes = read_switch(reported, "PELOPS_DELETE_ACKNOWLEDGED")
+        deletes = read_switch(variables, "PELOPS_DELETE_ACKNOWLEDGED")
         return _read_place(
-            reported, deletes if deletes_acknowledged is None else deletes_acknowledged
+            variables, deletes if deletes_acknowledged is None else deletes_acknowledged
         )
 
 
-def _read_place(reported: Mapping[str, str], deletes: bool) -> WorkerPlace:
-    settings = WorkerSettings.from_env(reported)
+def _read_place(variables: Mapping[str, str], deletes: bool) -> WorkerPlace:
+    settings = WorkerSettings.from_env(variables)
     try:
         return WorkerPlace(
-            endpoint=read_endpoint(reported),
-            keys=_read_keys(reported),
-            consumer=reported.get("PELOPS_CONSUMER") or default_consumer(reported),
+            endpoint=read_endpoint(variables),
+            keys=_read_keys(variables),
+            consumer=variables.get("PELOPS_CONSUMER") or default_consumer(variables),
             processing_timeout_ms=settings.processing_timeout_ms,
             field_prefix=settings.field_prefix,
             deletes=deletes,
@@ -302,12 +302,12 @@ def default_consumer(environment: Mapping[str, str]) -> str:
     return pod or f"{socket.gethostname()}-{os.getpid()}"
 
 
-def _read_keys(reported: Mapping[str, str]) -> GroupKeys:
+def _read_keys(variables: Mapping[str, str]) -> GroupKeys:
     """Derive all keys from stream and group; users may name the dead-letter stream."""
-    stream, group = _required(reported, "PELOPS_STREAM"), _required(reported, "PELOPS_GROUP")
+    stream, group = _required(variables, "PELOPS_STREAM"), _required(variables, "PELOPS_GROUP")
     try:
         return derive_keys(
-            stream, group, dead_letter=reported.get("PELOPS_DEAD_LETTER_STREAM") or None
+            stream, group, dead_letter=variables.get("PELOPS_DEAD_LETTER_STREAM") or None
         )
     except InvalidSpec as error:
         raise WrongWorkerSettings(
@@ -315,8 +315,8 @@ def _read_keys(reported: Mapping[str, str]) -> GroupKeys:
         ) from error
 
 
-def _required(reported: Mapping[str, str], name: str) -> str:
-    value = reported.get(name)
+def _required(variables: Mapping[str, str], name: str) -> str:
+    value = variables.get(name)
     if not value:
         raise WrongWorkerSettings(
             f"{name} is not set; `pelops env` prints the variables that a worker requires"
@@ -325,9 +325,9 @@ def _required(reported: Mapping[str, str], name: str) -> str:
 
 
 def _number(
-    reported: Mapping[str, str], name: str, kind: Callable[[str], T], default: T | None
+    variables: Mapping[str, str], name: str, kind: Callable[[str], T], default: T | None
 ) -> T | None:
-    text = reported.get(name)
+    text = variables.get(name)
     if not text:
         return default
     try:
@@ -338,9 +338,9 @@ def _number(
         ) from None
 
 
-def read_switch(reported: Mapping[str, str], name: str) -> bool:
+def read_switch(variables: Mapping[str, str], name: str) -> bool:
     """Whether a variable is true; false when it is not set."""
-    text = reported.get(name) or "false"
+    text = variables.get(name) or "false"
     if text.lower() not in _WORDS:
         raise WrongWorkerSettings(f"{name}={text!r} must be true or false")
     return _WORDS[text.lower()]

@@ -169,10 +169,10 @@ def render_errors(error: ValidationError) -> str:
     Values are left out: a user may have put a password into the wrong field.
     """
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    reported = [f"{_render_path(d['loc'])}: {d['msg']}" for d in details[:_MAX_ERRORS_REPORTED]]
+    problems = [f"{_render_path(d['loc'])}: {d['msg']}" for d in details[:_MAX_ERRORS_REPORTED]]
     if len(details) > _MAX_ERRORS_REPORTED:
-        reported.append(f"and {len(details) - _MAX_ERRORS_REPORTED} more")
-    return "; ".join(reported)
+        problems.append(f"and {len(details) - _MAX_ERRORS_REPORTED} more")
+    return "; ".join(problems)
 
 
 def _render_path(location: tuple[int | str, ...]) -> str:

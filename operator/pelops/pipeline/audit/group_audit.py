@@ -334,7 +334,7 @@ class GroupAudit:
 
     def _of_tables(self) -> Iterator[AuditFinding]:
         ways, compared = self.stream.duplicates, self.compared
-        reported = {
+        findings = {
             "duplicates-by-root": (
                 ways.get("root", Ways()).entries,
                 "{entries} {were} added although the same copy existed already",
@@ -352,7 +352,7 @@ class GroupAudit:
                 "{entries} {were} acknowledged and had no effect",
             ),
         }
-        for kind, (count, sentence) in reported.items():
+        for kind, (count, sentence) in findings.items():
             if count:
                 yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
@@ -485,14 +485,14 @@ class GroupAudit:
         )
 
     def _comparisons(self) -> Iterator[Comparison]:
-        reported = {
+        comparisons = {
             "never-arrived": (
                 self.compared.sent,
                 "Sent according to your table, but not in the stream.",
             ),
             "without-effect": (self.compared.effects, "Acknowledged, but not in your table."),
         }
-        for kind, (found, sentence) in reported.items():
+        for kind, (found, sentence) in comparisons.items():
             if found is not None:
                 yield Comparison(
                     kind=kind, count=found.count, sentence=sentence, examples=found.examples
@@ -610,9 +610,9 @@ _SPREADS: Final = {
 
 def _spreads(times: Mapping[str, Any]) -> Iterator[Spread]:
     for key, name in _SPREADS.items():
-        reported = times.get(key)
-        if reported:
+        spread = times.get(key)
+        if spread:
             p50, p90, p99, most = (
-                timedelta(milliseconds=reported[part]) for part in ("p50", "p90", "p99", "p100")
+                timedelta(milliseconds=spread[part]) for part in ("p50", "p90", "p99", "p100")
             )
-            yield Spread(name=name, entries=reported["n"], p50=p50, p90=p90, p99=p99, most=most)
+            yield Spread(name=name, entries=spread["n"], p50=p50, p90=p90, p99=p99, most=most)

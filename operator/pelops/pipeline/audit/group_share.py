@@ -129,10 +129,10 @@ def find_beginning(
     process the entries between, except those removed by then. Their number is in the files. For a
     group that was not set back, it also follows from the ledger: entries added minus archived.
     """
-    reported = [one for one in (*ledger.positions, files.at) if one is not None]
-    if not reported:
+    known_positions = [one for one in (*ledger.positions, files.at) if one is not None]
+    if not known_positions:
         return files
-    at = min(reported if position is None else [*reported, position])
+    at = min(known_positions if position is None else [*known_positions, position])
     gone = files.gone
     if ledger.added is not None and at == ledger.positions[0]:
         left = archived.count_until(at) + archived.beyond_seq  # upper bound
@@ -141,16 +141,16 @@ def find_beginning(
 
 
 def find_audited_after(
-    reported: EntryId, moves: Iterable[EntryId], *, position: EntryId | None, last: EntryId
+    audited_after: EntryId, moves: Iterable[EntryId], *, position: EntryId | None, last: EntryId
 ) -> EntryId:
-    """The ID after which all entries are audited: `reported` by the previous window, or lower.
+    """The ID after which all entries are audited: `audited_after` of the previous window, or lower.
 
     A group that was set back to before its first window must also process the entries between.
     `moves` are positions that the ledger records. `position` counts if it is lower than `last`,
     that of the previous audit.
     """
     went_back = [position] if position is not None and position < last else []
-    return min([reported, *moves, *went_back])
+    return min([audited_after, *moves, *went_back])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,9 +224,9 @@ def read_first_creation(stream: str, history: GroupHistory) -> FirstCreation:
 def read_moves(stream: str, history: GroupHistory) -> list[EntryId]:
     """Positions to which a group was moved after its first creation, except by reads."""
     again = [one for one in _creations(stream, history) if not _is_first(one)]
-    reported = [_position(one, "position") for one in again]
-    reported += [_position(one, "to") for one in history.of(LedgerKind.POSITION_CHANGED)]
-    return [one for one in reported if one is not None]
+    positions = [_position(one, "position") for one in again]
+    positions += [_position(one, "to") for one in history.of(LedgerKind.POSITION_CHANGED)]
+    return [one for one in positions if one is not None]
 
 
 def _creations(stream: str, history: GroupHistory) -> list[Mapping[str, str]]:

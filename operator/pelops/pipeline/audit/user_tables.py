@@ -133,13 +133,13 @@ def _open(spark: SparkSession, table: UserTable) -> DataFrame:
 
 
 def _reason(error: Exception) -> str:
-    reported = first_line(error)
-    if "No suitable driver" in reported or "ClassNotFoundException" in reported:
+    message = first_line(error)
+    if "No suitable driver" in message or "ClassNotFoundException" in message:
         return (
-            f"{reported}; add the jar of its JDBC driver to Java's class path: spark-submit "
+            f"{message}; add the jar of its JDBC driver to Java's class path: spark-submit "
             "--jars, or PYSPARK_SUBMIT_ARGS='--jars <jar> pyspark-shell'"
         )
-    return reported
+    return message
 
 
 def _with_key(frame: DataFrame, table: UserTable) -> DataFrame:

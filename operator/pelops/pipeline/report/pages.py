@@ -77,14 +77,14 @@ def write_new_reports(
 
 
 def _newly_closed(files: Files, summaries: Sequence[AuditSummary]) -> set[str]:
-    reported: dict[str, set[tuple[str, int]]] = {}
+    closed_windows: dict[str, set[tuple[str, int]]] = {}
     for one in summaries:
-        reported.setdefault(one.stream, set()).add((one.group, one.window.number))
+        closed_windows.setdefault(one.stream, set()).add((one.group, one.window.number))
     known: dict[str, set[tuple[str, int]]] = {}
-    for stream in reported:
+    for stream in closed_windows:
         report = _read(files, _document(stream))
         known[stream] = set() if report is None else {(g.group, g.window) for g in report.lines}
-    return {stream for stream, windows in reported.items() if not windows <= known[stream]}
+    return {stream for stream, windows in closed_windows.items() if not windows <= known[stream]}
 
 
 def _read(files: Files, name: str) -> Report | None:
@@ -105,8 +105,8 @@ def _write(run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[Audi
     """
     groups = _gather(run, journal, found)
     files, work = Files(run.archive.place), run.spark.count_work()
-    for stream, reported in groups.items():
-        _write_one(files, _report(run, work, groups=tuple(reported), stream=stream))
+    for stream, reports in groups.items():
+        _write_one(files, _report(run, work, groups=tuple(reports), stream=stream))
     return _write_all(run, work, files, groups)
 
 
@@ -119,24 +119,24 @@ def _write_all(
     """Write the report of all streams: details of this run's, lines from the others' reports."""
     page = f"{report_path()}/{PAGE}"
     ours = {slug(stream) for stream in groups}
-    reported = _read_others(files, ours)
-    if not groups and files.exists(page) and _is_current(files, reported):
+    other_reports = _read_others(files, ours)
+    if not groups and files.exists(page) and _is_current(files, other_reports):
         return files.path(page)
     gathered = tuple(group for found in groups.values() for group in found)
     for _ in range(_TRIES):
-        others, unread = reported
+        others, unread = other_reports
         _write_one(files, _report(run, work, groups=gathered, others=others, unread=unread))
         # Another run may have replaced the report of another stream meanwhile.
-        reported = _read_others(files, ours)
-        if reported == (others, unread):
+        other_reports = _read_others(files, ours)
+        if other_reports == (others, unread):
             break
     return files.path(page)
 
 
-def _is_current(files: Files, reported: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
+def _is_current(files: Files, other_reports: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
     """Whether the report of all streams agrees with the reports of the streams."""
     known = _read(files, f"{report_path()}/{DOCUMENT}")
-    lines, unread = reported
+    lines, unread = other_reports
     if known is None or unread:
         return False
     return _without_links(known.lines) == _without_links(lines)

@@ -26,13 +26,13 @@ def slug(name: str) -> str:
     """A unique directory name for a Redis name, never equal to a file name of the archive."""
     if not name:
         return _EMPTY
-    reported = quote(name, safe="").replace("~", "%7E")
-    if reported.startswith((".", "_")) or reported.endswith(_OURS):
-        reported = reported.replace(".", "%2E").replace("_", "%5F")
-    if len(reported) <= _LONGEST:
-        return reported
+    directory = quote(name, safe="").replace("~", "%7E")
+    if directory.startswith((".", "_")) or directory.endswith(_OURS):
+        directory = directory.replace(".", "%2E").replace("_", "%5F")
+    if len(directory) <= _LONGEST:
+        return directory
     digest = blake2b(name.encode(), digest_size=16).hexdigest()
-    return f"{reported[:_SHOWN]}~{digest}"
+    return f"{directory[:_SHOWN]}~{digest}"
 
 
 def report_path(stream: str | None = None) -> str:

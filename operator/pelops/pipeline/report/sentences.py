@@ -324,8 +324,8 @@ def describe_groups(lines: Sequence[GroupLine]) -> str:
     if failing:
         parts.insert(0, f"{show_count(failing)} not accounted for")
     needs = "needs" if len(found) == 1 else "need"
-    reported = f": {join_words(parts)}" if parts else ""
-    return f"{head}. {count_of(len(found), 'group')} {needs} attention{reported}."
+    details = f": {join_words(parts)}" if parts else ""
+    return f"{head}. {count_of(len(found), 'group')} {needs} attention{details}."
 
 
 def describe_basis(balanced: Sequence[GroupLine]) -> str:

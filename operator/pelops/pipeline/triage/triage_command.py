@@ -51,14 +51,14 @@ def triage_target(run: PipelineRun, target: AuditTarget) -> tuple[Triage, str]:
     files, base = Files(run.archive.place), group_path(target.stream, target.group)
     header = start_header(target.stream, target.group, dead_letter, at=datetime.now(UTC))
     files.write(f"{base}/redrive.jsonl", "".join(plan_redrive(triage, header)))
-    reported = {
+    document = {
         "version": 1,
         "stream": target.stream,
         "group": target.group,
         "letters": triage.letters,
         "clusters": [DeadLetterCluster.model_validate(one).model_dump() for one in triage.clusters],
     }
-    files.write(f"{base}/clusters.json", json.dumps(reported, indent=1, sort_keys=True) + "\n")
+    files.write(f"{base}/clusters.json", json.dumps(document, indent=1, sort_keys=True) + "\n")
     return triage, files.path(f"{base}/redrive.jsonl")
 
 
@@ -66,8 +66,8 @@ def render_triage(target: AuditTarget, triage: Triage, plan: str) -> str:
     """The clusters, for a terminal."""
     rows = [f"{target.stream} / {target.group}: {triage.letters} dead letters"]
     for one in triage.clusters[:20]:
-        reported = one.signature.error or one.signature.reason
-        rows.append(f"  {one.letters:>10}  {one.advice.action:<8} {ascii(reported[:80])[1:-1]}")
+        cause = one.signature.error or one.signature.reason
+        rows.append(f"  {one.letters:>10}  {one.advice.action:<8} {ascii(cause[:80])[1:-1]}")
     return "\n".join([*rows, f"  plan: {plan}"])
 
 

@@ -67,16 +67,16 @@ def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime
     return now - began <= patience + GRACE
 
 
-def find_failed_start(runs: Runs, reported: AuditRunStatus | None) -> datetime | None:
+def find_failed_start(runs: Runs, run_status: AuditRunStatus | None) -> datetime | None:
     """Return when the first run began that failed since the last success; None without one.
 
-    `reported` is from the status: a run that was the last then, and is not any more, has ended. The
-    object that starts runs records only the end of a successful one. A schedule may be so dense
+    `run_status` is from the resource: a run that was the last then, and is not any more, has ended.
+    The object that starts runs records only the end of a successful one. A schedule may be so dense
     that no run is ever observed to have ended.
     """
-    if reported is None or runs.last_start is None:
+    if run_status is None or runs.last_start is None:
         return None
-    for began in (reported.failed_start_time, reported.last_start_time):
+    for began in (run_status.failed_start_time, run_status.last_start_time):
         if began is None or began >= runs.last_start:
             continue
         if runs.last_success is None or runs.last_success < began:
@@ -254,10 +254,10 @@ def _ready(facts: AuditFacts) -> Condition:
     if spec.suspend:
         message = f"{facts.job} exists, but starts no runs because spec.suspend is true"
         return _true(ConditionType.READY, Reason.SUSPENDED, message)
-    reported = f"{facts.job} runs on the schedule {spec.schedule} ({spec.time_zone or 'UTC'})"
+    schedule = f"{facts.job} runs on the schedule {spec.schedule} ({spec.time_zone or 'UTC'})"
     doubt = report_unmounted(facts.audit)
     return _true(
-        ConditionType.READY, Reason.SCHEDULED, f"{reported}. {doubt}" if doubt else reported
+        ConditionType.READY, Reason.SCHEDULED, f"{schedule}. {doubt}" if doubt else schedule
     )
 
 
@@ -285,13 +285,16 @@ def _alarms(facts: AuditFacts, now: datetime) -> list[Condition]:
 
 def _reported_before(facts: AuditFacts) -> list[Condition]:
     status = facts.audit.status
-    reported = {c.type: c for c in (status.conditions or () if status else ())}
+    conditions = {c.type: c for c in (status.conditions or () if status else ())}
     return [
         Condition(
-            type=kind, status="True", reason=reported[kind].reason, message=reported[kind].message
+            type=kind,
+            status="True",
+            reason=conditions[kind].reason,
+            message=conditions[kind].message,
         )
         for kind in AUDIT_ALARMS
-        if kind in reported and reported[kind].status is ConditionStatus.TRUE
+        if kind in conditions and conditions[kind].status is ConditionStatus.TRUE
     ]
 
 
@@ -299,12 +302,12 @@ def _loss(facts: AuditFacts) -> Finding | None:
     lost = [g for g in facts.groups if g.record is not None and g.record.unacknowledged]
     if not lost:
         return None
-    reported = _list(f"{g.record.unacknowledged if g.record else 0:,} of {g.stream}" for g in lost)
+    counts = _list(f"{g.record.unacknowledged if g.record else 0:,} of {g.stream}" for g in lost)
     metadata = facts.audit.metadata
     return Finding(
         reason=Reason.LOSS_DETECTED,
         message=(
-            f"Entries are lost: they were deleted before a worker received them: {reported}. The "
+            f"Entries are lost: they were deleted before a worker received them: {counts}. The "
             "archive and the report list each of them. Add them again from their source, then "
             "acknowledge this condition with kubectl annotate --overwrite saudit -n "
             f"{metadata.namespace} {metadata.name} {ACKNOWLEDGE}={ConditionType.LOSS_DETECTED}"
@@ -313,14 +316,14 @@ def _loss(facts: AuditFacts) -> Finding | None:
 
 
 def _behind(facts: AuditFacts) -> Finding | None:
-    reported = [clause for group in facts.groups if (clause := report_behind(group)) is not None]
-    if not reported:
+    clauses = [clause for group in facts.groups if (clause := report_behind(group)) is not None]
+    if not clauses:
         return None
     return Finding(
         reason=Reason.ARCHIVE_BEHIND_RETENTION,
         message=(
             f"The stream is trimmed before, or shortly after, its entries are archived: "
-            f"{_list(reported)}. Run the audit more often (spec.schedule), or keep more entries "
+            f"{_list(clauses)}. Run the audit more often (spec.schedule), or keep more entries "
             "(XADD MAXLEN, or spec.retention of the StreamConsumerGroup)"
         ),
     )
@@ -342,6 +345,6 @@ def _true(kind: ConditionType, reason: Reason, message: str) -> Condition:
 
 
 def _list(clauses: Iterable[str]) -> str:
-    reported = list(clauses)
-    more = len(reported) - _GROUPS_REPORTED
-    return "; ".join(reported[:_GROUPS_REPORTED]) + (f"; and {more} more" if more > 0 else "")
+    items = list(clauses)
+    more = len(items) - _GROUPS_REPORTED
+    return "; ".join(items[:_GROUPS_REPORTED]) + (f"; and {more} more" if more > 0 else "")

@@ -68,10 +68,10 @@ def _notice(audit: str, group: AuditedGroupStatus | None, failure: str) -> Audit
 
 def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
     """Return the alarms that audits raise for a group, in the order of `AUDIT_ALARMS`."""
-    reported = sorted(notices)
-    lost = [one for one in reported if one.lost]
-    behind = [one.audit for one in reported if one.is_behind]
-    failing = [one for one in reported if one.is_failing]
+    sorted_notices = sorted(notices)
+    lost = [one for one in sorted_notices if one.lost]
+    behind = [one.audit for one in sorted_notices if one.is_behind]
+    failing = [one for one in sorted_notices if one.is_failing]
     conditions = []
     if lost:
         counts = ", ".join(f"{one.lost:,} according to StreamAudit {one.audit}" for one in lost)

@@ -116,10 +116,10 @@ def choose_newest(
     if memory is not None and memory.at is not None:
         is_older = remembered is None or remembered.at is None or remembered.at <= memory.at
         return memory if is_older else remembered
-    reported = memory or status
-    if reported is None or remembered is None:
-        return reported or remembered
-    return reported if _progress(reported) >= _progress(remembered) else remembered
+    last_seen = memory or status
+    if last_seen is None or remembered is None:
+        return last_seen or remembered
+    return last_seen if _progress(last_seen) >= _progress(remembered) else remembered
 
 
 def _progress(seen: LastSeen) -> tuple[int, EntryId]:
@@ -170,7 +170,7 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
 def report_creation(creation: GroupCreation) -> str:
     """Return a message: at which position a missing group was created, and why."""
     repeats = f"number of entries that may be delivered again: {_report_repeats(creation.repeats)}"
-    reported = {
+    messages = {
         CreationReason.FIRST: f"Created the group at {creation.position}",
         CreationReason.CONTINUES: (
             f"The group had been deleted from Redis. Created it again at {creation.position}, its "
@@ -186,8 +186,8 @@ def report_creation(creation: GroupCreation) -> str:
         ),
     }
     if creation.why is CreationReason.FIRST:
-        return reported[creation.why]
-    return f"{reported[creation.why]}. Find out what deleted it (XGROUP DESTROY, DEL, EXPIRE)"
+        return messages[creation.why]
+    return f"{messages[creation.why]}. Find out what deleted it (XGROUP DESTROY, DEL, EXPIRE)"
 
 
 def _report_repeats(repeats: int | None) -> str:

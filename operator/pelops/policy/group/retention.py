@@ -42,14 +42,14 @@ def plan_retention(spec: RetentionSpec | None, stream: StreamObservation) -> Ret
         return None
     if _lowest_needed(stream) <= stream.first_id or _was_tried(stream):
         return None
-    reported = [*_too_many(spec, stream), *_too_old(spec, stream)]
-    if not reported:
+    reasons = [*_too_many(spec, stream), *_too_old(spec, stream)]
+    if not reasons:
         return None
     age = spec.max_age_seconds
     return RetentionPlan(
         max_length=spec.max_length,
         max_age=None if age is None else timedelta(seconds=age),
-        message="; ".join(reported),
+        message="; ".join(reasons),
     )
 
 

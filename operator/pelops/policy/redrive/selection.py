@@ -86,8 +86,8 @@ def compile_pattern(text: str) -> Pattern:
     try:
         return re2.compile(text, options)  # type: ignore[no-any-return]
     except re2.error as error:
-        reported = error.args[0] if error.args else ""
-        shown = reported.decode("utf-8", "replace") if isinstance(reported, bytes) else reported
+        detail = error.args[0] if error.args else ""
+        shown = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else detail
         if _TOO_LARGE in shown:
             raise InvalidSpec(
                 "spec.selection.errorMatches is too large once it is compiled. Use shorter "

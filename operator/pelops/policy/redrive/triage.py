@@ -61,11 +61,11 @@ class Signature:
 
 def build_signature(*, reason: str, error: str, shape: str) -> Signature:
     """Return the signature of a dead letter; `error` may be a whole stack trace. Total."""
-    reported = pick_error_line(error)
+    line = pick_error_line(error)
     return Signature(
         reason=normalize_words(reason),
-        exception=read_exception_type(reported),
-        error=normalize_words(reported),
+        exception=read_exception_type(line),
+        error=normalize_words(line),
         shape=shape,
     )
 

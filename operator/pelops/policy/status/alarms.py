@@ -51,13 +51,16 @@ def _seen(facts: Facts) -> list[Condition]:
 
 def _reported_before(facts: Facts) -> list[Condition]:
     status = facts.resource.status
-    reported = {c.type: c for c in (status.conditions or () if status else ())}
+    conditions = {c.type: c for c in (status.conditions or () if status else ())}
     return [
         Condition(
-            type=kind, status="True", reason=reported[kind].reason, message=reported[kind].message
+            type=kind,
+            status="True",
+            reason=conditions[kind].reason,
+            message=conditions[kind].message,
         )
         for kind in ALARMS
-        if kind in reported and reported[kind].status is ConditionStatus.TRUE
+        if kind in conditions and conditions[kind].status is ConditionStatus.TRUE
     ]
 
 
@@ -148,11 +151,11 @@ def _dropped(facts: Facts) -> str:
     dropped = facts.state.dropped
     if dropped is None:
         return ""
-    reported = report_dropped(
+    sentence = report_dropped(
         dropped.at_most, dropped.consumer, dropped.consumers, render_time(dropped.observed)
     )
     how = _how_to_acknowledge(facts, ConditionType.PENDING_ENTRIES_DROPPED)
-    return f"{reported}. {how}"
+    return f"{sentence}. {how}"
 
 
 def report_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
@@ -268,29 +271,29 @@ def _left(facts: Facts) -> str:
     left = None if stream is None else find_left(stream)
     if stream is None or keys is None or left is None:
         return ""
-    reported = (
+    problem = (
         f"The retry stream {keys.retry} still contains copies of stuck entries, although "
         "spec.recovery no longer uses it"
     )
     read = f"Let the workers read {keys.retry} as well as {keys.stream} until it is empty"
     if not facts.recovers:
         return (
-            f"{reported}. They are not moved while spec.recovery.strategy is Disabled. {read}, or "
+            f"{problem}. They are not moved while spec.recovery.strategy is Disabled. {read}, or "
             "set strategy: Requeue, which moves them back to the stream"
         )
     if not may_return(spec.recovery, stream):
         return (
-            f"{reported}. They are not moved back to {keys.stream}, because its other groups would "
+            f"{problem}. They are not moved back to {keys.stream}, because its other groups would "
             f"receive them as well. {read}, or set strategy: RetryStream again"
         )
     if spec.suspend or facts.is_dry:
         field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
-        return f"{reported}. They are moved back to {keys.stream} when {field} is false"
+        return f"{problem}. They are moved back to {keys.stream} when {field} is false"
     # Pending copies belong to a worker or a scan. Undelivered ones are moved back soon.
     if left.lag == 0:
         return ""
     return (
-        f"{reported}. Pelops moves them back to {keys.stream}. If this condition stays, see the "
+        f"{problem}. Pelops moves them back to {keys.stream}. If this condition stays, see the "
         f"log of the operator. {read}"
     )
 

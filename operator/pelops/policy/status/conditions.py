@@ -68,11 +68,11 @@ def _recovery(facts: Facts) -> Condition:
     if spec.suspend:
         message = f"{_SUSPENDED}: stuck entries are not recovered"
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
-    reported = _reported(facts)
-    if reported is not None:
+    finding = _reported(facts)
+    if finding is not None:
         # Keyspace notifications about locks only make recovery faster; it works without them.
-        is_fine = reported.reason == Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE
-        return _condition(kind, "True" if is_fine else "False", reported)
+        is_fine = finding.reason == Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE
+        return _condition(kind, "True" if is_fine else "False", finding)
     if facts.offers_fail:
         message = (
             "Stuck entries stay pending: they are offered to workers that claim entries, and no "
@@ -433,9 +433,9 @@ def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
 
 def _scaling(facts: Facts) -> Condition:
     if facts.scaling is None:
-        reported = _reported_before(facts.resource)
-        if reported is not None:
-            return reported
+        previous = _reported_before(facts.resource)
+        if previous is not None:
+            return previous
     decision = facts.scaling or NOT_DECIDED
     if facts.is_dry:
         decision = report_dry(decision, facts.workload)
@@ -449,8 +449,8 @@ def _scaling(facts: Facts) -> Condition:
 
 def _reported_before(resource: StreamConsumerGroup) -> Condition | None:
     """Return ScalingActive from the status: only the replica that decides may change it."""
-    reported = (resource.status.conditions if resource.status else None) or ()
-    for condition in reported:
+    conditions = (resource.status.conditions if resource.status else None) or ()
+    for condition in conditions:
         if condition.type == ConditionType.SCALING_ACTIVE:
             return Condition(
                 type=condition.type,

@@ -245,9 +245,9 @@ _DIAGNOSES: Final = (
 def diagnose(error: PelopsError) -> Finding:
     """Return the finding for any error of Pelops. Total."""
     known = next(known for known in _DIAGNOSES if isinstance(error, known.kind))
-    said = str(error).strip().rstrip(".")
-    reported = shorten(said or type(error).__name__, _ERROR_LIMIT)
-    message = known.template.format(error=reported)
+    text = str(error).strip().rstrip(".")
+    summary = shorten(text or type(error).__name__, _ERROR_LIMIT)
+    message = known.template.format(error=summary)
     return Finding(
         reason=known.reason,
         message=capitalize(message),

@@ -37,12 +37,12 @@ def decide_health(
         return []
     if ready.reason in NEEDS_CHANGE:
         return [_stalled(ready, ready.message)]
-    reported = {
+    current_conditions = {
         condition.get("type"): condition
         for condition in previous
         if condition.get("observedGeneration") == generation and condition.get("status") == "True"
     }
-    if _is_overdue(ready, reported, now):
+    if _is_overdue(ready, current_conditions, now):
         minutes = PROGRESS_DEADLINE // timedelta(minutes=1)
         return [_stalled(ready, f"Not ready for more than {minutes} minutes: {ready.message}")]
     return [
@@ -77,13 +77,17 @@ def shows_nothing_pending(status: Mapping[str, Any], generation: int) -> bool:
     return is_attended(status, generation) and group.get("pending") == 0
 
 
-def _is_overdue(ready: Condition, reported: Mapping[Any, Mapping[str, Any]], now: datetime) -> bool:
-    stalled = reported.get(ConditionType.STALLED, {})
+def _is_overdue(
+    ready: Condition, current_conditions: Mapping[Any, Mapping[str, Any]], now: datetime
+) -> bool:
+    stalled = current_conditions.get(ConditionType.STALLED, {})
     if stalled and stalled.get("reason") not in NEEDS_CHANGE:
         return True  # a container that restarts repeatedly is not progress
     if ready.reason in UNDER_WAY:
         return False
-    since = parse_time(reported.get(ConditionType.RECONCILING, {}).get("lastTransitionTime"))
+    since = parse_time(
+        current_conditions.get(ConditionType.RECONCILING, {}).get("lastTransitionTime")
+    )
     return since is not None and now - since >= PROGRESS_DEADLINE
 
 

@@ -112,8 +112,8 @@ class GroupView:
     def obstacle(self) -> str:
         """Why recovery is blocked in this group; empty if it is not."""
         report = self.observation.state.report
-        reported = f"{report.reason}: {report.message}" if report.reason else ""
-        return (self.inspection.obstacle or reported).rstrip(".")
+        problem = f"{report.reason}: {report.message}" if report.reason else ""
+        return (self.inspection.obstacle or problem).rstrip(".")
 
     @property
     def has_retry(self) -> bool:

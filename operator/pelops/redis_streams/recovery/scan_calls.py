@@ -165,7 +165,7 @@ async def finish_scan(
     Raises NotOurs, WrongType, PermissionDenied.
     """
     done_ms = None if done is None else str(to_ms(done))
-    reported = {
+    state_fields = {
         SCAN_REPORT: report,
         SCAN_CURSOR: cursor,
         SCAN_DONE: done_ms,
@@ -179,7 +179,7 @@ async def finish_scan(
         resolved=encode_name(resolved),
         tries_cursor=tries_cursor,
         fields=[
-            {"name": name, "value": text} for name, text in reported.items() if text is not None
+            {"name": name, "value": text} for name, text in state_fields.items() if text is not None
         ],
     )
     answer = _FINISH.read(await server.run(call))

@@ -53,11 +53,11 @@ class Whereabouts:
         if self._finder is not None:
             return await self._finder()
         if self._reported is not None:
-            reported, self._reported = (
+            node, self._reported = (
                 self._reported,
                 None,
             )  # used once: if it is wrong, the members are asked
-            return reported
+            return node
         return self._seed if self._is_alone else await self._ask_cluster()
 
     def follow(self, redirect: Redirect) -> None:

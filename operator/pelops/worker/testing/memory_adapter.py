@@ -209,7 +209,7 @@ class World:
         if has_attempt_pairs(entry_id, flat, self.prefix):
             retries = b"%d" % read_retry_count(entry_id, flat, self.prefix)
             root, flat = flat[-3], flat[:-4]
-        reported = {
+        fields = {
             "original_id": root,
             "stream": stream.key,
             "group": self.keys.group.encode(),
@@ -221,9 +221,9 @@ class World:
             "delivered_ms": b"%d" % owned.delivered_ms,
             "dead_lettered_ms": b"%d" % self.clock.now_ms,
         }
-        letter = dict(zip(flat[::2], flat[1::2], strict=True))
-        added = {self.prefix + name.encode(): reported[name] for name in LETTER_FIELDS}
-        self.letters.append(letter | added)
+        dead_letter = dict(zip(flat[::2], flat[1::2], strict=True))
+        added = {self.prefix + name.encode(): fields[name] for name in LETTER_FIELDS}
+        self.letters.append(dead_letter | added)
 
     def age(self, ids: Iterable[bytes], stream: MemoryStream) -> int:
         """Let these exceed the processing timeout; return how many are pending."""
