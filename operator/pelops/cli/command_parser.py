@@ -108,12 +108,12 @@ class CommandParser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._is_intermixing = True
         try:
-            found, unknown = self.parse_known_intermixed_args(args, namespace)
+            parsed_args, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_intermixing = False
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, []
+        return parsed_args, []
 
     def error(self, message: str) -> NoReturn:
         """End with the usage, the message and the exit code for a wrong command line."""

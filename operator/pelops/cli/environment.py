@@ -18,10 +18,10 @@ def render_environment(text: str) -> str:
         documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
     except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February, for example
         raise InvalidSpec(f"the file is not valid YAML: {_explain(error)}") from error
-    found = next((d for d in documents if d.get("kind") == "StreamConsumerGroup"), None)
-    if found is None:
+    manifest = next((d for d in documents if d.get("kind") == "StreamConsumerGroup"), None)
+    if manifest is None:
         raise InvalidSpec("the file does not contain a StreamConsumerGroup")
-    resource = StreamConsumerGroup.parse(found)
+    resource = StreamConsumerGroup.parse(manifest)
     spec = resource.spec
     keys = derive_keys(spec.stream, resource.group_name, dead_letter=spec.dead_letter.stream)
     own = spec.redis.secret_ref.name if spec.redis.secret_ref else None

@@ -52,14 +52,14 @@ def read_gauges(texts: Iterable[str]) -> dict[GroupName, GroupGauges]:
 
     Where two replicas export a group, the largest known number counts.
     """
-    found: dict[GroupName, dict[str, float]] = {}
+    gauges_by_group: dict[GroupName, dict[str, float]] = {}
     for text in texts:
         for name, labels, value in parse_samples(text, _FIELDS):
             group = (labels.get("namespace", ""), labels.get("name", ""))
-            gauges = found.setdefault(group, {})
+            gauges = gauges_by_group.setdefault(group, {})
             field = _FIELDS[name]
             gauges[field] = max(value, gauges.get(field, value))
-    return {group: GroupGauges(**gauges) for group, gauges in found.items()}
+    return {group: GroupGauges(**gauges) for group, gauges in gauges_by_group.items()}
 
 
 def parse_samples(

@@ -57,11 +57,11 @@ class GroupFacts:
     @property
     def ready(self) -> ConditionFacts:
         """The condition Ready, Unknown if the operator has not observed the newest spec."""
-        found = next((one for one in self.conditions if one.type == "Ready"), None)
-        if found is not None and (self.observed or found.status != "True"):
-            return found
+        condition = next((one for one in self.conditions if one.type == "Ready"), None)
+        if condition is not None and (self.observed or condition.status != "True"):
+            return condition
         message = "the operator has not observed " + (
-            "the resource" if found is None else "the newest spec"
+            "the resource" if condition is None else "the newest spec"
         )
         return ConditionFacts(
             type="Ready", status="Unknown", reason="NotObserved", message=message, since=""
@@ -219,13 +219,13 @@ def suggest_next(group: GroupFacts) -> tuple[str, ...]:
 
 
 def _read_conditions(conditions: Iterable[Mapping[str, Any]]) -> Iterable[ConditionFacts]:
-    for one in conditions:
+    for condition in conditions:
         yield ConditionFacts(
-            type=str(one.get("type")),
-            status=str(one.get("status")),
-            reason=str(one.get("reason", "")),
-            message=str(one.get("message", "")),
-            since=str(one.get("lastTransitionTime", "")),
+            type=str(condition.get("type")),
+            status=str(condition.get("status")),
+            reason=str(condition.get("reason", "")),
+            message=str(condition.get("message", "")),
+            since=str(condition.get("lastTransitionTime", "")),
         )
 
 

@@ -101,17 +101,18 @@ def choose_group(arguments: argparse.Namespace, console: Console) -> str:
     if name or arguments.stream or arguments.in_pod:
         return name or ""
     kubectl = Kubectl.of(arguments, console)
-    found = [one["metadata"]["name"] for one in kubectl.list_objects(GROUPS)]
-    if len(found) == 1:
-        return str(found[0])
-    if not found:
+    group_names = [one["metadata"]["name"] for one in kubectl.list_objects(GROUPS)]
+    if len(group_names) == 1:
+        return str(group_names[0])
+    if not group_names:
         raise CommandFailed(
             f"there is no StreamConsumerGroup in namespace {kubectl.namespace}; choose one with -n",
             code=ExitCode.NOT_FOUND,
         )
-    names = ", ".join(sorted(found)[:10])
+    names = ", ".join(sorted(group_names)[:10])
     raise CommandFailed(
-        f"namespace {kubectl.namespace} has {len(found)} StreamConsumerGroups: name one of {names}",
+        f"namespace {kubectl.namespace} has {len(group_names)} StreamConsumerGroups: name one "
+        f"of {names}",
         code=ExitCode.USAGE,
     )
 

@@ -32,8 +32,8 @@ def list_operators(kubectl: Kubectl, *, namespace: str | None = None) -> list[Op
     pods = kubectl.list_objects(
         "pods", namespace=namespace, all_namespaces=namespace is None, selector=SELECTOR
     )
-    found = [_read_pod(pod) for pod in pods if pod.get("status", {}).get("phase") == "Running"]
-    return sorted(found, key=lambda pod: (not pod.ready, pod.namespace, pod.name))
+    operators = [_read_pod(pod) for pod in pods if pod.get("status", {}).get("phase") == "Running"]
+    return sorted(operators, key=lambda pod: (not pod.ready, pod.namespace, pod.name))
 
 
 def run_in_operator(
@@ -50,15 +50,15 @@ def run_in_operator(
         CommandFailed: no replica runs.
         KubectlFailed: the command could not be started.
     """
-    found = list_operators(kubectl, namespace=namespace)
-    if not found:
+    operators = list_operators(kubectl, namespace=namespace)
+    if not operators:
         raise CommandFailed(
             f"no pod with the labels {SELECTOR} runs"
             + (f" in namespace {namespace}" if namespace else "")
             + ". Install the operator, or name its namespace with --operator-namespace",
             code=ExitCode.NOT_FOUND,
         )
-    pod = found[0]
+    pod = operators[0]
     container = Container(namespace=pod.namespace, pod=pod.name, name=CONTAINER)
     return kubectl.exec(container, command, stdin=stdin, timeout_s=timeout_s)
 

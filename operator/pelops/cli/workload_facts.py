@@ -71,9 +71,9 @@ def read_workload(resource: Object) -> WorkloadFacts:
         owner=_find_owner(resource),
     )
     for container in containers:
-        found = len(facts.redis) + len(facts.streams)
+        known_count = len(facts.redis) + len(facts.streams)
         _read_container(container, facts)
-        if facts.container is None and len(facts.redis) + len(facts.streams) > found:
+        if facts.container is None and len(facts.redis) + len(facts.streams) > known_count:
             facts.container = container["name"]
     return facts
 

@@ -184,8 +184,8 @@ def build_summary(summary: AuditSummary) -> AuditSummary:
     if window.from_id > window.to_id or window.from_added > window.to_added:
         raise InvalidSpec(f"window {window.number} goes backward")
     certainty = worst_certainty([summary.certainty, find_certainty(counts, summary.evidence)])
-    found = [*summary.findings, *list_counted(replace(summary, counts=counts))]
-    least = decide_verdict(found, certainty=certainty)
+    findings = [*summary.findings, *list_counted(replace(summary, counts=counts))]
+    least = decide_verdict(findings, certainty=certainty)
     return replace(
         summary,
         counts=counts,
@@ -381,10 +381,10 @@ def _parse_findings(found: object) -> tuple[AuditFinding, ...]:
     return tuple(_parse_finding(one) for one in found)
 
 
-def _parse_finding(found: object) -> AuditFinding:
-    if not isinstance(found, Mapping):
+def _parse_finding(value: object) -> AuditFinding:
+    if not isinstance(value, Mapping):
         raise InvalidSpec("findings must be a list of objects")
-    fields = JsonFields(content=found, at="findings[].")
+    fields = JsonFields(content=value, at="findings[].")
     return AuditFinding(
         kind=fields.text("kind", 64),
         count=fields.number("count"),

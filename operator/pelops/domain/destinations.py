@@ -133,19 +133,19 @@ class AddressRules:
 
     def objection(self, host: str, address: str) -> str | None:
         """Why an address that `host` resolved to is refused; None: it is allowed."""
-        found = _read_address(address)
-        if found is None:
+        ip = _read_address(address)
+        if ip is None:
             return "an address of an unknown kind"
-        special = _find_special(found)
+        special = _find_special(ip)
         if special is not None:
             kind, own_range = special
             if any(
-                _contains(network, found) and _is_within(network, own_range)
+                _contains(network, ip) and _is_within(network, own_range)
                 for network in self.networks
             ):
                 return None
             return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} address"
-        if self.routable or any(_contains(network, found) for network in self.networks):
+        if self.routable or any(_contains(network, ip) for network in self.networks):
             return None
         if any(pattern.matches(host) for pattern in self.hosts):
             return None
@@ -232,13 +232,13 @@ def _within_parts(pattern: str) -> str:
 
 def _read_address(text: str) -> IpAddress | None:
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return None
-    if isinstance(found, IPv6Address):
+    if isinstance(address, IPv6Address):
         # Without its zone; an IPv4-mapped address counts as the IPv4 address.
-        return found.ipv4_mapped or IPv6Address(int(found))
-    return found
+        return address.ipv4_mapped or IPv6Address(int(address))
+    return address
 
 
 def _find_special(address: IpAddress) -> tuple[str, IpNetwork] | None:
@@ -247,9 +247,9 @@ def _find_special(address: IpAddress) -> tuple[str, IpNetwork] | None:
         if _contains(network, address):
             return kind, network
     for inner in _embedded(address):
-        found = _find_special(inner)
-        if found is not None:
-            return found[0], ip_network(address)
+        special = _find_special(inner)
+        if special is not None:
+            return special[0], ip_network(address)
     return None
 
 

@@ -153,15 +153,15 @@ def parse_redis_url(url: str) -> RedisEndpoint:
     Raises InvalidSpec with what to write instead; the message never repeats the credentials.
     """
     try:
-        found = read_redis_url(url)
+        parsed_url = read_redis_url(url)
     except BadUrl as error:
         raise InvalidSpec(f"the Redis URL {_REPORTED[error.problem]}; write {_SHOWN}") from None
     return RedisEndpoint(
-        node=found.node,
-        db=found.db or 0,
-        tls=found.tls,
-        username=found.username,
-        password=found.password,
+        node=parsed_url.node,
+        db=parsed_url.db or 0,
+        tls=parsed_url.tls,
+        username=parsed_url.username,
+        password=parsed_url.password,
     )
 
 
@@ -197,15 +197,15 @@ def build_endpoint(
     """
     fields = dict(secret or {})
     sentinel = _build_sentinel(sentinel_master, sentinel_nodes)
-    found = _choose_url(url, _text(fields, "url"), has_sentinel=sentinel is not None)
+    url_endpoint = _choose_url(url, _text(fields, "url"), has_sentinel=sentinel is not None)
     if url is None and not fields.get("url"):
-        found = replace(found, tls=tls)
-    if tls and not found.tls:
+        url_endpoint = replace(url_endpoint, tls=tls)
+    if tls and not url_endpoint.tls:
         raise InvalidSpec("spec.redis.tls is set and the URL begins with redis://: write rediss://")
     endpoint = replace(
-        found,
-        username=_text(fields, "username") or found.username,
-        password=_text(fields, "password") or found.password,
+        url_endpoint,
+        username=_text(fields, "username") or url_endpoint.username,
+        password=_text(fields, "password") or url_endpoint.password,
         ca_pem=fields.get("ca.crt") or None,
         cert_pem=fields.get("tls.crt") or None,
         key_pem=fields.get("tls.key") or None,

@@ -118,28 +118,28 @@ def _pending(report: EntryReport) -> Document | None:
     }
 
 
-def _entry(found: FoundEntry) -> Document:
+def _entry(entry: FoundEntry) -> Document:
     shown: Document = {
-        "id": str(found.entry_id),
-        "place": found.place.value,
-        "stream": found.stream,
-        "rootId": str(found.root_id),
-        "bytes": found.bytes,
-        "failedAttempts": found.retry_count,
-        "returned": found.returned,
-        "redrive": found.redrive,
+        "id": str(entry.entry_id),
+        "place": entry.place.value,
+        "stream": entry.stream,
+        "rootId": str(entry.root_id),
+        "bytes": entry.bytes,
+        "failedAttempts": entry.retry_count,
+        "returned": entry.returned,
+        "redrive": entry.redrive,
     }
-    letter = found.letter
-    if letter is not None:
+    dead_letter = entry.letter
+    if dead_letter is not None:
         shown |= {
-            "reason": letter.reason,
-            "error": letter.error,
-            "consumer": letter.consumer,
-            "deliveries": letter.deliveries,
-            "deadLetteredAt": None if letter.at is None else _time(letter.at),
+            "reason": dead_letter.reason,
+            "error": dead_letter.error,
+            "consumer": dead_letter.consumer,
+            "deliveries": dead_letter.deliveries,
+            "deadLetteredAt": None if dead_letter.at is None else _time(dead_letter.at),
         }
-    if found.pairs:
-        shown["fields"] = [{"name": _value(n), "value": _value(v)} for n, v in found.pairs]
+    if entry.pairs:
+        shown["fields"] = [{"name": _value(n), "value": _value(v)} for n, v in entry.pairs]
     return shown
 
 
@@ -185,12 +185,12 @@ def _letter_group(group: LetterGroup) -> Document:
 def _coverage(parts: Sequence[Coverage]) -> list[Document]:
     return [
         {
-            "what": one.what,
-            "searched": one.searched,
-            "whole": one.is_whole,
-            "until": None if one.until is None else str(one.until),
+            "what": part.what,
+            "searched": part.searched,
+            "whole": part.is_whole,
+            "until": None if part.until is None else str(part.until),
         }
-        for one in parts
+        for part in parts
     ]
 
 

@@ -65,12 +65,12 @@ def load_json_object(text: str | bytes, what: str, *, limit: int) -> JsonFields:
     if len(text) > limit:
         raise InvalidSpec(f"{what} is longer than {limit} bytes")
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidSpec(f"{what} is not valid JSON") from error
-    if not isinstance(found, Mapping):
+    if not isinstance(content, Mapping):
         raise InvalidSpec(f"{what} is not a JSON object")
-    return JsonFields(content=found)
+    return JsonFields(content=content)
 
 
 PACKED: Final = "pelops.dev/packed"  # the only field of a part that is kept compressed

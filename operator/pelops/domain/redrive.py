@@ -98,12 +98,12 @@ def _render_header(header: PlanHeader) -> dict[str, Any]:
         "actions": {action: header.actions.get(action, 0) for action in ACTIONS},
         "clusters": [
             {
-                "cluster": one.cluster,
-                "letters": one.letters,
-                "action": one.action,
-                "reason": one.reason,
+                "cluster": cluster.cluster,
+                "letters": cluster.letters,
+                "action": cluster.action,
+                "reason": cluster.reason,
             }
-            for one in header.clusters
+            for cluster in header.clusters
         ],
     }
 
@@ -131,10 +131,10 @@ def _parse_header(fields: JsonFields) -> PlanHeader:
     )
 
 
-def _parse_cluster(found: object) -> PlannedCluster:
-    if not isinstance(found, Mapping):
+def _parse_cluster(value: object) -> PlannedCluster:
+    if not isinstance(value, Mapping):
         raise InvalidSpec("line 1: clusters must be a list of objects")
-    fields = JsonFields(content=found, at="clusters[].")
+    fields = JsonFields(content=value, at="clusters[].")
     return PlannedCluster(
         cluster=fields.text("cluster", 64),
         letters=fields.number("letters"),

@@ -260,13 +260,13 @@ def _sizes(audit: StreamAudit) -> dict[str, str]:
     resources = resources_of(audit)
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     sizes = {"coreRequest": requests.get("cpu"), "coreLimit": limits.get("cpu")}
-    found = {name: str(cpu) for name, cpu in sizes.items() if cpu is not None}
+    core_sizes = {name: str(cpu) for name, cpu in sizes.items() if cpu is not None}
     memory = limits.get("memory", requests.get("memory"))
     if memory is None:
-        return found
+        return core_sizes
     mib = mebibytes(memory, field="in spec.resources, memory")
     heap = max(_LEAST_HEAP_MIB, int(mib * _SHARE_OF_JVM))
-    return {"memory": f"{heap}m", "memoryOverhead": f"{max(0, mib - heap)}m", **found}
+    return {"memory": f"{heap}m", "memoryOverhead": f"{max(0, mib - heap)}m", **core_sizes}
 
 
 def _metadata(audit: StreamAudit) -> Manifest:

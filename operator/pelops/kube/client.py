@@ -345,14 +345,14 @@ class KubeApi:
                 continue
             if len(text) < PAGE_BYTES / 4:
                 limit = min(page, 2 * limit)
-            found = Page(kind, (await bound_depth(text)).decode())
+            object_page = Page(kind, (await bound_depth(text)).decode())
             del text
-            yield found
-            for _ in found.items():  # what the caller did not read
+            yield object_page
+            for _ in object_page.items():  # what the caller did not read
                 pass
-            if not found.following:
+            if not object_page.following:
                 return
-            query["continue"] = found.following
+            query["continue"] = object_page.following
 
     async def list_all(
         self, kind: Kind, namespace: str | None = None, *, selector: str = ""

@@ -285,14 +285,14 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
 def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
     documents = [
         {
-            "resource": one.resource,
-            "stream": one.keys.stream,
-            "group": one.keys.group,
-            "dead_letter": one.keys.dead_letter,
-            "field_prefix": one.field_prefix,
-            "stuck_after_ms": one.stuck_after_s * 1000,
+            "resource": group.resource,
+            "stream": group.keys.stream,
+            "group": group.keys.group,
+            "dead_letter": group.keys.dead_letter,
+            "field_prefix": group.field_prefix,
+            "stuck_after_ms": group.stuck_after_s * 1000,
         }
-        for one in groups
+        for group in groups
     ]
     return json.dumps(documents, ensure_ascii=False, separators=(",", ":"))
 

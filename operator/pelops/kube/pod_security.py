@@ -81,12 +81,12 @@ def hold_to_level(template: Manifest, level: PodSecurity) -> Manifest:
     held = copy.deepcopy(template)
     if level is PodSecurity.RESTRICTED:
         _fill_in(_object(held, "spec"))
-    found = list(dict.fromkeys(find_violations(held, level)))
-    if found:
+    violations = list(dict.fromkeys(find_violations(held, level)))
+    if violations:
         raise InvalidSpec(
             f"spec.template violates the Pod Security level {level} of this namespace: "
-            f"{'; '.join(found[:8])}. Change the template, or ask an administrator to label the "
-            f"namespace {ENFORCE_LABEL} with a level that allows it"
+            f"{'; '.join(violations[:8])}. Change the template, or ask an administrator to label "
+            f"the namespace {ENFORCE_LABEL} with a level that allows it"
         )
     return held
 

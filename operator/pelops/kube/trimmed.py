@@ -122,8 +122,8 @@ def _trim_large(manifest: Manifest, text: str) -> Manifest:
         return _stub(manifest, f"is nested deeper than {MOST_DEPTH} levels: make it flatter")
     metadata, spec = dict(manifest["metadata"]), dict(manifest.get("spec") or {})
     for field in ("annotations", "labels"):
-        found = metadata.get(field) or {}
-        metadata[field] = {k: v for k, v in found.items() if k.startswith(_OURS)}
+        pairs = metadata.get(field) or {}
+        metadata[field] = {k: v for k, v in pairs.items() if k.startswith(_OURS)}
     for field in _TEMPLATES:
         template = spec.pop(field, None)
         if template is None:
@@ -171,8 +171,8 @@ def _stub(manifest: Manifest, why: str) -> Manifest:
     metadata = manifest["metadata"]
     kept = {key: metadata[key] for key in _STUB if key in metadata}
     for field in ("annotations", "labels"):
-        found = metadata.get(field) or {}
-        kept[field] = {k: v for k, v in found.items() if k.startswith("pelops.dev/")}
+        pairs = metadata.get(field) or {}
+        kept[field] = {k: v for k, v in pairs.items() if k.startswith("pelops.dev/")}
     finalizers = metadata.get("finalizers") or ()
     kept["finalizers"] = list(finalizers) if len(finalizers) <= MOST_FINALIZERS else []
     owners = metadata.get("ownerReferences") or ()

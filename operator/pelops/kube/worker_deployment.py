@@ -144,9 +144,9 @@ def _reading_container(containers: list[Manifest], name: str | None) -> Manifest
     for container in containers:
         if container.get("name") == name:
             return container
-    found = ", ".join(str(c.get("name")) for c in containers)
+    names = ", ".join(str(c.get("name")) for c in containers)
     raise InvalidSpec(
-        f"spec.containerName is {name!r}, but spec.template has the containers {found}; name one"
+        f"spec.containerName is {name!r}, but spec.template has the containers {names}; name one"
     )
 
 
@@ -166,14 +166,14 @@ def is_applied(wished: Any, live: Any) -> bool:
     again changes nothing.
     """
     if isinstance(wished, Mapping):
-        found = live if isinstance(live, Mapping) else {}
-        return all(is_applied(value, found.get(key)) for key, value in wished.items())
+        live_fields = live if isinstance(live, Mapping) else {}
+        return all(is_applied(value, live_fields.get(key)) for key, value in wished.items())
     if isinstance(wished, list):
-        found_items = live if isinstance(live, list) else []
+        live_items = live if isinstance(live, list) else []
         if not any(isinstance(item, Mapping) for item in wished):
             # A list of plain values, such as arguments, is one value, including its order.
-            return not wished or wished == found_items
-        return all(_is_listed(item, found_items, index) for index, item in enumerate(wished))
+            return not wished or wished == live_items
+        return all(_is_listed(item, live_items, index) for index, item in enumerate(wished))
     # The API server omits empty values.
     return bool(wished == live) or (wished in (None, "", False, 0) and live is None)
 

@@ -104,8 +104,8 @@ def _requirement(text: str) -> Requirement:
         values = tuple(value.strip() for value in match["values"].split(","))
         return Requirement(match["key"], "In" if match["op"] == "in" else "NotIn", values)
     for sign, operator in (("!=", "NotIn"), ("==", "In"), ("=", "In")):
-        key, found, value = text.partition(sign)
-        if found:
+        key, separator, value = text.partition(sign)
+        if separator:
             return Requirement(key.strip(), operator, (value.strip(),))  # type: ignore[arg-type]
     name = text.strip()
     if name.startswith("!"):

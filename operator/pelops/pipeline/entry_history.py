@@ -137,12 +137,14 @@ def _render(history: EntryHistory) -> str:
     copies = {one.entry for one in history.events} - {history.root}
     rows = [
         (
-            "-" if one.at is None else one.at.strftime("%Y-%m-%d %H:%M:%S.") + _thousandths(one.at),
-            "" if one.window is None else f"window {one.window}",
-            one.entry if copies else "",
-            f"{one.what}{'; ' if one.details else ''}{one.details}",
+            "-"
+            if event.at is None
+            else event.at.strftime("%Y-%m-%d %H:%M:%S.") + _thousandths(event.at),
+            "" if event.window is None else f"window {event.window}",
+            event.entry if copies else "",
+            f"{event.what}{'; ' if event.details else ''}{event.details}",
         )
-        for one in history.events
+        for event in history.events
     ]
     widths = [max((len(row[place]) for row in rows), default=0) for place in range(3)]
     lines = [
@@ -167,13 +169,13 @@ def render_history(history: EntryHistory) -> dict[str, Any]:
         "window": history.window,
         "events": [
             {
-                "at": None if one.at is None else one.at.isoformat(),
-                "window": one.window,
-                "entry": one.entry,
-                "what": one.what,
-                "details": one.details,
+                "at": None if event.at is None else event.at.isoformat(),
+                "window": event.window,
+                "entry": event.entry,
+                "what": event.what,
+                "details": event.details,
             }
-            for one in history.events
+            for event in history.events
         ],
     }
 
@@ -191,11 +193,11 @@ def make_event(at_ms: int | None, row: Row, entry: EntryId, what: str, details: 
 def unique(events: Iterable[Event]) -> list[Event]:
     """Each event once: the parts of a ledger that two windows read may overlap."""
     first: dict[tuple[Any, ...], Event] = {}
-    for one in events:
-        key = (one.at, one.entry, one.what)
+    for event in events:
+        key = (event.at, event.entry, event.what)
         known = first.get(key)
-        if known is None or (one.window or 0) < (known.window or 0):
-            first[key] = one
+        if known is None or (event.window or 0) < (known.window or 0):
+            first[key] = event
     return list(first.values())
 
 

@@ -184,13 +184,13 @@ def _rows(event: LedgerEvent) -> Iterator[tuple[Any, ...]]:
     target = details.get("target", stream if event.kind == LedgerKind.REQUEUED else None)
     reason, consumer = details.get("reason", "")[:_TEXT], details.get("consumer", "")
     at = bounded(event.entry_id)
-    for one in event.entries:
+    for entry in event.entries:
         # Skip an entry whose ID the archive cannot hold: bounded, it would be the ID of another.
-        if bounded(one.entry_id) == (one.entry_id.ms, one.entry_id.seq):
+        if bounded(entry.entry_id) == (entry.entry_id.ms, entry.entry_id.seq):
             yield (
-                event.kind, stream, target, *bounded(one.entry_id),
-                *(bounded(one.new_id) if one.new_id else (None, None)), *bounded(one.root_id),
-                one.retry_count, one.deliveries, round(one.idle.total_seconds() * 1000),
+                event.kind, stream, target, *bounded(entry.entry_id),
+                *(bounded(entry.new_id) if entry.new_id else (None, None)), *bounded(entry.root_id),
+                entry.retry_count, entry.deliveries, round(entry.idle.total_seconds() * 1000),
                 reason, consumer, *at,
             )  # fmt: skip
 
@@ -201,23 +201,23 @@ def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
     If there are too many, the last ones are kept. After the stream was created again, earlier
     ranges are dropped, because IDs may repeat.
     """
-    found: list[WatchedRange] = []
+    ranges: list[WatchedRange] = []
     before = 0
     for look in looks:
         added = _number(look.details.get("entries_added", ""))
         if added < before:
-            found = []
+            ranges = []
         before = added
-        one = WatchedRange.read(look)
-        if one is not None and one.after < one.upto:
-            found.append(one)
+        watched = WatchedRange.read(look)
+        if watched is not None and watched.after < watched.upto:
+            ranges.append(watched)
     joined: list[WatchedRange] = []
-    for one in sorted(found, key=lambda each: (each.after, each.upto)):
-        if joined and one.after <= joined[-1].upto:
+    for watched in sorted(ranges, key=lambda each: (each.after, each.upto)):
+        if joined and watched.after <= joined[-1].upto:
             last = joined.pop()
-            joined.append(replace(last, upto=max(last.upto, one.upto)))
+            joined.append(replace(last, upto=max(last.upto, watched.upto)))
         else:
-            joined.append(one)
+            joined.append(watched)
     return joined[-_MOST_RANGES:]
 
 

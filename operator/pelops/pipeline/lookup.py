@@ -153,10 +153,10 @@ class _Tables:
         names = list(self.streams if table == EVENTS else self.owners)
         narrow = () if self.is_whole else (ds.field("stream").isin(names),)
         chosen = columns or _COLUMNS[table]
-        found = self.journal.archive.read(table, *narrow, *conditions, columns=chosen)
+        rows = self.journal.archive.read(table, *narrow, *conditions, columns=chosen)
         runs = self.archived if table == ENTRIES else self.audited
         by_stream: dict[str, list[Row]] = {}
-        for row in found.filter(pc.is_in(found["run"], value_set=runs)).to_pylist():
+        for row in rows.filter(pc.is_in(rows["run"], value_set=runs)).to_pylist():
             owner = self.owners.get(row["stream"])
             if owner is not None:
                 by_stream.setdefault(owner, []).append(row)
@@ -174,17 +174,17 @@ def _choose(journal: Journal, asked: LookupQuestion) -> list[_Stream]:
         held = ", ".join(map(repr, journal.streams))
         raise InvalidSpec(f"the archive holds no stream {asked.stream!r}; it holds {held}")
     groups = _groups(journal, names)
-    if asked.group is not None and not any(asked.group in found for found in groups.values()):
-        held = ", ".join(sorted({repr(one) for found in groups.values() for one in found}))
+    if asked.group is not None and not any(asked.group in members for members in groups.values()):
+        held = ", ".join(sorted({repr(one) for members in groups.values() for one in members}))
         raise InvalidSpec(f"no audit was of the group {asked.group!r}; the archive holds {held}")
     return [
         _Stream(
             name=name,
-            groups=found,
-            retries=frozenset(derive_keys(name, group).retry for group in found),
+            groups=members,
+            retries=frozenset(derive_keys(name, group).retry for group in members),
         )
-        for name, found in groups.items()
-        if asked.group in (None, *found)
+        for name, members in groups.items()
+        if asked.group in (None, *members)
     ]
 
 
@@ -239,7 +239,7 @@ def _find_roots(tables: _Tables, entry: EntryId, *, is_root: bool) -> dict[str, 
     acts = tables.read(EVENTS, _IS_ACT, named)
     entries = tables.read(ENTRIES, _is([entry]))
     statuses = tables.read(STATUSES, _is([entry]), columns=("run", "stream", "ms", "seq"))
-    found = {}
+    roots_by_stream = {}
     for name, stream in tables.streams.items():
         events, archived = acts.get(name, ()), entries.get(name, ())
         if is_root:
@@ -250,8 +250,8 @@ def _find_roots(tables: _Tables, entry: EntryId, *, is_root: bool) -> dict[str, 
             if not roots and (events or name in statuses):
                 roots = {entry}
         if roots:
-            found[name] = sorted(roots)
-    return found
+            roots_by_stream[name] = sorted(roots)
+    return roots_by_stream
 
 
 def _roots_of(
@@ -350,22 +350,22 @@ def _arrivals(chain: _Chain, group: str, entries: Sequence[Row]) -> Iterator[Eve
     """
     archived = {_copy(row): row for row in reversed(entries)}
     name = chain.stream.name
-    for one in chain.copies:
-        row = archived.get(one)
-        if one.stream not in {name, derive_keys(name, group).retry}:
+    for copy in chain.copies:
+        row = archived.get(copy)
+        if copy.stream not in {name, derive_keys(name, group).retry}:
             continue  # in the retry stream of another group
         if row is None:
             yield Event(
-                at=time_of(one.entry.ms),
+                at=time_of(copy.entry.ms),
                 window=None,
-                entry=str(one.entry),
+                entry=str(copy.entry),
                 what="added",
                 details="deleted or trimmed before it was archived",
             )
         else:
             root = root_of(row)
             what = "added" if root is None else f"added as a copy of {root}"
-            yield make_event(row["ms"], row, one.entry, what, f"{row['bytes']} bytes")
+            yield make_event(row["ms"], row, copy.entry, what, f"{row['bytes']} bytes")
 
 
 def _events(rows: Sequence[Row]) -> Iterator[Event]:

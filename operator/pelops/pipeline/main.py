@@ -132,28 +132,28 @@ def _reach(settings: PipelineSettings) -> None:
 def _work(command: str, session: LazySession, settings: PipelineSettings) -> int:
     run = open_run(session, settings)
     try:
-        found = find_targets(run)
+        targets = find_targets(run)
         if command == "report":
-            print(write_reports(run, found))
+            print(write_reports(run, targets))
         elif command == "triage":
-            check_dead_letters(run, found)
-            run_triage(run, found)
+            check_dead_letters(run, targets)
+            run_triage(run, targets)
         elif command == "archive":
-            check_names(run, found)
-            print(f"{run_archive(run, found)} entries archived")
+            check_names(run, targets)
+            print(f"{run_archive(run, targets)} entries archived")
         else:
-            check_names(run, found)
-            return _audit(run, found)
+            check_names(run, targets)
+            return _audit(run, targets)
         return BALANCED
     finally:
         run.watch.close()
 
 
-def _audit(run: PipelineRun, found: Targets) -> int:
-    summaries = run_audit(run, found)
+def _audit(run: PipelineRun, targets: Targets) -> int:
+    summaries = run_audit(run, targets)
     _log_work(run)
     # Even without a new window, a missing report is written from the archive.
-    page = write_new_reports(run, found, summaries)
+    page = write_new_reports(run, targets, summaries)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")

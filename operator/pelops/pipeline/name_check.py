@@ -21,7 +21,7 @@ from pelops.pipeline.settings import AuditTarget
 log: Final = logging.getLogger(__name__)
 
 
-def check_names(run: PipelineRun, found: Targets) -> None:
+def check_names(run: PipelineRun, all_targets: Targets) -> None:
     """Raise WrongPipelineSettings if a stream, a group or a table does not exist.
 
     A run that records its findings has its groups from resources. It reports a missing stream or
@@ -32,23 +32,23 @@ def check_names(run: PipelineRun, found: Targets) -> None:
         read_table(run.spark.get(), table)
     if settings.name is not None:
         return
-    if not found:
+    if not all_targets:
         raise WrongPipelineSettings(f"no stream that has a group fits {settings.pattern!r}")
     journal = Journal.read(run.archive)
-    for stream, targets in found.items():
+    for stream, targets in all_targets.items():
         _check_groups(run, journal, stream, targets)
 
 
-def check_dead_letters(run: PipelineRun, found: Targets) -> None:
+def check_dead_letters(run: PipelineRun, all_targets: Targets) -> None:
     """As `check_names`, but accept a missing group whose dead-letter stream exists."""
     if run.settings.name is not None:
         return
-    for stream, targets in found.items():
+    for stream, targets in all_targets.items():
         there = run.watch.groups(stream)
-        for one in targets:
-            key = derive_keys(stream, one.group, dead_letter=one.dead_letter).dead_letter
-            if one.group not in there and not run.watch.stream(key).exists:
-                raise WrongPipelineSettings(_missing(run, one, sorted(there)))
+        for target in targets:
+            key = derive_keys(stream, target.group, dead_letter=target.dead_letter).dead_letter
+            if target.group not in there and not run.watch.stream(key).exists:
+                raise WrongPipelineSettings(_missing(run, target, sorted(there)))
 
 
 def _check_groups(

@@ -58,8 +58,8 @@ def _plan_new(
     look = watch.stream(stream)
     now = Checkpoint(at_id=look.last_generated, added=look.added, at=from_ms(watch.now_ms(stream)))
     server = watch.server(stream)
-    found = _find_break(watch, known, look, server)
-    broken = found.broken
+    replacement = _find_break(watch, known, look, server)
+    broken = replacement.broken
     begin = beginning(look, now) if last is None or broken is not None else last.end
     # After a failover to a server whose clock is behind, a span would keep windows open too long.
     is_behind = now.at < begin.at
@@ -85,7 +85,7 @@ def _plan_new(
         ledger_from=_ledger_since(targets, last, begin, now),
         removed=look.removed,
         retention_margin=None if last is None else _margin(last, look),
-        doubts=() if found.doubt is None else (found.doubt,),
+        doubts=() if replacement.doubt is None else (replacement.doubt,),
         max_deleted=look.max_deleted,
         run_id=server.run_id,
     )
@@ -200,11 +200,11 @@ def _retries(
     watch: RedisReader, plan: Plan, last: Plan | None
 ) -> dict[str, tuple[EntryId, EntryId]]:
     """The range of each group's retry stream in this window: all since the last window."""
-    found = {}
+    ranges = {}
     known: Mapping[str, tuple[EntryId, EntryId]] = {} if last is None else last.retries
     for target in plan.targets:
         look = watch.stream(derive_keys(plan.stream, target.group).retry)
         if look.exists:
             _, after = known.get(target.group, (EntryId.MIN, EntryId.MIN))
-            found[target.group] = (min(after, look.last_generated), look.last_generated)
-    return found
+            ranges[target.group] = (min(after, look.last_generated), look.last_generated)
+    return ranges

@@ -53,11 +53,11 @@ def publish_windows(run: PipelineRun, name: str, streams: Sequence[str]) -> None
         run.archive,
         {(stream, group): left[stream] for stream in left for group in journal.groups(stream)},
     )
-    found = {(key, one.window.number): one for key, some in summaries.items() for one in some}
+    by_window = {(key, one.window.number): one for key, some in summaries.items() for one in some}
     recorded: list[Plan] = []
     try:
         for record in chain.from_iterable(read_records(run.archive, left).values()):
-            asyncio.run(_record_all(run.settings.place, name, _publications(record, found)))
+            asyncio.run(_record_all(run.settings.place, name, _publications(record, by_window)))
             recorded.append(record.plan)
     finally:
         if recorded:
@@ -91,9 +91,13 @@ async def _record_all(place: RedisPlace, name: str, publications: Sequence[Publi
         await pool.close()
 
 
-async def _record(server: Server, name: str, one: Publication) -> None:
-    keys = derive_keys(one.target.stream, one.target.group, dead_letter=one.target.dead_letter)
-    await record_audit(server, keys, name, one.summary, archived=one.archived)
+async def _record(server: Server, name: str, publication: Publication) -> None:
+    keys = derive_keys(
+        publication.target.stream,
+        publication.target.group,
+        dead_letter=publication.target.dead_letter,
+    )
+    await record_audit(server, keys, name, publication.summary, archived=publication.archived)
 
 
 async def _record_index(place: RedisPlace, name: str, groups: Iterable[tuple[str, str]]) -> None:

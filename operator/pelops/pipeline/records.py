@@ -145,10 +145,10 @@ class Journal:
             return {}
         columns = ("stream", "window", "run", "phase", "group", "state")
         condition = ds.field("run").isin(sorted(runs)) & ds.field("stream").isin(list(streams))
-        found: dict[str, list[dict[str, Any]]] = {}
+        rows_by_stream: dict[str, list[dict[str, Any]]] = {}
         for row in self.archive.read(WINDOWS, condition, columns=columns).to_pylist():
-            found.setdefault(row["stream"], []).append(row)
-        return found
+            rows_by_stream.setdefault(row["stream"], []).append(row)
+        return rows_by_stream
 
     def _know(self, stream: str, rows: Iterable[Mapping[str, Any]]) -> Known:
         audited = self.windows.get((stream, Phase.AUDITED), {})
@@ -195,13 +195,13 @@ def read_summaries(
     archive: Archive, chosen: Mapping[tuple[str, str], Collection[int]]
 ) -> dict[tuple[str, str], list[AuditSummary]]:
     """The summaries of these windows of groups, in order; by stream and group."""
-    found = read_texts(
+    texts_by_group = read_texts(
         archive, "summary", {(name, group): chosen[name, group] for name, group in chosen}
     )
     return {
         key: [parse_summary(texts[number]) for number in sorted(texts)]
         for key in chosen
-        for texts in [found.get(key, {})]
+        for texts in [texts_by_group.get(key, {})]
     }
 
 
@@ -209,11 +209,13 @@ def read_records(
     archive: Archive, chosen: Mapping[str, Collection[int]]
 ) -> dict[str, list[StreamRecord]]:
     """The records of these windows of streams, in order; by stream."""
-    found = read_texts(archive, "state", {(name, None): some for name, some in chosen.items()})
+    texts_by_stream = read_texts(
+        archive, "state", {(name, None): some for name, some in chosen.items()}
+    )
     return {
         name: [parse_record(texts[number]) for number in sorted(texts)]
         for name in chosen
-        for texts in [found.get((name, None), {})]
+        for texts in [texts_by_stream.get((name, None), {})]
     }
 
 
@@ -233,12 +235,12 @@ def read_texts(
         ds.field("window").isin(sorted(numbers)) & (ds.field("phase") == Phase.AUDITED.value),
         columns=("stream", "group", "window", "run", column),
     )
-    found: dict[tuple[str, str | None], dict[int, str]] = {}
+    texts: dict[tuple[str, str | None], dict[int, str]] = {}
     for row in rows.sort_by("run").to_pylist():
         key = (row["stream"], row["group"])
         if row["window"] in chosen.get(key, ()):
-            found.setdefault(key, {})[row["window"]] = row[column]
-    return found
+            texts.setdefault(key, {})[row["window"]] = row[column]
+    return texts
 
 
 # Rows to write.
@@ -277,8 +279,8 @@ def audited_rows(record: StreamRecord, groups: Iterable[AuditedGroup]) -> pa.Tab
 
 def _audited(record: StreamRecord, groups: Iterable[AuditedGroup]) -> Iterator[dict[str, Any]]:
     yield _row(record.plan, Phase.AUDITED, state=render_record(record))
-    for one in groups:
-        summary = one.summary
+    for group in groups:
+        summary = group.summary
         yield _row(record.plan, Phase.AUDITED) | {
             "group": summary.group,
             "from_id": str(summary.window.from_id),
@@ -289,8 +291,8 @@ def _audited(record: StreamRecord, groups: Iterable[AuditedGroup]) -> Iterator[d
             "certainty": summary.certainty.value,
             "sentence": summary.sentence,
             "summary": render_summary_text(summary),
-            "state": _GROUPS.dump_json(one.record).decode(),
-            "report": one.report,
+            "state": _GROUPS.dump_json(group.record).decode(),
+            "report": group.report,
         }
 
 

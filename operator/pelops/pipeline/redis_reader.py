@@ -122,13 +122,13 @@ class RedisReader:
             reply = self.ask(name, "XINFO", "STREAM", name)
         except StreamMissing:
             return StreamSnapshot()
-        found = parse_stream_state(reply)
+        state = parse_stream_state(reply)
         return StreamSnapshot(
-            length=found.length,
-            added=found.added,
-            last_generated=found.last_generated,
-            max_deleted=found.max_deleted,
-            first=found.first,
+            length=state.length,
+            added=state.added,
+            last_generated=state.last_generated,
+            max_deleted=state.max_deleted,
+            first=state.first,
             exists=True,
         )
 
@@ -143,14 +143,14 @@ class RedisReader:
             return {}
         named = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
         return {
-            one[b"name"].decode(): GroupSnapshot(
-                position=parse_entry_id(one[b"last-delivered-id"]),
-                pending=one[b"pending"],
-                entries_read=one.get(b"entries-read"),
-                consumers=one[b"consumers"],
+            fields[b"name"].decode(): GroupSnapshot(
+                position=parse_entry_id(fields[b"last-delivered-id"]),
+                pending=fields[b"pending"],
+                entries_read=fields.get(b"entries-read"),
+                consumers=fields[b"consumers"],
             )
-            for one in named
-            if self._is_text(stream, one[b"name"])
+            for fields in named
+            if self._is_text(stream, fields[b"name"])
         }
 
     def _is_text(self, stream: str, group: bytes) -> bool:
@@ -177,8 +177,8 @@ class RedisReader:
         times = []
         now_ms = self.now_ms(stream)
         for reply in replies:
-            one = dict(zip(reply[::2], reply[1::2], strict=True))
-            since_ms = int(one[b"inactive"] if b"inactive" in one else one[b"idle"])
+            consumer = dict(zip(reply[::2], reply[1::2], strict=True))
+            since_ms = int(consumer[b"inactive"] if b"inactive" in consumer else consumer[b"idle"])
             times += [now_ms - since_ms] if since_ms >= 0 else []
         return max(times, default=None)
 
@@ -188,18 +188,18 @@ class RedisReader:
             text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
         except NotPermitted:
             text = b""
-        found = dict(
+        info = dict(
             line.split(":", 1)
             for line in text.decode("utf-8", "replace").splitlines()
             if ":" in line
         )
-        is_valkey = "valkey_version" in found
-        version = found.get("valkey_version") or found.get("redis_version", "0")
-        loads_nothing = found.get("aof_enabled") == "0"
+        is_valkey = "valkey_version" in info
+        version = info.get("valkey_version") or info.get("redis_version", "0")
+        loads_nothing = info.get("aof_enabled") == "0"
         return ServerSnapshot(
-            run_id=found.get("run_id", ""),
+            run_id=info.get("run_id", ""),
             counts_trimmed=_numbers(version) >= ((9, 0) if is_valkey else (8, 2)),
-            began_empty=loads_nothing and found.get("rdb_last_load_keys_loaded") == "0",
+            began_empty=loads_nothing and info.get("rdb_last_load_keys_loaded") == "0",
         )
 
     def entries(

@@ -244,13 +244,13 @@ class _Round:
             self._name_proofs(spark)
         kept = rules.judge(spark, scope)
         rules.follow_roots(spark, scope)
-        found = measures.count_rows(spark, scope)
+        group_measures = measures.count_rows(spark, scope)
         steps = self._steps(cases, counts)
         streams = measures.measure_streams(spark, self.plans, steps)
         compared = compare_tables(
             spark, archive, self.run.settings, self.plans, {case.g: case.plan for case in cases}
         )
-        rows = sum(one.rows for group in found.values() for one in group.counts)
+        rows = sum(one.rows for group in group_measures.values() for one in group.counts)
 
         def write() -> None:
             archive.append_frame(STATUSES, status_rows.status_rows(spark), rows)
@@ -260,7 +260,7 @@ class _Round:
         audits = [
             GroupAudit(
                 case=case,
-                measures=found.get(case.g, measures.Measures()),
+                measures=group_measures.get(case.g, measures.Measures()),
                 stream=streams[case.plan.stream],
                 compared=compared[case.g],
                 statuses_path=archive.place.path(STATUSES),
@@ -304,8 +304,8 @@ class _Round:
         for plan in self.plans:
             if self.archived.has_beyond or plan.window.to_id > LAST_HELD:
                 beyond, beyond_seq = count_beyond(self.run.watch, plan)
-                found = counts.get(plan.stream, StreamCounts())
-                counts[plan.stream] = replace(found, beyond=beyond, beyond_seq=beyond_seq)
+                stream_counts = counts.get(plan.stream, StreamCounts())
+                counts[plan.stream] = replace(stream_counts, beyond=beyond, beyond_seq=beyond_seq)
         return self._number(asked, counts, upto), counts
 
     def _number(
@@ -413,7 +413,7 @@ class _Round:
         """).createOrReplaceTempView("pelops_proofs")
 
     def _steps(self, cases: Sequence[Case], counts: Mapping[str, StreamCounts]) -> dict[str, int]:
-        found = {}
+        steps = {}
         for plan in self.plans:
             of_stream = counts.get(plan.stream, StreamCounts())
             times = [
@@ -422,8 +422,8 @@ class _Round:
             ends = [one for one in (of_stream.first_ms, of_stream.last_ms) if one is not None]
             times += measures.are_times(ends)
             if times:
-                found[plan.stream] = measures.choose_step(min(times), max(times))
-        return found
+                steps[plan.stream] = measures.choose_step(min(times), max(times))
+        return steps
 
     def _record(self, plan: Plan) -> StreamRecord:
         look = self.looks[plan.stream]
@@ -462,12 +462,12 @@ def _earlier_rows(cases: Sequence[Case], earlier: Mapping[int, Sequence[EarlierE
     """Entries of earlier windows whose dead letters were moved, and the roots of such copies."""
     rows = []
     for case in cases:
-        for one in earlier[case.g]:
-            row, move = one.row, one.move
+        for entry in earlier[case.g]:
+            row, move = entry.row, entry.move
             is_copied = row["status"] in {EntryStatus.REQUEUED, EntryStatus.REDRIVEN}
             if move is None and not is_copied:
                 continue
-            found = {
+            fields = {
                 "g": case.g,
                 "copy": row["stream"] == case.retry,
                 "ms": row["ms"],
@@ -480,40 +480,40 @@ def _earlier_rows(cases: Sequence[Case], earlier: Mapping[int, Sequence[EarlierE
                 "retry_count": row["retry_count"],
                 "reason": row["reason"],
             }
-            if one.root is not None:
-                found |= {"root_ms": one.root.ms, "root_seq": one.root.seq}
+            if entry.root is not None:
+                fields |= {"root_ms": entry.root.ms, "root_seq": entry.root.seq}
             if move is not None:
-                found |= {"new_ms": move.new_ms, "new_seq": move.new_seq, "act_at_ms": move.at[0]}
-                found |= {"copy_in_retry": move.in_retry}
+                fields |= {"new_ms": move.new_ms, "new_seq": move.new_seq, "act_at_ms": move.at[0]}
+                fields |= {"copy_in_retry": move.in_retry}
             else:
-                found |= _last_copy(row, case)
-            rows.append(found)
+                fields |= _last_copy(row, case)
+            rows.append(fields)
     return pa.Table.from_pylist(rows, _JUDGED)
 
 
 def _last_copy(row: Mapping[str, Any], case: Case) -> dict[str, Any]:
-    found: dict[str, Any] = {"copy_in_retry": row["last_copy_stream"] == case.retry}
+    fields: dict[str, Any] = {"copy_in_retry": row["last_copy_stream"] == case.retry}
     for name, text in (("new", row["new_id"]), ("copy", row["last_copy"])):
         if text is not None:
             entry_id = parse_entry_id(text)
-            found |= {f"{name}_ms": entry_id.ms, f"{name}_seq": entry_id.seq}
+            fields |= {f"{name}_ms": entry_id.ms, f"{name}_seq": entry_id.seq}
     if row["acted_at"] is not None:
-        found["act_at_ms"] = int(row["acted_at"].timestamp() * 1000)
-    return found
+        fields["act_at_ms"] = int(row["acted_at"].timestamp() * 1000)
+    return fields
 
 
 def _last_ends(ends: Sequence[pa.Table], earlier: Mapping[int, Sequence[EarlierEntry]]) -> pa.Table:
     """The last act on each chain of copies, including moves of earlier dead letters."""
     moved = [
         {
-            "g": g, "ms": root.ms, "seq": root.seq, "act": str(one.move.act),
-            "new_ms": one.move.new_ms, "new_seq": one.move.new_seq,
-            "in_retry": one.move.in_retry, "at_ms": one.move.at[0], "at_seq": 0,
+            "g": g, "ms": root.ms, "seq": root.seq, "act": str(entry.move.act),
+            "new_ms": entry.move.new_ms, "new_seq": entry.move.new_seq,
+            "in_retry": entry.move.in_retry, "at_ms": entry.move.at[0], "at_seq": 0,
         }
-        for g, found in earlier.items()
-        for one in found
-        if one.move is not None
-        for root in [one.root or one.entry_id]
+        for g, entries in earlier.items()
+        for entry in entries
+        if entry.move is not None
+        for root in [entry.root or entry.entry_id]
     ]  # fmt: skip
     whole = pa.concat_tables(
         [ENDS.empty_table(), *ends, pa.Table.from_pylist(moved, ENDS)]

@@ -35,18 +35,18 @@ log: Final = logging.getLogger(__name__)
 Targets = Mapping[str, Sequence[AuditTarget]]  # by stream
 
 
-def run_archive(run: PipelineRun, found: Targets) -> int:
+def run_archive(run: PipelineRun, all_targets: Targets) -> int:
     """Archive all windows of these groups that can be closed; return their number of entries."""
     archived = 0
     journal = Journal.read(run.archive)
-    known = journal.know(list(found))
+    known = journal.know(list(all_targets))
     waiting = {
         stream: [
             plan
             for plan in plan_windows(run.watch, run.settings, stream, targets, known[stream])
             if plan.number not in known[stream].archived
         ]
-        for stream, targets in found.items()
+        for stream, targets in all_targets.items()
     }
     for plans in _rounds(waiting):
         archive_round(run, plans, known, journal)
@@ -55,7 +55,7 @@ def run_archive(run: PipelineRun, found: Targets) -> int:
     return archived
 
 
-def run_audit(run: PipelineRun, found: Targets) -> list[AuditSummary]:
+def run_audit(run: PipelineRun, all_targets: Targets) -> list[AuditSummary]:
     """Audit all windows of these groups that can be closed; return their summaries.
 
     For a stream without changes, these are the summaries of its last window if no window length is
@@ -63,19 +63,19 @@ def run_audit(run: PipelineRun, found: Targets) -> list[AuditSummary]:
     the error is raised at the end.
     """
     recorder = _Recorder(run)
-    recorder.record_index([target for targets in found.values() for target in targets])
-    recorder.record(list(found))
+    recorder.record_index([target for targets in all_targets.values() for target in targets])
+    recorder.record(list(all_targets))
     journal = Journal.read(run.archive)
-    known = journal.know(list(found))
+    known = journal.know(list(all_targets))
     still = [
         stream
-        for stream, targets in found.items()
+        for stream, targets in all_targets.items()
         if is_unchanged(run.watch, run.settings, known[stream], targets)
     ]
     summaries = _as_reported(run, [known[stream] for stream in still])
     waiting = {
         stream: plan_windows(run.watch, run.settings, stream, targets, known[stream])
-        for stream, targets in found.items()
+        for stream, targets in all_targets.items()
         if stream not in still
     }
     for plans in _rounds(waiting):
@@ -171,9 +171,9 @@ def _match(run: PipelineRun) -> Iterator[AuditTarget]:
 def _as_reported(run: PipelineRun, known: Iterable[Known]) -> list[AuditSummary]:
     """The summaries of the last windows; empty if a window length is set."""
     chosen: dict[tuple[str, str], list[int]] = {}
-    for one in known:
-        assert one.record is not None
-        plan = one.record.plan
+    for known_stream in known:
+        assert known_stream.record is not None
+        plan = known_stream.record.plan
         log.info("window %d of %s is the last: no new entries", plan.number, plan.stream)
         chosen |= {(plan.stream, target.group): [plan.number] for target in plan.targets}
     if run.settings.window is not None:
@@ -192,8 +192,8 @@ _MISSING: Final = {"group-missing", "stream-missing"}  # findings
 _TIMES_REPORTED: Final = 2  # number of windows that report a missing group
 
 
-def find_gone(run: PipelineRun, found: Targets) -> Iterator[AuditTarget]:
-    """Groups of the archive that are not in `found` and were not reported missing twice.
+def find_gone(run: PipelineRun, all_targets: Targets) -> Iterator[AuditTarget]:
+    """Groups of the archive that are not in `all_targets` and were not reported missing twice.
 
     Raises ArchiveUnusable.
     """
@@ -205,7 +205,7 @@ def find_gone(run: PipelineRun, found: Targets) -> Iterator[AuditTarget]:
         if fits.fullmatch(stream)
     }
     for record in chain.from_iterable(read_records(run.archive, last).values()):
-        there = {target.group for target in found.get(record.plan.stream, ())}
+        there = {target.group for target in all_targets.get(record.plan.stream, ())}
         yield from (
             target
             for target in record.plan.targets

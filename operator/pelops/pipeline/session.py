@@ -115,12 +115,12 @@ class LazySession:
         jobs = list(tracker.getJobIdsForGroup(self._run))
         infos = [tracker.getJobInfo(job) for job in jobs]
         stages = {stage for info in infos if info is not None for stage in info.stageIds}
-        found = [tracker.getStageInfo(stage) for stage in stages]
+        stage_infos = [tracker.getStageInfo(stage) for stage in stages]
         return Work(
             spark=context.version,
             master=context.master or "",
             jobs=len(jobs),
-            tasks=sum(one.numTasks for one in found if one is not None),
+            tasks=sum(one.numTasks for one in stage_infos if one is not None),
         )
 
     def cancel_jobs(self) -> None:
@@ -291,9 +291,9 @@ def _is_submitted() -> bool:
 
 def _let_workers_import() -> None:
     """Let Python workers import packages from the same place as the driver."""
-    found = find_spec("pyspark_redis_streams")
-    assert found is not None and found.origin is not None
-    root = str(Path(found.origin).parent.parent)
+    spec = find_spec("pyspark_redis_streams")
+    assert spec is not None and spec.origin is not None
+    root = str(Path(spec.origin).parent.parent)
     known = os.environ.get("PYTHONPATH", "")
     if root not in known.split(os.pathsep):
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *([known] if known else [])])

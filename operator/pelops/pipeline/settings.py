@@ -137,26 +137,26 @@ def _read_groups(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = json.loads(value)
+        groups = json.loads(value)
     except ValueError as error:
         raise WrongPipelineSettings("PELOPS_AUDIT_GROUPS holds no JSON") from error
-    if not isinstance(found, list):
+    if not isinstance(groups, list):
         raise WrongPipelineSettings("PELOPS_AUDIT_GROUPS is not a JSON list")
-    return tuple(dict.fromkeys(map(_read_target, found)))
+    return tuple(dict.fromkeys(map(_read_target, groups)))
 
 
-def _read_target(found: Any) -> AuditTarget:
+def _read_target(fields: Any) -> AuditTarget:
     try:
         target = AuditTarget(
-            stream=str(found["stream"]),
-            group=str(found["group"]),
-            dead_letter=found.get("dead_letter") or None,
-            field_prefix=str(found.get("field_prefix", "_")),
-            stuck_after_ms=int(found.get("stuck_after_ms", STUCK_AFTER_MS)),
+            stream=str(fields["stream"]),
+            group=str(fields["group"]),
+            dead_letter=fields.get("dead_letter") or None,
+            field_prefix=str(fields.get("field_prefix", "_")),
+            stuck_after_ms=int(fields.get("stuck_after_ms", STUCK_AFTER_MS)),
         )
         derive_keys(target.stream, target.group, dead_letter=target.dead_letter)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WrongPipelineSettings(f"PELOPS_AUDIT_GROUPS names no group: {found!r}") from error
+        raise WrongPipelineSettings(f"PELOPS_AUDIT_GROUPS names no group: {fields!r}") from error
     except InvalidSpec as error:
         raise WrongPipelineSettings(str(error)) from error
     return target

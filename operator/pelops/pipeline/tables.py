@@ -260,9 +260,9 @@ class Archive:
             )
         table = self._open(WINDOWS)
         if table is not None:
-            found = table.metadata().configuration.get(_LAYOUT_KEY, "none")
-            if found != LAYOUT:
-                raise ArchiveUnusable(_other_layout(self.place.root, found))
+            layout = table.metadata().configuration.get(_LAYOUT_KEY, "none")
+            if layout != LAYOUT:
+                raise ArchiveUnusable(_other_layout(self.place.root, layout))
 
     def _check_directory(self) -> None:
         directory = self.place.directory
@@ -296,8 +296,8 @@ class Archive:
             return pa.schema([SCHEMAS[table].field(name) for name in wanted]).empty_table()
         condition = reduce(and_, conditions) if conditions else None
         with self._explained("read", table):
-            found = _scan(opened.to_pyarrow_dataset(), wanted, condition)
-        return found.cast(pa.schema([SCHEMAS[table].field(name) for name in wanted]))
+            rows = _scan(opened.to_pyarrow_dataset(), wanted, condition)
+        return rows.cast(pa.schema([SCHEMAS[table].field(name) for name in wanted]))
 
     def count_rows(self, table: str, runs: Collection[int]) -> int:
         """Upper bound of the number of rows of these runs, from file statistics."""
@@ -475,11 +475,11 @@ class Archive:
                 opened.update_incremental()
                 return opened
             try:
-                found = DeltaTable(self.place.uri(table), storage_options=self.place.storage)
+                delta_table = DeltaTable(self.place.uri(table), storage_options=self.place.storage)
             except TableNotFoundError:
                 return None
-        self._opened[table] = found
-        return found
+        self._opened[table] = delta_table
+        return delta_table
 
     @contextmanager
     def _explained(self, verb: str, table: str) -> Iterator[None]:
@@ -505,11 +505,11 @@ def _scan(dataset: Any, columns: Sequence[str], condition: ds.Expression | None)
 
 def _find_obstacle(path: Path) -> str | None:
     """What prevents a directory at this path; None if it exists or can be created."""
-    for one in (path, *path.parents):
-        if one.is_symlink() and not one.exists():
-            return f"{one} is a link to {one.readlink()}, which does not exist"
-        if one.exists():
-            return None if one.is_dir() else f"{one} is a file"
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            return f"{part} is a link to {part.readlink()}, which does not exist"
+        if part.exists():
+            return None if part.is_dir() else f"{part} is a file"
     return None
 
 

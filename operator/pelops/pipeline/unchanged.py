@@ -35,10 +35,12 @@ def is_unchanged(
         return False
     groups = watch.groups(record.plan.stream)
     return all(
-        _is_at_rest(record.before.get(one.group), record.after.get(one.group), groups, one.group)
-        and _are_retries_unchanged(watch, record, one.group)
-        and _is_ledger_unchanged(watch, record, one.group)
-        for one in targets
+        _is_at_rest(
+            record.before.get(target.group), record.after.get(target.group), groups, target.group
+        )
+        and _are_retries_unchanged(watch, record, target.group)
+        and _is_ledger_unchanged(watch, record, target.group)
+        for target in targets
     )
 
 
@@ -101,7 +103,7 @@ def _is_ledger_unchanged(watch: RedisReader, record: StreamRecord, group: str) -
 def _are_checkpoints(watch: RedisReader, ledger: str, end: LedgerEnd, plan: Plan) -> bool:
     command = ("XRANGE", ledger, f"({end.last}", "+", "COUNT", _MOST_CHECKPOINTS)
     page = watch.ask(ledger, *command)
-    found = [
+    checkpoints = [
         read_checkpoint(
             parse_ledger_event(
                 parse_entry_id(entry_id), dict(zip(flat[::2], flat[1::2], strict=True))
@@ -112,5 +114,5 @@ def _are_checkpoints(watch: RedisReader, ledger: str, end: LedgerEnd, plan: Plan
     ]
     return len(page) < _MOST_CHECKPOINTS and all(
         one is not None and (one.at_id, one.added) == (plan.end.at_id, plan.end.added)
-        for one in found
+        for one in checkpoints
     )

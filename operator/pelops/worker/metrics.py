@@ -175,11 +175,11 @@ def _counters(known: list[Metrics]) -> Iterator[Metric]:
         "Number of requests that Redis refused, or whose outcome is unknown, by request and error.",
         labels=(*_LABELS, "what", "error"),
     )
-    for one in known:
-        for reason, count in one.rejections.copy().items():
-            rejected.add_metric((*one.labels, reason), count)
-        for what, count in one.refusals.copy().items():
-            refused.add_metric((*one.labels, *what), count)
+    for metrics in known:
+        for reason, count in metrics.rejections.copy().items():
+            rejected.add_metric((*metrics.labels, reason), count)
+        for what, count in metrics.refusals.copy().items():
+            refused.add_metric((*metrics.labels, *what), count)
     yield from (rejected, refused)
 
 

@@ -75,8 +75,8 @@ def report_without_input(error: BaseException) -> str | None:
     if not callable(errors):
         return None
     try:
-        found = errors(include_input=False, include_url=False, include_context=False)
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
+        details = errors(include_input=False, include_url=False, include_context=False)
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in details)
     except Exception:
         return None
 
@@ -107,11 +107,11 @@ def _values(text: str) -> Iterator[str]:
 def _scalars(parsed: Any) -> Iterator[str]:
     waiting = [parsed]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict | list):
-            waiting += one.values() if isinstance(one, dict) else one
-        elif one is not None and not isinstance(one, bool):
-            yield str(one)
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
+        elif value is not None and not isinstance(value, bool):
+            yield str(value)
 
 
 def _hide_whole(message: str, value: str, hidden: bytearray) -> None:

@@ -73,23 +73,23 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     stream = choose_value("--stream", arguments.stream, facts.streams)
     group = choose_value("--group", arguments.group, facts.groups)
     reference = choose_redis(facts)
-    found = [f"{facts.kind} {facts.namespace}/{facts.name}, {facts.replicas} replicas"]
-    found.append(f"stream {stream[0]} ({stream[1]}), group {group[0]} ({group[1]})")
-    found += describe_redis(facts, reference)
+    findings = [f"{facts.kind} {facts.namespace}/{facts.name}, {facts.replicas} replicas"]
+    findings.append(f"stream {stream[0]} ({stream[1]}), group {group[0]} ({group[1]})")
+    findings += describe_redis(facts, reference)
     resource = build_resource(
         facts, reference, name=arguments.name or name, stream=stream[0], group=group[0]
     )
     doubts = [*find_doubts(facts, reference), *_find_others(facts, kubectl)]
     doubts += _check_secret(reference, facts, kubectl)
     doubts += _check_resource(resource, kubectl)
-    for one in found:
-        console.note(Styled("found  ", Style.GOOD), one)
-    for one in doubts:
-        console.note(Styled("doubt  ", Style.WARNING), one)
+    for finding in findings:
+        console.note(Styled("found  ", Style.GOOD), finding)
+    for doubt in doubts:
+        console.note(Styled("doubt  ", Style.WARNING), doubt)
     comments = [
         "Written by `pelops adopt`. recovery.dryRun only reports what Pelops would do:",
         "apply it, read `pelops status`, then remove the line.",
-        *(f"found: {one}" for one in found),
+        *(f"found: {one}" for one in findings),
         *(f"doubt: {one}" for one in doubts),
     ]
     for comment in comments:

@@ -58,16 +58,16 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         stream=arguments.stream,
         group=arguments.group,
     )
-    found = look_up(open_archive(arguments.archive), asked)
+    entry_histories = look_up(open_archive(arguments.archive), asked)
     if arguments.json:
-        histories = [render_history(one) for one in found]
+        histories = [render_history(one) for one in entry_histories]
         console.write(json.dumps(histories, indent=2, ensure_ascii=False))
         return ExitCode.SUCCESS
-    if not found:
+    if not entry_histories:
         what = arguments.id or arguments.root or arguments.field
         raise InvalidSpec(
             f"entry {what} is not in {arguments.archive}: it was added after the last audit, "
             "removed before the first one, or its window was removed by retention"
         )
-    console.write(render_histories(found))
+    console.write(render_histories(entry_histories))
     return ExitCode.SUCCESS

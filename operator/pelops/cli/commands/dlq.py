@@ -404,7 +404,7 @@ def _pace(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    selection: dict[str, Any] = {
         "ids": arguments.id,
         "reasons": arguments.reason,
         "clusters": arguments.cluster,
@@ -416,7 +416,7 @@ def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
         "maxReturned": arguments.max_returned,
         "planRef": _plan(arguments.plan),
     }
-    return {name: value for name, value in found.items() if value not in (None, [])}
+    return {name: value for name, value in selection.items() if value not in (None, [])}
 
 
 def _field(text: str) -> dict[str, str]:

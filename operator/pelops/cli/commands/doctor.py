@@ -188,14 +188,14 @@ async def _examine_in_operator(arguments: argparse.Namespace) -> list[CheckResul
         connections = Connections(
             pool, Secrets(api, asyncio.get_running_loop().time), settings.address_rules
         )
-        found = await examine_redis(
+        results = await examine_redis(
             await _connect_as_operator(connections, manifest),
             subject_of(manifest),
             cluster,
             reader=_OPERATOR,
             skew=timedelta(seconds=settings.skew_s),
         )
-        return [*found, *await examine_own_rights(cluster, namespace)]
+        return [*results, *await examine_own_rights(cluster, namespace)]
     finally:
         await pool.close()
         await api.close()

@@ -355,13 +355,13 @@ def _show_conditions(group: GroupFacts, console: Console, now: datetime) -> None
         columns = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
         rows = [
             (
-                one.type,
-                Styled(one.status, _style_of(one)),
-                one.reason,
-                render_age_of(one.since, now),
-                one.message,
+                condition.type,
+                Styled(condition.status, _style_of(condition)),
+                condition.reason,
+                render_age_of(condition.since, now),
+                condition.message,
             )
-            for one in group.conditions
+            for condition in group.conditions
         ]
         console.table([Column(name=name) for name in columns], rows)
         return
@@ -370,11 +370,11 @@ def _show_conditions(group: GroupFacts, console: Console, now: datetime) -> None
         parts += [" · " if parts else "", f"{one.type} ", Styled(one.status, _style_of(one))]
     if parts:
         console.line(Styled(f"{'Status':<{_LABEL}}", Style.FAINT), *parts, indent=_LABEL)
-    for one in group.other_conditions:
-        if one.type == "ScalingActive":
+    for condition in group.other_conditions:
+        if condition.type == "ScalingActive":
             continue  # its message is beside the workers
-        if not one.is_good and one.message not in group.ready.message:
-            console.line(" " * _LABEL, f"{one.type}: {one.message}", indent=_LABEL)
+        if not condition.is_good and condition.message not in group.ready.message:
+            console.line(" " * _LABEL, f"{condition.type}: {condition.message}", indent=_LABEL)
 
 
 def _style_of(condition: ConditionFacts) -> Style:
@@ -424,11 +424,11 @@ def _pod_state(pod: Object) -> str:
     status = pod.get("status", {})
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
-        found = (state.get("waiting") or {}).get("reason") or (state.get("terminated") or {}).get(
+        reason = (state.get("waiting") or {}).get("reason") or (state.get("terminated") or {}).get(
             "reason"
         )
-        if found:
-            return str(found)
+        if reason:
+            return str(reason)
     return str(status.get("reason") or status.get("phase", "Unknown"))
 
 

@@ -90,8 +90,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if console.is_text:
             _print_once(rows, source, console)
         else:
-            found = [_render_numbers(row) for row in rows]
-            console.document({"apiVersion": API_VERSION, "kind": "TopReport", "groups": found})
+            groups = [_render_numbers(row) for row in rows]
+            console.document({"apiVersion": API_VERSION, "kind": "TopReport", "groups": groups})
         return ExitCode.SUCCESS
     return _watch(source, console, key, max(0.2, arguments.interval))
 

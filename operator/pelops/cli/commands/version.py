@@ -52,10 +52,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     images = list(_count_images(pods))
     if console.is_text:
         console.line(f"client    {describe_build()}")
-        for one in images:
+        for image in images:
             console.line(
-                f"operator  {one['image']} (namespace {one['namespace']}, "
-                f"{one['readyReplicas']} of {one['replicas']} replicas ready)"
+                f"operator  {image['image']} (namespace {image['namespace']}, "
+                f"{image['readyReplicas']} of {image['replicas']} replicas ready)"
             )
     else:
         console.document(

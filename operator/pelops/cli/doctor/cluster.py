@@ -142,17 +142,17 @@ def find_refused(rights: Sequence[AccessRight], answers: Sequence[Object]) -> li
 def read_documents(text: str) -> list[Object]:
     """Return the JSON documents of a text, one after the other. Raises KubernetesError."""
     decoder, at = json.JSONDecoder(), 0
-    found: list[Object] = []
+    objects: list[Object] = []
     try:
         while at < len(text):
             if text[at].isspace():
                 at += 1
                 continue
             document, at = decoder.raw_decode(text, at)
-            found += document["items"] if document.get("kind") == "List" else [document]
+            objects += document["items"] if document.get("kind") == "List" else [document]
     except (ValueError, AttributeError, KeyError) as error:
         raise KubernetesError("the answer of kubectl is not JSON") from error
-    return found
+    return objects
 
 
 def _translate(error: KubectlFailed) -> PelopsError:

@@ -66,8 +66,8 @@ async def find_resource(cluster: Cluster, namespace: str, name: str) -> Object:
     items = (await cluster.read(f"{place}?{query}")).get("items") or []
     if not items:
         raise NotFound(f"StreamConsumerGroup {namespace}/{name} does not exist")
-    found: Object = items[0]
-    return found
+    resource: Object = items[0]
+    return resource
 
 
 def read_resource(manifest: Object) -> ResourceFacts:
@@ -199,10 +199,10 @@ def _load_schemas() -> Fact[dict[str, Object]]:
     return {one.kind: build_root_schema(one) for one in KINDS}
 
 
-def _compare(kind: str, wanted: Object, found: Object | None, *, is_served: bool) -> ServedKind:
-    if not is_served or found is None:
+def _compare(kind: str, wanted: Object, live: Object | None, *, is_served: bool) -> ServedKind:
+    if not is_served or live is None:
         return ServedKind(kind=kind, is_served=is_served, missing=())
-    ours, theirs = set(list_fields(wanted)), set(list_fields(found))
+    ours, theirs = set(list_fields(wanted)), set(list_fields(live))
     return ServedKind(
         kind=kind,
         is_served=True,
@@ -229,34 +229,34 @@ def list_fields(schema: Mapping[str, Any], path: str = "") -> Iterable[str]:
 async def _list_installations(cluster: Cluster) -> tuple[Installation, ...]:
     leases = await _list_labelled(cluster, "/apis/coordination.k8s.io/v1", "leases", "member")
     deployments = await _list_labelled(cluster, "/apis/apps/v1", "deployments", "operator")
-    found: dict[str, Installation] = {}
-    for one in deployments:
-        namespace = one["metadata"]["namespace"]
-        container = _operator_container(one)
-        found[namespace] = Installation(
+    installations: dict[str, Installation] = {}
+    for deployment in deployments:
+        namespace = deployment["metadata"]["namespace"]
+        container = _operator_container(deployment)
+        installations[namespace] = Installation(
             namespace=namespace,
             replicas=0,
             version=image_version(container.get("image", "")),
             serves=served_namespaces(container),
-            account=_pod_of(one).get("serviceAccountName"),
+            account=_pod_of(deployment).get("serviceAccountName"),
         )
     now = datetime.now(UTC)
     for lease in leases:
         namespace = lease["metadata"]["namespace"]
-        known = found.setdefault(namespace, Installation(namespace=namespace, replicas=0))
+        known = installations.setdefault(namespace, Installation(namespace=namespace, replicas=0))
         if _is_fresh(lease, now):
-            found[namespace] = replace(known, replicas=known.replicas + 1)
-    return tuple(found.values())
+            installations[namespace] = replace(known, replicas=known.replicas + 1)
+    return tuple(installations.values())
 
 
 async def _list_labelled(cluster: Cluster, root: str, plural: str, component: str) -> list[Object]:
     """The objects of all namespaces, or of the operator's where all may not be listed."""
     query = urlencode({"labelSelector": f"{_COMPONENT}{component}", "limit": PAGE})
     try:
-        found = await cluster.read(f"{root}/{plural}?{query}")
+        listing = await cluster.read(f"{root}/{plural}?{query}")
     except Forbidden:
-        found = await cluster.read(f"{root}/namespaces/{OPERATOR_NAMESPACE}/{plural}?{query}")
-    items: list[Object] = found.get("items") or []
+        listing = await cluster.read(f"{root}/namespaces/{OPERATOR_NAMESPACE}/{plural}?{query}")
+    items: list[Object] = listing.get("items") or []
     return items
 
 
@@ -380,7 +380,7 @@ def _applies_replicas(metadata: Mapping[str, Any]) -> bool:
 async def _list_autoscalers(
     cluster: Cluster, namespace: str, reference: Mapping[str, str]
 ) -> tuple[Autoscaler, ...]:
-    found = []
+    autoscalers = []
     for root, plural in (
         ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
         ("/apis/keda.sh/v1alpha1", "scaledobjects"),
@@ -389,12 +389,12 @@ async def _list_autoscalers(
             answered = await cluster.read(f"{root}/namespaces/{namespace}/{plural}?limit={PAGE}")
         except NotFound:
             continue  # KEDA is not installed
-        for one in answered.get("items") or []:
-            scaled = (one.get("spec") or {}).get("scaleTargetRef") or {}
+        for autoscaler in answered.get("items") or []:
+            scaled = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
             if _is_same(scaled, reference):
                 kind = answered.get("kind", "").removesuffix("List")
-                found.append(Autoscaler(kind=kind, name=one["metadata"]["name"]))
-    return tuple(found)
+                autoscalers.append(Autoscaler(kind=kind, name=autoscaler["metadata"]["name"]))
+    return tuple(autoscalers)
 
 
 def _is_same(scaled: Mapping[str, str], reference: Mapping[str, str]) -> bool:
@@ -429,9 +429,9 @@ async def _list_pods(cluster: Cluster, namespace: str) -> list[Object]:
     items: list[Object] = []
     while True:
         query = urlencode({"limit": PAGE, **({"continue": more} if more else {})})
-        found = await cluster.read(f"{path}?{query}")
-        items += found.get("items") or []
-        more = (found.get("metadata") or {}).get("continue") or ""
+        page = await cluster.read(f"{path}?{query}")
+        items += page.get("items") or []
+        more = (page.get("metadata") or {}).get("continue") or ""
         if not more:
             return items
 
@@ -445,12 +445,12 @@ async def observe_node_clocks(
     if isinstance(redis_ahead, Unanswered):
         return redis_ahead
     names = sorted({pod.node for pod in pods if pod.node})[:MOST_NODES]
-    found = await answer(
+    clocks = await answer(
         asyncio.gather(*(_read_node_clock(cluster, name, redis_ahead) for name in names))
     )
-    if isinstance(found, Unanswered):
-        return found
-    return tuple(one for one in found if one is not None)
+    if isinstance(clocks, Unanswered):
+        return clocks
+    return tuple(one for one in clocks if one is not None)
 
 
 async def _read_node_clock(cluster: Cluster, node: str, redis_ahead: timedelta) -> NodeClock | None:

@@ -119,13 +119,13 @@ async def examine_own_rights(cluster: Cluster, namespace: str) -> list[CheckResu
 
 def merge_results(first: Iterable[CheckResult], second: Iterable[CheckResult]) -> list[CheckResult]:
     """Return the checks of both, by category; of a check in both, the one with an answer."""
-    found: dict[str, CheckResult] = {}
-    for one in (*first, *second):
-        known = found.get(one.id)
+    checks: dict[str, CheckResult] = {}
+    for check_result in (*first, *second):
+        known = checks.get(check_result.id)
         if known is None or known.result is Result.UNKNOWN:
-            found[one.id] = one
+            checks[check_result.id] = check_result
     order = list(Category)
-    return sorted(found.values(), key=lambda one: order.index(one.category))
+    return sorted(checks.values(), key=lambda one: order.index(one.category))
 
 
 def worst_of(results: Collection[CheckResult]) -> Result:
@@ -133,10 +133,10 @@ def worst_of(results: Collection[CheckResult]) -> Result:
 
     `ok` means that every check was made and passed.
     """
-    found = {one.result for one in results}
-    if found <= {Result.UNKNOWN}:
+    outcomes = {one.result for one in results}
+    if outcomes <= {Result.UNKNOWN}:
         return Result.ERROR
-    return next(one for one in _WORST_FIRST if one in found)
+    return next(one for one in _WORST_FIRST if one in outcomes)
 
 
 _WORST_FIRST: Final = (Result.ERROR, Result.WARNING, Result.UNKNOWN, Result.OK)

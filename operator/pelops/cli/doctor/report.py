@@ -39,15 +39,15 @@ def render_document(results: Sequence[CheckResult]) -> dict[str, Any]:
         "result": worst_of(results).value,
         "checks": [
             {
-                "id": one.id,
-                "category": one.category.value,
-                "title": one.title,
-                "result": one.result.value,
-                "message": one.message,
-                "hint": one.hint,
-                "page": page_of(one.id),
+                "id": check.id,
+                "category": check.category.value,
+                "title": check.title,
+                "result": check.result.value,
+                "message": check.message,
+                "hint": check.hint,
+                "page": page_of(check.id),
             }
-            for one in results
+            for check in results
         ],
     }
 
@@ -82,46 +82,46 @@ def print_text(results: Sequence[CheckResult], console: Console, *, is_short: bo
     console.line(*_summarize(results))
 
 
-def _print_check(one: CheckResult, console: Console) -> None:
-    console.line(_MARKS[one.result], " ", one.message, indent=2)
-    if one.hint:
-        console.line("    ", one.hint, indent=4)
-    if one.result in {Result.WARNING, Result.ERROR}:
-        console.line("    ", Styled(page_of(one.id), Style.FAINT))
+def _print_check(check: CheckResult, console: Console) -> None:
+    console.line(_MARKS[check.result], " ", check.message, indent=2)
+    if check.hint:
+        console.line("    ", check.hint, indent=4)
+    if check.result in {Result.WARNING, Result.ERROR}:
+        console.line("    ", Styled(page_of(check.id), Style.FAINT))
 
 
 def _join_unanswered(checks: Iterable[CheckResult]) -> list[CheckResult]:
     """The checks; those without an answer for the same reason become one line."""
     joined: dict[str, CheckResult] = {}
-    for one in checks:
-        key = one.id if one.result is not Result.UNKNOWN or one.hint else f"? {one.message}"
+    for check in checks:
+        key = check.id if check.result is not Result.UNKNOWN or check.hint else f"? {check.message}"
         known = joined.get(key)
-        titles = one.title if known is None else f"{known.title}, {one.title}"
-        joined[key] = _with_title(one, titles)
+        titles = check.title if known is None else f"{known.title}, {check.title}"
+        joined[key] = _with_title(check, titles)
     return [_explain(one) for one in joined.values()]
 
 
-def _with_title(one: CheckResult, title: str) -> CheckResult:
+def _with_title(check: CheckResult, title: str) -> CheckResult:
     return CheckResult(
-        id=one.id,
-        category=one.category,
+        id=check.id,
+        category=check.category,
         title=title,
-        result=one.result,
-        message=one.message,
-        hint=one.hint,
+        result=check.result,
+        message=check.message,
+        hint=check.hint,
     )
 
 
-def _explain(one: CheckResult) -> CheckResult:
-    if one.result is not Result.UNKNOWN:
-        return one
+def _explain(check: CheckResult) -> CheckResult:
+    if check.result is not Result.UNKNOWN:
+        return check
     return CheckResult(
-        id=one.id,
-        category=one.category,
-        title=one.title,
-        result=one.result,
-        message=f"not checked: {one.title}: {one.message}",
-        hint=one.hint,
+        id=check.id,
+        category=check.category,
+        title=check.title,
+        result=check.result,
+        message=f"not checked: {check.title}: {check.message}",
+        hint=check.hint,
     )
 
 

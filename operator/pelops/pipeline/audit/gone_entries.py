@@ -57,12 +57,12 @@ def account_for_gone(
     lost = min(gone.missing, max(0, _lost(window, history) - gone.seen, gone.undelivered))
     trimmed = min(gone.missing - lost, _trimmed(gone, window, history, stream))
     rest = gone.missing - lost - trimmed
-    found = {
+    counts = {
         EntryStatus.LOST: lost,
         EntryStatus.ACKNOWLEDGED_INFERRED: trimmed,
         EntryStatus.INDETERMINATE: rest,
     }
-    return {status: count for status, count in found.items() if count}
+    return {status: count for status, count in counts.items() if count}
 
 
 def count_undelivered(
@@ -81,8 +81,8 @@ def count_undelivered(
     if look.position <= window.from_id and look.entries_read > window.from_added:
         return 0
     ahead = window.to_added - max(look.entries_read, window.from_added)
-    found = ahead - known
-    return found if 0 <= found <= missing else 0
+    undelivered = ahead - known
+    return undelivered if 0 <= undelivered <= missing else 0
 
 
 def _lost(window: Window, history: GroupHistory) -> int:

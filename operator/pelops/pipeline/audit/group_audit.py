@@ -117,7 +117,7 @@ class GroupAudit:
         """The statuses of all entries, and the window that they add up to."""
         case = self.case
         share = case.share
-        found = self.measures.by_status(Origin.WINDOW)
+        archived = self.measures.by_status(Origin.WINDOW)
         unarchived = self.measures.by_status(Origin.GONE)
         unseen = max(0, share.produced - share.archived + share.removed - sum(unarchived.values()))
         beyond = min(unseen, self._beyond)
@@ -130,7 +130,7 @@ class GroupAudit:
             undelivered=self._undelivered(missing),
         )
         rest = account_for_gone(gone, share.whole, case.history, case.plan.stream)
-        parts = (found, unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
+        parts = (archived, unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
         counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
         unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)
         balance = close_balance(share, sum(counts.values()), unaccounted)
@@ -172,12 +172,12 @@ class GroupAudit:
         pending = case.look.pending
         after, upto = case.audited_after, case.plan.window.to_id
         in_range = pending.filter(~is_at_or_before(after) & is_at_or_before(upto)).num_rows
-        found = sum(one.rows for one in measures.of(*_OF_WINDOW) if one.is_pending)
-        found += sum(one.rows for one in again if one.is_audited and one.is_pending)
+        open_count = sum(one.rows for one in measures.of(*_OF_WINDOW) if one.is_pending)
+        open_count += sum(one.rows for one in again if one.is_audited and one.is_pending)
         yield Identity(
             name="pending",
             expected=in_range,
-            found=found,
+            found=open_count,
             sentence="entries are pending in Redis, and the archive has {found} of them open: the "
             "group was created again, its position went back, or a file of the archive is missing. "
             "The next window includes them",
@@ -433,12 +433,12 @@ class GroupAudit:
         from pelops.domain.audit import EXPECTED_STATUSES
 
         counts: dict[EntrySource, dict[EntryStatus, int]] = {}
-        for one in self._kept():
-            if one.status not in EXPECTED_STATUSES:
-                of_source = counts.setdefault(_source(one.copy, one.origin, one.is_open), {})
-                of_source[one.status] = of_source.get(one.status, 0) + one.rows
+        for count in self._kept():
+            if count.status not in EXPECTED_STATUSES:
+                of_source = counts.setdefault(_source(count.copy, count.origin, count.is_open), {})
+                of_source[count.status] = of_source.get(count.status, 0) + count.rows
         return Exceptions(
-            count=sum(sum(found.values()) for found in counts.values()),
+            count=sum(sum(by_status.values()) for by_status in counts.values()),
             counts=counts,
             first=tuple(map(_read_entry, self.measures.worst)),
             path=self.statuses_path,
@@ -473,8 +473,8 @@ class GroupAudit:
         first = min(places)
         steps = range(first, max(places) + 1)
         arrivals, recovered, lettered = (
-            tuple(found.get(at, 0) for at in steps)
-            for found in (self.stream.arrivals, recoveries, letters)
+            tuple(counts.get(at, 0) for at in steps)
+            for counts in (self.stream.arrivals, recoveries, letters)
         )
         return Timeline(
             start=from_ms(first * step),
@@ -492,10 +492,10 @@ class GroupAudit:
             ),
             "without-effect": (self.compared.effects, "Acknowledged, but not in your table."),
         }
-        for kind, (found, sentence) in comparisons.items():
-            if found is not None:
+        for kind, (missing, sentence) in comparisons.items():
+            if missing is not None:
                 yield Comparison(
-                    kind=kind, count=found.count, sentence=sentence, examples=found.examples
+                    kind=kind, count=missing.count, sentence=sentence, examples=missing.examples
                 )
 
 
@@ -539,15 +539,15 @@ def _duplicates(ways: Mapping[str, Ways]) -> Duplicates:
     first = [
         Duplicate(
             by=way,
-            key=str(one["value"]),
-            copies=one["copies"],
-            examples=tuple(EntryId(end["ms"], end["seq"]) for end in (one["first"], one["last"])),
+            key=str(row["value"]),
+            copies=row["copies"],
+            examples=tuple(EntryId(end["ms"], end["seq"]) for end in (row["first"], row["last"])),
         )
-        for way, found in sorted(ways.items())
-        for one in found.first
+        for way, duplicates in sorted(ways.items())
+        for row in duplicates.first
     ]
     return Duplicates(
-        entries=sum(found.entries for found in ways.values()),
+        entries=sum(duplicates.entries for duplicates in ways.values()),
         first=tuple(sorted(first, key=lambda one: -one.copies)[:20]),
     )
 
@@ -584,14 +584,14 @@ def _measure_times(case: Case) -> dict[str, Any]:
         "age_when_moved_ms": pc.subtract(moved["event_ms"], moved["ms"]),
         "pending_idle_ms": case.look.pending["idle_ms"],
     }
-    found: dict[str, Any] = {name: _shares(one) for name, one in values.items() if len(one)}
+    distributions: dict[str, Any] = {name: _shares(one) for name, one in values.items() if len(one)}
     if moved.num_rows:
         capped = pc.min_element_wise(moved["deliveries"], _MOST_DELIVERIES)
         counts = {row["values"]: row["counts"] for row in pc.value_counts(capped).to_pylist()}
-        found["deliveries"] = tuple(
+        distributions["deliveries"] = tuple(
             counts.get(number, 0) for number in range(1, _MOST_DELIVERIES + 1)
         )
-    return found
+    return distributions
 
 
 def _shares(values: pa.ChunkedArray) -> dict[str, int]:

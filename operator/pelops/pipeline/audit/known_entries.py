@@ -91,25 +91,25 @@ def _know(side: SideKnown, retry: str) -> pa.Table:
     pending = side.pending.append_column("is_pending", pa.repeat(True, side.pending.num_rows))
     named = side.named.rename_columns([*_KEYS, *(f"named_{name}" for name in _ROOT)])
     named = named.append_column("is_named", pa.repeat(True, named.num_rows))
-    found = _join(_join(pending, acts), named)
+    rows = _join(_join(pending, acts), named)
     numbers = {
-        "g": pa.repeat(pa.scalar(side.g, pa.int32()), found.num_rows),
-        "copy": pa.repeat(side.copy, found.num_rows),
+        "g": pa.repeat(pa.scalar(side.g, pa.int32()), rows.num_rows),
+        "copy": pa.repeat(side.copy, rows.num_rows),
     }
-    columns = {name: found[name] for name in found.column_names} | numbers
+    columns = {name: rows[name] for name in rows.column_names} | numbers
     for flag in ("is_pending", "is_named"):
         columns[flag] = pc.fill_null(columns[flag], False)
     return pa.table([columns[field.name].cast(field.type) for field in KNOWN], schema=KNOWN)
 
 
-def _join(one: pa.Table, other: pa.Table) -> pa.Table:
+def _join(table: pa.Table, other: pa.Table) -> pa.Table:
     if other.num_rows:
-        return one.join(other, keys=_KEYS, join_type="full outer")
+        return table.join(other, keys=_KEYS, join_type="full outer")
     # A join takes several times the memory of its rows, and most tables to join are empty.
     for field in other.schema:
         if field.name not in _KEYS:
-            one = one.append_column(field, pa.nulls(one.num_rows, field.type))
-    return one
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table
 
 
 def find_ends(g: int, acts: pa.Table, moves: Mapping[Letter, Move], retry: str) -> pa.Table:
@@ -138,17 +138,19 @@ def name_copies(
     """
     parts = []
     kinds = pa.array([str(kind) for kind in COPYING_ACTS])
-    for one in [ACTS.empty_table(), *acts]:
-        is_made = pc.and_kleene(pc.is_in(one["kind"], kinds), pc.equal(one["target"], stream))
-        made = one.filter(pc.fill_null(is_made, False)).filter(pc.field("new_ms").is_valid())
+    for act_rows in [ACTS.empty_table(), *acts]:
+        is_made = pc.and_kleene(
+            pc.is_in(act_rows["kind"], kinds), pc.equal(act_rows["target"], stream)
+        )
+        made = act_rows.filter(pc.fill_null(is_made, False)).filter(pc.field("new_ms").is_valid())
         made = made.select(["new_ms", "new_seq", *_ROOT]).rename_columns([*_KEYS, *_ROOT])
-        on_copy = one.filter(pc.fill_null(pc.equal(one["in_stream"], stream), False))
+        on_copy = act_rows.filter(pc.fill_null(pc.equal(act_rows["in_stream"], stream), False))
         if not is_retry:
             on_copy = on_copy.filter(_is_before("root_ms", "root_seq", "ms", "seq"))
         parts += [made, on_copy.select([*_KEYS, *_ROOT])]
-    found = pa.concat_tables(parts).filter(_is_within(after, upto))
+    copies = pa.concat_tables(parts).filter(_is_within(after, upto))
     # An act on a copy may record one failed attempt more than the copy has.
-    least = found.group_by(_KEYS).aggregate([(name, "min") for name in _ROOT])
+    least = copies.group_by(_KEYS).aggregate([(name, "min") for name in _ROOT])
     return least.select([*_KEYS, *(f"{name}_min" for name in _ROOT)]).rename_columns(
         [*_KEYS, *_ROOT]
     )

@@ -144,7 +144,7 @@ def find_earlier(
     if not moves:
         return []
     is_ours = (ds.field("group") == group) & ds.field("stream").isin(list(streams))
-    found = {}
+    entries = {}
     for row in _rows_of_letters(archive, is_ours, list(moves)):
         is_discarded = _WITH_LETTER.get(row["status"])
         if is_discarded is not None and row["new_id"] is not None:
@@ -152,12 +152,12 @@ def find_earlier(
             move = moves.get(Letter(is_discarded, new.ms, new.seq))
             if move is not None:
                 key = (row["stream"], row["ms"], row["seq"])
-                found[key] = EarlierEntry(row=row, move=move)
-    roots = {one.root for one in found.values() if one.root is not None}
+                entries[key] = EarlierEntry(row=row, move=move)
+    roots = {one.root for one in entries.values() if one.root is not None}
     main = next(iter(streams))
     for row in _newest(archive, is_ours & (ds.field("stream") == main), roots):
-        found.setdefault((row["stream"], row["ms"], row["seq"]), EarlierEntry(row=row, move=None))
-    return list(found.values())
+        entries.setdefault((row["stream"], row["ms"], row["seq"]), EarlierEntry(row=row, move=None))
+    return list(entries.values())
 
 
 def _rows_of_letters(

@@ -125,13 +125,13 @@ def count_rows(spark: SparkSession, scope: Scope) -> dict[int, Measures]:
             AND r.origin NOT IN ('{Origin.MOVED}', '{Origin.FOLLOWED}')
     ) GROUP BY g
     """).collect()
-    found: dict[int, list[Count]] = {}
+    counts: dict[int, list[Count]] = {}
     for row in rows:
-        found.setdefault(row["g"], []).append(_read_count(row.asDict()))
+        counts.setdefault(row["g"], []).append(_read_count(row.asDict()))
     entries = {row["g"]: tuple(one.asDict() for one in row["entries"]) for row in worst}
     return {
-        g: Measures(counts=tuple(found.get(g, ())), worst=entries.get(g, ()))
-        for g in found.keys() | entries.keys()
+        g: Measures(counts=tuple(counts.get(g, ())), worst=entries.get(g, ()))
+        for g in counts.keys() | entries.keys()
     }
 
 
@@ -214,12 +214,14 @@ def measure_streams(
             WHERE stream IN ({", ".join(map(_literal, steps))}) AND ms > 0 AND ms < {LATEST_MS}
         ) GROUP BY stream, step""").collect():
             arrivals.setdefault(row["stream"], {})[row["step"]] = row["rows"]
-    found = _find_duplicates(spark, plans)
+    duplicates = _find_duplicates(spark, plans)
     return {
         plan.stream: StreamMeasures(
             step_ms=steps.get(plan.stream, 1),
             arrivals=arrivals.get(plan.stream, {}),
-            duplicates={way: found.get((plan.stream, way), Ways()) for way in ways[plan.stream]},
+            duplicates={
+                way: duplicates.get((plan.stream, way), Ways()) for way in ways[plan.stream]
+            },
         )
         for plan in plans
     }

@@ -87,13 +87,13 @@ def outcome_column() -> Column:
     facts = SimpleNamespace(**{field.name: F.col(field.name) for field in fields(EntryFacts)})
     chosen = None
     for condition, outcome in list_rules(facts):
-        found = F.struct(
+        column = F.struct(
             F.lit(outcome.status.value).alias("status"), F.lit(outcome.why.value).alias("why")
         )
         if condition is True:
             assert chosen is not None
-            return chosen.otherwise(found)
-        chosen = F.when(condition, found) if chosen is None else chosen.when(condition, found)
+            return chosen.otherwise(column)
+        chosen = F.when(condition, column) if chosen is None else chosen.when(condition, column)
     raise AssertionError("the last rule always holds")
 
 

@@ -453,10 +453,10 @@ class Identity:
 
 def list_broken(identities: Iterable[Identity]) -> Iterator[AuditFinding]:
     """A finding for each identity that does not hold."""
-    for one in identities:
-        if not one.holds:
+    for identity in identities:
+        if not identity.holds:
             yield AuditFinding(
-                kind=f"unbalanced-{one.name}",
-                count=abs(one.expected - one.found),
-                sentence=f"{one.expected} {one.sentence.format(found=one.found)}",
+                kind=f"unbalanced-{identity.name}",
+                count=abs(identity.expected - identity.found),
+                sentence=f"{identity.expected} {identity.sentence.format(found=identity.found)}",
             )

@@ -51,16 +51,16 @@ def compare_tables(
     keyed = [plan for plan in plans if plan.business_key is not None]
     sent = _compare_sent(spark, archive, settings.sent, keyed) if keyed else {}
     effects = _compare_effects(spark, settings.effects) if keyed else {}
-    found = {}
+    compared = {}
     for g, plan in groups.items():
         if plan.business_key is None:
-            found[g] = Compared(lacks_key=wanted)
+            compared[g] = Compared(lacks_key=wanted)
         else:
-            found[g] = Compared(
+            compared[g] = Compared(
                 sent=sent.get(plan.stream, Missing()) if settings.sent else None,
                 effects=effects.get(g, Missing()) if settings.effects else None,
             )
-    return found
+    return compared
 
 
 def _compare_sent(
@@ -75,15 +75,15 @@ def _compare_sent(
     from pyspark.sql import functions as F  # noqa: N812
 
     sent = read_table(spark, table)
-    found = {}
+    by_stream = {}
     for plan in plans:
         window = plan.window
         inside = (F.col("at_ms") > window.from_id.ms) & (F.col("at_ms") <= window.to_id.ms)
         asked = sent.where(F.col("at_ms").isNull() | inside)
         keys = archive.whole_frame(spark, ENTRIES).where(F.col("stream") == plan.stream)
         missing = asked.join(keys.select("key"), "key", "left_anti").select("key").distinct()
-        found[plan.stream] = _count(missing.selectExpr("0 AS g", "key")).get(0, Missing())
-    return found
+        by_stream[plan.stream] = _count(missing.selectExpr("0 AS g", "key")).get(0, Missing())
+    return by_stream
 
 
 def _compare_effects(spark: SparkSession, table: UserTable | None) -> dict[int, Missing]:

@@ -111,14 +111,14 @@ def open_files(directory: Path, stack: ExitStack, *, with_history: bool = False)
 
 def read_manifest(directory: Path) -> tuple[ListedFile, ...]:
     """The files that the manifest lists. Raises FileNotFoundError or EvidenceUnusable."""
-    found = sorted(directory.glob("*.manifest"))
-    if len(found) != 1:
-        what = "no manifest" if not found else "several manifests"
+    manifests = sorted(directory.glob("*.manifest"))
+    if len(manifests) != 1:
+        what = "no manifest" if not manifests else "several manifests"
         raise EvidenceUnusable(
             f"{directory} holds {what}; give the directory that the server's setting "
             "appenddirname names"
         )
-    return tuple(_parse_lines(found[0].read_text(errors="surrogateescape")))
+    return tuple(_parse_lines(manifests[0].read_text(errors="surrogateescape")))
 
 
 def choose_chain(listed: Sequence[ListedFile], *, with_history: bool) -> tuple[ListedFile, ...]:
@@ -128,31 +128,31 @@ def choose_chain(listed: Sequence[ListedFile], *, with_history: bool) -> tuple[L
         key=lambda one: one.number,
     )
     unbroken = row[-1:]
-    for one in reversed(row[:-1]):
-        if one.number + 1 != unbroken[0].number:
+    for file in reversed(row[:-1]):
+        if file.number + 1 != unbroken[0].number:
             break
-        unbroken.insert(0, one)
+        unbroken.insert(0, file)
     return (*_base_of(listed, unbroken), *unbroken)
 
 
 def _base_of(listed: Sequence[ListedFile], row: Sequence[ListedFile]) -> Iterator[ListedFile]:
     """The base that the incremental files continue. Of superseded ones, only the first fits."""
     is_superseded = bool(row) and row[0].kind == _HISTORY
-    for one in listed:
-        if not one.is_incremental and (
-            row[0].number == one.number == 1 if is_superseded else one.kind == _BASE
+    for file in listed:
+        if not file.is_incremental and (
+            row[0].number == file.number == 1 if is_superseded else file.kind == _BASE
         ):
-            yield one
+            yield file
 
 
 def _open_chain(directory: Path, chain: Sequence[ListedFile], stack: ExitStack) -> OpenFiles:
     files: list[BinaryIO] = []
     begins_empty = bool(chain) and chain[0].number == 1
-    for one in chain:
-        file = stack.enter_context((directory / one.name).open("rb"))
-        if one.is_incremental:
+    for listed_file in chain:
+        file = stack.enter_context((directory / listed_file.name).open("rb"))
+        if listed_file.is_incremental:
             files.append(file)
-        elif one.name.endswith(".rdb"):
+        elif listed_file.name.endswith(".rdb"):
             begins_empty = is_empty_snapshot(file)
         else:
             begins_empty = False
@@ -234,8 +234,8 @@ def _parse(reader: hiredis.Reader, data: bytes) -> Iterator[Command]:
                 yield [STAMP, data[at + len(STAMP) : end]]
             at = search = end + len(_LINE_END)
             continue
-        found = data.find(b"\r\n#", search)
-        end = len(data) if found < 0 else found + len(_LINE_END)
+        stamp_at = data.find(b"\r\n#", search)
+        end = len(data) if stamp_at < 0 else stamp_at + len(_LINE_END)
         reader.feed(data, at, end - at)
         at = search = end
         yield from _drain(reader)

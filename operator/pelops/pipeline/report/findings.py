@@ -106,14 +106,17 @@ def list_findings(summary: AuditSummary) -> tuple[Finding, ...]:
 
     If the list of findings was cut, the missing ones are built from the counts.
     """
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     is_failing = summary.verdict is AuditVerdict.FAILING
-    for one in (*summary.findings, *list_counted(summary)):
-        if one.kind not in found:
-            found[one.kind] = _find(
-                one.kind, one.count, one.sentence, is_failure=is_failing and not found
+    for finding in (*summary.findings, *list_counted(summary)):
+        if finding.kind not in findings:
+            findings[finding.kind] = _find(
+                finding.kind,
+                finding.count,
+                finding.sentence,
+                is_failure=is_failing and not findings,
             )
-    return _sort(found.values())
+    return _sort(findings.values())
 
 
 def list_notes(
@@ -134,8 +137,8 @@ def rank(findings: Iterable[Finding]) -> tuple[tuple[int, int], ...]:
 
 
 def _of_dead_letters(summary: AuditSummary, there: int) -> Iterator[Finding]:
-    found = list_findings(summary)
-    known = sum(one.count for one in found if one.severity is Severity.DEAD_LETTERED)
+    findings = list_findings(summary)
+    known = sum(one.count for one in findings if one.severity is Severity.DEAD_LETTERED)
     if there > known:
         holds = f"The dead-letter stream holds {count_entries(there)} now"
         beside = f", {show_count(there - known)} beside those of this window" if known else ""
@@ -151,10 +154,10 @@ def _of_windows(earlier: Sequence[AuditSummary]) -> Iterator[Finding]:
     counts: dict[str, int] = defaultdict(int)
     windows: dict[str, list[int]] = defaultdict(list)
     for summary in earlier:
-        for one in list_findings(summary):
-            if one.severity not in _REPEATED and one.kind != _OF_THE_FIRST:
-                base = _split(one.kind)[0]
-                counts[base] += one.count
+        for finding in list_findings(summary):
+            if finding.severity not in _REPEATED and finding.kind != _OF_THE_FIRST:
+                base = _split(finding.kind)[0]
+                counts[base] += finding.count
                 windows[base].append(summary.window.number)
     for base, count in counts.items():
         numbers = sorted(set(windows[base]))

@@ -557,9 +557,9 @@ def sort_lines(lines: Iterable[GroupLine]) -> list[GroupLine]:
 def build_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the document."""
     schema = Report.model_json_schema(mode="serialization", schema_generator=_Untitled)
-    for one in (schema, *schema["$defs"].values()):
-        del one["title"]
-        for value in one.get("properties", {}).values():
+    for definition in (schema, *schema["$defs"].values()):
+        del definition["title"]
+        for value in definition.get("properties", {}).values():
             value.pop("readOnly", None)  # marks computed fields, which readers do not need
     dialect = GenerateJsonSchema.schema_dialect
     return {"$schema": dialect, "title": "Pelops audit report", **schema}

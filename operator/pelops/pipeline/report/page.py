@@ -96,14 +96,14 @@ def count_unlisted(group: GroupReport) -> int:
 
 
 def _parts(group: GroupReport) -> Iterator[PagePart]:
-    summary, found, letters = group.summary, group.exceptions, group.dead_letters
+    summary, exceptions, letters = group.summary, group.exceptions, group.dead_letters
     unlisted = count_unlisted(group)
-    listed, count = (0, 0) if found is None else (len(found.first), found.count)
+    listed, count = (0, 0) if exceptions is None else (len(exceptions.first), exceptions.count)
     worst = f", the worst {show_count(listed)} listed" if 0 < listed < count else ""
     yield PagePart(
         name="entries", title="Entries to check", gist=count_entries(count + unlisted) + worst,
         nothing="entries to check", is_shown=bool(unlisted or count),
-        is_checked=found is not None,
+        is_checked=exceptions is not None,
     )  # fmt: skip
     clusters = count_of(0 if letters is None else len(letters.clusters), "cluster")
     count = 0 if letters is None else letters.count

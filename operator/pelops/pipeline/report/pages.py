@@ -40,7 +40,7 @@ EARLIER: Final = 12  # windows before the newest one that are shown
 _TRIES: Final = 3  # to write the report of all streams, which other runs also write
 
 
-def write_reports(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) -> str:
+def write_reports(run: PipelineRun, all_targets: Mapping[str, Sequence[AuditTarget]]) -> str:
     """Write the reports of these streams and of all streams; return the path of the latter.
 
     Raises WrongPipelineSettings if none of the groups was audited; existing pages then remain.
@@ -48,18 +48,18 @@ def write_reports(run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]) 
     journal = Journal.read(run.archive)
     audited = {
         target
-        for targets in found.values()
+        for targets in all_targets.values()
         for target in targets
         if (target.stream, target.group) in journal.audited
     }
     if not audited:
         raise WrongPipelineSettings(f"{run.settings.archive} has no audit of this stream and group")
-    return _write(run, journal, found)
+    return _write(run, journal, all_targets)
 
 
 def write_new_reports(
     run: PipelineRun,
-    found: Mapping[str, Sequence[AuditTarget]],
+    all_targets: Mapping[str, Sequence[AuditTarget]],
     summaries: Sequence[AuditSummary],
 ) -> str:
     """Write the reports that do not have the newest window, and that of all streams.
@@ -70,7 +70,7 @@ def write_new_reports(
     closed = _newly_closed(files, summaries)
     chosen = {
         stream: targets
-        for stream, targets in found.items()
+        for stream, targets in all_targets.items()
         if stream in closed or not files.exists(_document(stream))
     }
     return _write(run, journal, chosen)
@@ -97,13 +97,15 @@ def _read(files: Files, name: str) -> Report | None:
         return None
 
 
-def _write(run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[AuditTarget]]) -> str:
+def _write(
+    run: PipelineRun, journal: Journal, all_targets: Mapping[str, Sequence[AuditTarget]]
+) -> str:
     """Write each stream's report, then that of all streams.
 
     If the run dies between, the next run writes the rest. Every report is replaced as a whole, so
     repeating is safe.
     """
-    groups = _gather(run, journal, found)
+    groups = _gather(run, journal, all_targets)
     files, work = Files(run.archive.place), run.spark.count_work()
     for stream, reports in groups.items():
         _write_one(files, _report(run, work, groups=tuple(reports), stream=stream))
@@ -122,7 +124,7 @@ def _write_all(
     other_reports = _read_others(files, ours)
     if not groups and files.exists(page) and _is_current(files, other_reports):
         return files.path(page)
-    gathered = tuple(group for found in groups.values() for group in found)
+    gathered = tuple(group for reports in groups.values() for group in reports)
     for _ in range(_TRIES):
         others, unread = other_reports
         _write_one(files, _report(run, work, groups=gathered, others=others, unread=unread))
@@ -191,11 +193,11 @@ def _document(stream: str) -> str:
 
 
 def _gather(
-    run: PipelineRun, journal: Journal, found: Mapping[str, Sequence[AuditTarget]]
+    run: PipelineRun, journal: Journal, all_targets: Mapping[str, Sequence[AuditTarget]]
 ) -> dict[str, list[GroupReport]]:
     """The groups of these streams: those of this run, and those of other audits."""
     targets: dict[tuple[str, str], AuditTarget] = {}
-    for stream, some in found.items():
+    for stream, some in all_targets.items():
         mine = {target.group: target for target in some}
         for group in dict.fromkeys([*mine, *journal.groups(stream)]):
             if (stream, group) in journal.audited:
@@ -229,16 +231,16 @@ def read_reports(
 ) -> dict[tuple[str, str], GroupReport]:
     """Read the reports of these windows of groups. Raises ArchiveUnusable."""
     texts = read_texts(archive, "report", {key: [number] for key, number in chosen.items()})
-    found = {}
+    reports = {}
     for key, number in chosen.items():
         try:
-            found[key] = GroupReport.model_validate_json(texts[key][number])
+            reports[key] = GroupReport.model_validate_json(texts[key][number])
         except (ValueError, KeyError) as error:
             raise ArchiveUnusable(
                 f"the archive's report of window {number} of {' / '.join(key)} cannot be read: "
                 f"{str(error).splitlines()[0]}. Restore the table windows from a backup"
             ) from error
-    return found
+    return reports
 
 
 def _not_audited(first: int, last: int) -> Unproven:

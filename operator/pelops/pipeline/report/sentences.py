@@ -316,16 +316,18 @@ def describe_groups(lines: Sequence[GroupLine]) -> str:
     streams = len({one.stream for one in lines})
     of = f" of {count_of(streams, 'stream')}" if streams > 1 else ""
     head = f"{count_of(len(lines), 'group')}{of}, {count_entries(count_produced(lines))}"
-    found = [one for one in lines if one.verdict in {AuditVerdict.FINDINGS, AuditVerdict.FAILING}]
-    if not found:
+    grave_lines = [
+        one for one in lines if one.verdict in {AuditVerdict.FINDINGS, AuditVerdict.FAILING}
+    ]
+    if not grave_lines:
         return f"{head}: {_describe_well(lines)}."
-    parts = list_totals(found)
-    failing = sum(one.verdict is AuditVerdict.FAILING for one in found)
+    parts = list_totals(grave_lines)
+    failing = sum(one.verdict is AuditVerdict.FAILING for one in grave_lines)
     if failing:
         parts.insert(0, f"{show_count(failing)} not accounted for")
-    needs = "needs" if len(found) == 1 else "need"
+    needs = "needs" if len(grave_lines) == 1 else "need"
     details = f": {join_words(parts)}" if parts else ""
-    return f"{head}. {count_of(len(found), 'group')} {needs} attention{details}."
+    return f"{head}. {count_of(len(grave_lines), 'group')} {needs} attention{details}."
 
 
 def describe_basis(balanced: Sequence[GroupLine]) -> str:
@@ -475,9 +477,9 @@ def describe_band(band: AgeBand) -> str:
     return f"{show_span(band.at_least)} to {show_span(band.below)}"
 
 
-def describe_reason(one: ExceptionalEntry) -> str:
+def describe_reason(entry: ExceptionalEntry) -> str:
     """The reason for an entry's status, and its source."""
-    return f"{_SOURCES[one.source]}{REASONS.get(one.why, one_line(one.why, 200))}"
+    return f"{_SOURCES[entry.source]}{REASONS.get(entry.why, one_line(entry.why, 200))}"
 
 
 def describe_cluster(cluster: DeadLetterCluster) -> str:

@@ -139,16 +139,18 @@ class Triage:
 
 def triage_dead_letters(letters: Iterable[DeadLetter]) -> Triage:
     """Cluster the dead letters of one group, given in the order of their IDs."""
-    found: dict[Signature, _Counted] = {}
+    clusters: dict[Signature, _Counted] = {}
     placed: list[tuple[EntryId, EntryId, str]] = []
     roots: set[EntryId] = set()
-    for letter in letters:
-        signature = _sign(letter.reason, letter.error, describe_shape(letter.fields))
-        counted = found.setdefault(signature, _Counted(signature, len(found)))
-        counted.add(letter, is_returned=letter.is_redriven or letter.root_id in roots)
-        roots.add(letter.root_id)
-        placed.append((letter.entry_id, letter.root_id, signature.cluster))
-    largest = sorted(found.values(), key=lambda one: (-one.letters, one.signature.cluster))
+    for dead_letter in letters:
+        signature = _sign(dead_letter.reason, dead_letter.error, describe_shape(dead_letter.fields))
+        counted = clusters.setdefault(signature, _Counted(signature, len(clusters)))
+        counted.add(
+            dead_letter, is_returned=dead_letter.is_redriven or dead_letter.root_id in roots
+        )
+        roots.add(dead_letter.root_id)
+        placed.append((dead_letter.entry_id, dead_letter.root_id, signature.cluster))
+    largest = sorted(clusters.values(), key=lambda one: (-one.letters, one.signature.cluster))
     return Triage(
         letters=len(placed),
         clusters=tuple(one.finish() for one in largest[:MOST_CLUSTERS]),

@@ -334,10 +334,10 @@ def _failing(facts: AuditFacts, now: datetime) -> Finding | None:
     if run is not None:
         return run
     failures = [find_failure(facts, group) for group in facts.groups]
-    found = [failure for failure in failures if failure is not None]
-    if not found:
+    findings = [failure for failure in failures if failure is not None]
+    if not findings:
         return None
-    return Finding(reason=found[0].reason, message=_list(one.message for one in found))
+    return Finding(reason=findings[0].reason, message=_list(one.message for one in findings))
 
 
 def _true(kind: ConditionType, reason: Reason, message: str) -> Condition:

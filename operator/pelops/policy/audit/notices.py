@@ -41,8 +41,8 @@ def read_notices(
         return {}
     groups = {one.name: one for one in status.groups or () if one.name is not None}
     failure = _failure_of(status)
-    found = {name: _notice(audit, groups.get(name), failure) for name in {*named, *groups}}
-    return {name: notice for name, notice in found.items() if not notice.is_empty}
+    notices = {name: _notice(audit, groups.get(name), failure) for name in {*named, *groups}}
+    return {name: notice for name, notice in notices.items() if not notice.is_empty}
 
 
 def _failure_of(status: StreamAuditStatus) -> str:

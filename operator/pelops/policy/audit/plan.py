@@ -49,17 +49,17 @@ def plan_audit(
     if spec.redis is not None:
         return AuditPlan(redis=spec.redis, job_secret=spec.job_secret_ref, groups=())
     wanted = sorted(spec.groups or ())
-    found = [declared[name] for name in wanted if name in declared]
+    groups = [declared[name] for name in wanted if name in declared]
     missing = [name for name in wanted if name not in declared]
-    if not found:
+    if not groups:
         return _missing(missing)
-    strangers = [one.metadata.name for one in found if one.spec.redis != found[0].spec.redis]
+    strangers = [one.metadata.name for one in groups if one.spec.redis != groups[0].spec.redis]
     if strangers:
-        return _scattered(found[0].metadata.name, strangers)
+        return _scattered(groups[0].metadata.name, strangers)
     return AuditPlan(
-        redis=found[0].spec.redis,
+        redis=groups[0].spec.redis,
         job_secret=spec.job_secret_ref,
-        groups=tuple(_audited(one, spec.stuck_after_seconds) for one in found),
+        groups=tuple(_audited(one, spec.stuck_after_seconds) for one in groups),
         problem=_missing(missing) if missing else None,
     )
 

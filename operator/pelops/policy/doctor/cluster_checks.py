@@ -38,10 +38,10 @@ def _exists(facts: TargetFacts) -> Verdict:
 
 
 def _autoscalers(facts: TargetFacts) -> Verdict:
-    found, resource = known(facts.autoscalers), facts.resource
-    if not found:
+    autoscalers, resource = known(facts.autoscalers), facts.resource
+    if not autoscalers:
         return ok(f"no autoscaler refers to {resource.target}")
-    names = list_names(map(str, found))
+    names = list_names(map(str, autoscalers))
     if resource.scaling_mode != _AUTO:
         return ok(f"{names} scales {resource.target}; scaling.mode is {resource.scaling_mode}")
     return error(
@@ -112,8 +112,8 @@ def _compare(kinds: Iterable[ServedKind]) -> Verdict:
 
 
 def _operators(facts: InstallationFacts) -> Verdict:
-    found = known(facts.installations)
-    running = [one for one in found if one.replicas]
+    installations = known(facts.installations)
+    running = [one for one in installations if one.replicas]
     if facts.is_before:
         return _no_operator(running)
     if not running:

@@ -36,9 +36,9 @@ def _types(facts: GroupFacts) -> Verdict:
     keys = facts.keys
     wanted = {key: "hash" if key in keys.hashes else "stream" for key in keys.by_name().values()}
     wrong = [
-        f"{key} is a {found}, not a {wanted[key]}"
-        for key, found in known(facts.types).items()
-        if found != wanted[key]
+        f"{key} is a {type_name}, not a {wanted[key]}"
+        for key, type_name in known(facts.types).items()
+        if type_name != wanted[key]
     ]
     if not wrong:
         return ok("every key is absent, or has the type that Pelops needs")

@@ -248,13 +248,15 @@ def _buffers_of(node: RedisNodeFacts) -> Verdict:
 def _each_node(facts: ServerFacts, judge: Callable[[RedisNodeFacts], Verdict]) -> Verdict:
     """The worst verdict of all nodes; with several nodes it names those that have it."""
     nodes = known(facts.nodes)
-    found = [(node, _judge_node(node, judge)) for node in nodes]
-    if not found:
+    judged_nodes = [(node, _judge_node(node, judge)) for node in nodes]
+    if not judged_nodes:
         return unknown("no node of the cluster is known")
-    worst = min((verdict for _, verdict in found), key=lambda one: _WORST.index(one.result))
+    worst = min((verdict for _, verdict in judged_nodes), key=lambda one: _WORST.index(one.result))
     if len(nodes) == 1:
         return worst
-    where = list_names(node.address for node, verdict in found if verdict.result is worst.result)
+    where = list_names(
+        node.address for node, verdict in judged_nodes if verdict.result is worst.result
+    )
     return Verdict(worst.result, f"{where}: {worst.message}", worst.hint)
 
 

@@ -71,9 +71,9 @@ def _passed(location: EntryLocation, evidence: Sequence[Evidence]) -> EntryFindi
         (EvidenceKind.MAY_BE_DROPPED, EntryState.INDETERMINATE),
         (EvidenceKind.TRIMMED, EntryState.ACKNOWLEDGED),
     ):
-        found = [one for one in evidence if one.kind is kind]
-        if found and not (kind is EvidenceKind.LOST and location.found is not None):
-            return EntryFinding(state=state, message=found[0].message, is_certain=False)
+        matches = [one for one in evidence if one.kind is kind]
+        if matches and not (kind is EvidenceKind.LOST and location.found is not None):
+            return EntryFinding(state=state, message=matches[0].message, is_certain=False)
     position = location.position.last_delivered
     if location.found is not None:
         return EntryFinding(

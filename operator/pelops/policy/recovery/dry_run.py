@@ -120,14 +120,14 @@ def read_dry_run(status: RecoveryStatus | None) -> DryRun | None:
 
     One replica makes the dry runs of a group, and the others repeat what it has reported.
     """
-    found = status.dry_run if status else None
-    if status is None or found is None:
+    dry_run = status.dry_run if status else None
+    if status is None or dry_run is None:
         return None
     return DryRun(
-        outcomes={(row.action, row.reason): row.entries for row in found.outcomes or ()},
+        outcomes={(row.action, row.reason): row.entries for row in dry_run.outcomes or ()},
         report=ScanReport(
-            reason=found.reason or "",
-            message=found.message or "",
+            reason=dry_run.reason or "",
+            message=dry_run.message or "",
             unmatched=status.unmatched_consumers or (),
             waiting=status.waiting or 0,
             stuck=status.stuck,

@@ -117,18 +117,18 @@ def _ended(before: ContainerObservation | None, after: ContainerObservation) -> 
     return not is_running and before.state != after.state and ended_once(after)
 
 
-def _ended_after(one: ContainerObservation, requested: datetime, skew: timedelta) -> bool:
-    if one.state != "terminated" or one.finished is None:
+def _ended_after(container: ContainerObservation, requested: datetime, skew: timedelta) -> bool:
+    if container.state != "terminated" or container.finished is None:
         return True
     # The times come from two clocks: allow for their skew if the exit code is a planned one.
-    slack = SECOND + (skew if one.exit_code in PLANNED_EXITS else timedelta())
-    return one.finished + slack >= requested
+    slack = SECOND + (skew if container.exit_code in PLANNED_EXITS else timedelta())
+    return container.finished + slack >= requested
 
 
-def _death_of_container(one: ContainerObservation) -> Death:
-    has_ended_now = one.state == "terminated"
-    code = one.exit_code if has_ended_now else one.last_exit_code
-    reason = one.reason if has_ended_now else one.last_reason
+def _death_of_container(container: ContainerObservation) -> Death:
+    has_ended_now = container.state == "terminated"
+    code = container.exit_code if has_ended_now else container.last_exit_code
+    reason = container.reason if has_ended_now else container.last_reason
     if code is None or (code == 137 and reason != "OOMKilled"):
         return Death.KILLED
     return Death.CRASHED
@@ -305,43 +305,44 @@ def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cutoff | Non
 
 
 def _judge_container(
-    evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, moment: _Moment
+    evidence: PodEvidence, pod: PodObservation, container: ContainerObservation, moment: _Moment
 ) -> Cutoff:
-    if not ended_once(one) and not evidence.is_succession:
+    if not ended_once(container) and not evidence.is_succession:
         return no_cutoff(
-            LivenessReason.ALIVE, f"pod {pod.name} is alive: container {one.name} never ended"
+            LivenessReason.ALIVE, f"pod {pod.name} is alive: container {container.name} never ended"
         )
-    found = _find_cutoff(evidence, pod, one, moment.skew)
-    if found is None:
+    candidate = _find_cutoff(evidence, pod, container, moment.skew)
+    if candidate is None:
         return no_cutoff(
             LivenessReason.NOT_REPORTED,
-            f"the status of pod {pod.name} has no start or end time of container {one.name}",
+            f"the status of pod {pod.name} has no start or end time of container {container.name}",
         )
-    if found.stamp > moment.server_time + moment.skew:
+    if candidate.stamp > moment.server_time + moment.skew:
         return no_cutoff(
             LivenessReason.CLOCK_SKEW,
             f"the clock of the node of pod {pod.name} is ahead of the clock of Redis by more than"
             f" {moment.skew.total_seconds():g} s",
         )
-    if moment.master_since is not None and found.bound < moment.master_since:
+    if moment.master_since is not None and candidate.bound < moment.master_since:
         # The former master recorded what this process was given: the record may be lost.
         return no_cutoff(
             LivenessReason.MASTER_CHANGED,
-            f"container {one.name} of pod {pod.name} may have started before Redis changed masters",
+            f"container {container.name} of pod {pod.name} may have started before Redis changed "
+            "masters",
         )
-    at = min(found.at, moment.server_time)
-    return Cutoff(at=at, reason=found.reason, message=found.message)
+    at = min(candidate.at, moment.server_time)
+    return Cutoff(at=at, reason=candidate.reason, message=candidate.message)
 
 
 def _find_cutoff(
-    evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, skew: timedelta
+    evidence: PodEvidence, pod: PodObservation, container: ContainerObservation, skew: timedelta
 ) -> _Finding | None:
-    if one.state == "running":
-        return _find_running(evidence, pod, one, skew)
-    ended = one.finished if one.state == "terminated" else one.last_finished
+    if container.state == "running":
+        return _find_running(evidence, pod, container, skew)
+    ended = container.finished if container.state == "terminated" else container.last_finished
     if ended is not None:
-        return _find_ended(pod, one, ended, skew)
-    if ended_once(one) or pod.created is None:
+        return _find_ended(pod, container, ended, skew)
+    if ended_once(container) or pod.created is None:
         return None
     return _Finding(
         at=pod.created - skew,
@@ -353,27 +354,31 @@ def _find_cutoff(
 
 
 def _find_running(
-    evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, skew: timedelta
+    evidence: PodEvidence, pod: PodObservation, container: ContainerObservation, skew: timedelta
 ) -> _Finding | None:
-    if one.started is None:
+    if container.started is None:
         return None
     # The start cannot be later than its observation, whatever the node's clock shows.
-    start = min(one.started, evidence.first_seen.get(one.name, one.started))
-    ended, at = one.last_finished, start - skew
-    if ended is not None and one.started - ended > 2 * (skew + SECOND):
+    start = min(container.started, evidence.first_seen.get(container.name, container.started))
+    ended, at = container.last_finished, start - skew
+    if ended is not None and container.started - ended > 2 * (skew + SECOND):
         at = min(at, ended + SECOND + skew)
     reason, message = LivenessReason.REPLACED, f"the earlier pod with the name {pod.name} has ended"
-    if one.has_restarted:
+    if container.has_restarted:
         reason = LivenessReason.RESTARTED
-        message = f"container {one.name} of pod {pod.name} was restarted"
-    return _Finding(at=at, bound=start - skew, stamp=one.started, reason=reason, message=message)
+        message = f"container {container.name} of pod {pod.name} was restarted"
+    return _Finding(
+        at=at, bound=start - skew, stamp=container.started, reason=reason, message=message
+    )
 
 
 def _find_ended(
-    pod: PodObservation, one: ContainerObservation, ended: datetime, skew: timedelta
+    pod: PodObservation, container: ContainerObservation, ended: datetime, skew: timedelta
 ) -> _Finding:
-    pause = timedelta(seconds=one.back_off_s) if one.back_off_s is not None else BACK_OFF
-    loops = one.state == "waiting" and one.waiting_reason == LivenessReason.CRASH_LOOP
+    pause = (
+        timedelta(seconds=container.back_off_s) if container.back_off_s is not None else BACK_OFF
+    )
+    loops = container.state == "waiting" and container.waiting_reason == LivenessReason.CRASH_LOOP
     # In a shorter pause the next process might start before the cutoff.
     is_long = 2 * (skew + SECOND) < pause
     reason = LivenessReason.CRASH_LOOP if loops else LivenessReason.CONTAINER_ENDED
@@ -382,7 +387,7 @@ def _find_ended(
         bound=ended - skew,
         stamp=ended,
         reason=reason,
-        message=f"container {one.name} of pod {pod.name} has ended",
+        message=f"container {container.name} of pod {pod.name} has ended",
     )
 
 

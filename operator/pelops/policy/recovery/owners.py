@@ -63,15 +63,15 @@ class Owners:
         return self._longest(consumer)
 
     def _longest(self, consumer: str) -> OwnerMatch:
-        found: list[str] = []
+        known_tokens: list[str] = []
         for token in _tokens(consumer):
-            if found and len(token) < len(found[0]):
+            if known_tokens and len(token) < len(known_tokens[0]):
                 break
             if self._is_known(token):
-                found.append(token)
+                known_tokens.append(token)
             elif self._is_stranger(token):
                 return OwnerMatch(is_strangers=True)
-        return self._all(found)
+        return self._all(known_tokens)
 
     def _is_known(self, name: str) -> bool:
         return name in self._pods or name in self._gone

@@ -98,10 +98,10 @@ def read_exception_type(line: str) -> str:
 
     The last part of a type begins with a capital: `java.io.IOException`, `redis.TimeoutError`.
     """
-    found = _TYPE.match(line.strip())
-    if not found:
+    match = _TYPE.match(line.strip())
+    if not match:
         return ""
-    name = found[1]
+    name = match[1]
     # Generated classes carry numbers: `Proxy$12`.
     return re.sub(r"[0-9]+", "#", name)[:TYPE_LIMIT] if _is_type(name) else ""
 

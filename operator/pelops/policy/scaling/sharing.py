@@ -395,12 +395,12 @@ def merge_known(own: Backlog | None, others: Iterable[Contribution]) -> Backlog 
     """Return the sum of the backlogs of several groups; None if one of them is not known and the
     others are empty.
     """
-    found = [own, *(one.backlog for one in others)]
-    known = [one for one in found if one is not None]
+    backlogs = [own, *(one.backlog for one in others)]
+    known = [one for one in backlogs if one is not None]
     if not known:
         return None
     merged = merge_backlogs(known)
-    return merged if len(known) == len(found) or not merged.is_empty else None
+    return merged if len(known) == len(backlogs) or not merged.is_empty else None
 
 
 def report_demands(demands: Demands, *, ready: int) -> list[str]:

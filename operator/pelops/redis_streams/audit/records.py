@@ -133,8 +133,8 @@ async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
     key = audit_index_key(check_audit_name(name))
     (text,) = await server.execute("HMGET", key, "groups", key=key)
     try:
-        found = json.loads(text or b"[]")
-        pairs = tuple((str(stream), str(group)) for stream, group in found)
+        groups = json.loads(text or b"[]")
+        pairs = tuple((str(stream), str(group)) for stream, group in groups)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidSpec(f"the key {key} does not contain a list of groups: delete it") from error
     return pairs[:MOST_GROUPS]

@@ -160,8 +160,8 @@ async def list_denied(
                 raise ValueError("no place")
         if at == 0:
             break
-        found = needs[at - 1]
-        denied.append(DeniedCommand(command=found.command, key=found.named_key))
+        need = needs[at - 1]
+        denied.append(DeniedCommand(command=need.command, key=need.named_key))
         needs = needs[at:]
     return tuple(denied)
 
@@ -197,14 +197,14 @@ async def observe_group_facts(
 async def _read_types(server: Server, keys: GroupKeys) -> dict[str, str]:
     names = list(dict.fromkeys(keys.by_name().values()))
     replies = await server.execute_many([Command(parts=("TYPE", one), key=one) for one in names])
-    found = {}
+    types = {}
     for name, reply in zip(names, replies, strict=True):
         if isinstance(reply, PelopsError):
             raise reply
         shown = text_of(reply)
         if shown != "none":
-            found[name] = shown if shown in _TYPES else "key of another type"
-    return found
+            types[name] = shown if shown in _TYPES else "key of another type"
+    return types
 
 
 async def _list_groups(server: Server, keys: GroupKeys) -> tuple[str, ...]:
@@ -227,9 +227,9 @@ async def observe_consumers(server: Server, keys: GroupKeys) -> tuple[ConsumerOb
     count = (await _count_consumers(server, keys)).get(keys.group, 0)
     if count > LISTABLE:
         raise RedisUnavailable(f"the group has more than {LISTABLE} consumers")
-    found = await list_consumers(server, keys.stream, keys.group) if count else []
+    consumers = await list_consumers(server, keys.stream, keys.group) if count else []
     return tuple(
-        ConsumerObservation(name=one.name, pending=one.pending, idle=one.idle) for one in found
+        ConsumerObservation(name=one.name, pending=one.pending, idle=one.idle) for one in consumers
     )
 
 

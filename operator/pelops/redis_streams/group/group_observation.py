@@ -154,15 +154,15 @@ async def read_digests(
     return list(map(_digest_or_error, answers))
 
 
-def _digest_or_error(answer: Reply) -> Digest | PelopsError:
-    if isinstance(answer, PelopsError):
-        return answer
+def _digest_or_error(reply: Reply) -> Digest | PelopsError:
+    if isinstance(reply, PelopsError):
+        return reply
     try:
         with reading("observe_group.lua"):
-            found = _SCRIPT.read(answer)
-            scanned = found["fields"][_SCANNED] if found["fields"] else None
+            answer = _SCRIPT.read(reply)
+            scanned = answer["fields"][_SCANNED] if answer["fields"] else None
             at = parse_moment(None if scanned is None else scanned.decode("utf-8", "replace"))
-            return Digest(_digest(found), at)
+            return Digest(_digest(answer), at)
     except PelopsError as error:
         return error
 
@@ -198,19 +198,19 @@ def _read_or_error(request: ObservationRequest, answer: Reply) -> StreamObservat
 
 
 @reading("observe_group.lua")
-def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
-    found = _SCRIPT.read(answer)
-    types, (seconds, microseconds), fields = found["types"], found["time"], found["fields"]
+def _read(request: ObservationRequest, reply: Reply) -> StreamObservation:
+    answer = _SCRIPT.read(reply)
+    types, (seconds, microseconds), fields = answer["types"], answer["time"], answer["fields"]
     _check_types(request, list(map(text_of, types)))
     state = _read_state(fields[len(_OWNER) :])
     if state.format > FORMAT_VERSION:
         raise newer_format(key=request.keys.state, version=state.format)
     sides = {
-        name: _read_side(one.stream, one.group, is_former=request.is_retry_former)
-        for name, one in zip(request.further, found["further"], strict=True)
+        name: _read_side(side.stream, side.group, is_former=request.is_retry_former)
+        for name, side in zip(request.further, answer["further"], strict=True)
     }
     offer_stream = sides.get(request.keys.offer_stream)
-    stream, group, names = found["stream"], found["group"], found["consumers"]
+    stream, group, names = answer["stream"], answer["group"], answer["consumers"]
     seen = _Stream(*stream) if stream else _NO_STREAM
     return StreamObservation(
         server_time=from_time(seconds, microseconds),
@@ -221,7 +221,7 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
         entries_added=seen.added,
         groups=seen.groups,
         group=_read_group(_Group(*group), seen) if group else None,
-        dead_letters=found["dead_letters"],
+        dead_letters=answer["dead_letters"],
         dead_letter_exists=types[1] == b"stream",
         ledger_exists=types[2] == b"stream",
         ownership=parse_ownership(dict(zip(_OWNER, fields, strict=False))),
@@ -230,10 +230,10 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
         retry=sides.get(request.keys.retry),
         consumers=None if names is None else tuple(map(_read_consumer, names)),
         has_offer_stream=offer_stream is None or offer_stream.exists,
-        owns_dead_letters=_owns_dead_letters(request.keys, found["letters_of"]),
-        dead_letter_groups=found["letter_groups"],
-        first_dead_letter=_id_or_none(found["first_letter"]),
-        digest=_digest(found),
+        owns_dead_letters=_owns_dead_letters(request.keys, answer["letters_of"]),
+        dead_letter_groups=answer["letter_groups"],
+        first_dead_letter=_id_or_none(answer["first_letter"]),
+        digest=_digest(answer),
     )
 
 

@@ -204,8 +204,8 @@ def _read_creation(answer: ScriptAnswer) -> GroupCreation:
 
 def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if answer.verdict == "wrong-type":
-        key, found = text_of(answer["key"]), text_of(answer["type"])
-        raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
+        key, key_type = text_of(answer["key"]), text_of(answer["type"])
+        raise wrong_type(key, key_type, "hash" if key in keys.hashes else "stream")
     if answer.verdict == "stream-in-use":
         raise key_in_use(keys, answer)
     if answer.verdict == "letters-conflict":

@@ -60,10 +60,10 @@ async def read_entry(
     """
     bounds = (str(entry_id), str(entry_id))
     try:
-        found = await _read_range(server, "XRANGE", key, *bounds, 1, most=most)
+        entries = await _read_range(server, "XRANGE", key, *bounds, 1, most=most)
     except InvalidReply:
         return RawEntry(entry_id, (), is_unread=True)
-    return found[0] if found else None
+    return entries[0] if entries else None
 
 
 async def read_forward(

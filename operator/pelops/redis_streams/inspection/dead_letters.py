@@ -96,13 +96,13 @@ async def show_letter(
     """One dead letter. Raises NoSuchEntry when the stream does not hold it."""
     place = Place.DISCARDED if is_discarded else Place.DEAD_LETTERS
     reads = replace(inspection, server=inspection.server.dry)
-    found = await reads.find(place, entry_id)
-    if found is None:
+    dead_letter = await reads.find(place, entry_id)
+    if dead_letter is None:
         raise NoSuchEntry(
             f"there is no dead letter {entry_id} in {reads.key_of(place)}: it was moved, it "
             f"expired, or {entry_id} is the ID of an entry; `pelops why {entry_id}` finds it"
         )
-    return _page(inspection, place, [found], None)
+    return _page(inspection, place, [dead_letter], None)
 
 
 async def read_letters_page(

@@ -80,21 +80,21 @@ async def explain_entry(
     Raises NoSuchStream, WrongType, PermissionDenied and RedisUnavailable.
     """
     view = await view_group(inspection)
-    found = await _identify(view, entry_id, is_letter=is_letter)
+    entry = await _identify(view, entry_id, is_letter=is_letter)
     budget = DEEP_LEDGER_BUDGET if deep else LEDGER_BUDGET
     server, keys = view.inspection.server, view.inspection.keys
     for _ in range(_ROUNDS):
-        findings = await search_ledgers(server, keys, found.root, budget)
+        findings = await search_ledgers(server, keys, entry.root, budget)
         findings.acts = _connected(findings.acts, entry_id)
-        place, last = _last_copy(view, found, findings.acts)
+        place, last = _last_copy(view, entry, findings.acts)
         location = await view.locate(place, last)
         if _is_held(location):
             break
-        again = await search_ledgers(server, keys, found.root, budget)
+        again = await search_ledgers(server, keys, entry.root, budget)
         if len(_connected(again.acts, entry_id)) == len(findings.acts):
             break
         view = await view_group(inspection)
-    return await _report(view, found, findings, location, asked=asked or str(entry_id))
+    return await _report(view, entry, findings, location, asked=asked or str(entry_id))
 
 
 async def explain_match(
@@ -111,8 +111,8 @@ async def explain_match(
     matches: list[FoundEntry] = []
     coverage: list[Coverage] = []
     for place in _PLACES[:3]:
-        found, covered = await _search(view, place, pair, budget)
-        matches += found
+        entries, covered = await _search(view, place, pair, budget)
+        matches += entries
         coverage.append(covered)
     if not matches:
         raise NoSuchEntry(_nothing_found(name, value, coverage))
@@ -182,9 +182,9 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
     if matches:
         first = matches[0]
         also = [
-            f"{one.entry_id} is also an ID in the {one.place}: add --letter to ask for that one"
-            for one in matches[1:]
-            if one.place in _PLACES[2:] and one.root_id != first.root_id
+            f"{match.entry_id} is also an ID in the {match.place}: add --letter to ask for that one"
+            for match in matches[1:]
+            if match.place in _PLACES[2:] and match.root_id != first.root_id
         ]
         return _Found(first.root_id, first.place, entry_id, tuple(also))
     root = await find_root(inspection.server, inspection.keys, entry_id)
@@ -195,9 +195,9 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
     return _Found(root or entry_id, place if root is None else Place.STREAM, entry_id)
 
 
-def _last_copy(view: GroupView, found: _Found, acts: Sequence[LedgerAct]) -> tuple[Place, EntryId]:
+def _last_copy(view: GroupView, entry: _Found, acts: Sequence[LedgerAct]) -> tuple[Place, EntryId]:
     """Where the last action put the entry; without an action, where it was found."""
-    place, last = found.place, found.entry_id
+    place, last = entry.place, entry.entry_id
     for act in acts:
         if act.entry.entry_id != last:
             continue
@@ -248,7 +248,7 @@ def _is_held(location: EntryLocation) -> bool:
 
 async def _report(
     view: GroupView,
-    found: _Found,
+    entry: _Found,
     findings: LedgerFindings,
     location: EntryLocation,
     *,
@@ -258,9 +258,9 @@ async def _report(
     finding = decide_state(
         location, inspection.recovery, evidence=findings.evidence, obstacle=view.obstacle
     )
-    notes = list(found.notes)
+    notes = list(entry.notes)
     began = await read_first_time(inspection.server, inspection.keys)
-    added = _time(found.root)
+    added = _time(entry.root)
     if began is not None and added is not None and added < began - timedelta(seconds=1):
         notes.append(
             f"The ledger begins at {began:%Y-%m-%d %H:%M:%S} UTC, after the entry was added: what "
@@ -271,21 +271,21 @@ async def _report(
         group=inspection.keys.group,
         asked=asked,
         entry_id=location.entry_id,
-        root_id=found.root,
+        root_id=entry.root,
         finding=finding,
         location=location,
-        events=tuple(sorted(_events(found, findings, location), key=lambda one: one.at)),
+        events=tuple(sorted(_events(entry, findings, location), key=lambda one: one.at)),
         coverage=tuple(findings.coverage),
         notes=tuple(notes),
     )
 
 
-def _events(found: _Found, findings: LedgerFindings, location: EntryLocation) -> list[HistoryEvent]:
+def _events(entry: _Found, findings: LedgerFindings, location: EntryLocation) -> list[HistoryEvent]:
     events = []
-    added = _time(found.root)
+    added = _time(entry.root)
     if (added is not None and location.found is not None) or findings.acts:
         at = added or findings.acts[0].at
-        events.append(HistoryEvent(at=at, entry_id=found.root, what="added", source="stream"))
+        events.append(HistoryEvent(at=at, entry_id=entry.root, what="added", source="stream"))
     events += [act.event() for act in findings.acts]
     pending = location.pending
     if pending is not None and pending.owner:

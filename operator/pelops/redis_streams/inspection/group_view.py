@@ -154,17 +154,17 @@ class GroupView:
         """
         inspection = self.inspection
         pending, tried = await self._read_pending(place, entry_id)
-        found = await inspection.find(place, entry_id, most=most)
+        entry = await inspection.find(place, entry_id, most=most)
         attempts, isolated, offered = tried
         state = self.observation.state
         location = EntryLocation(
             entry_id=entry_id,
             now=self.now,
             place=place,
-            found=found,
+            found=entry,
             position=self.position(place),
             pending=pending,
-            attempts=min(max(attempts, found.retry_count if found else 0), _MOST_ATTEMPTS),
+            attempts=min(max(attempts, entry.retry_count if entry else 0), _MOST_ATTEMPTS),
             isolated_failures=isolated,
             retry_batch=self.batch,
             delay_until=state.back.delay_until if state.back else None,

@@ -42,8 +42,8 @@ async def list_by_consumer(inspection: GroupInspection) -> PendingReport:
             )
             wanted += [(place, one, 1) for one in await _lowest(view, place)]
             continue
-        found = await list_consumers(view.inspection.server, key, view.inspection.keys.group)
-        owning = sorted((one for one in found if one.pending), key=lambda one: -one.pending)
+        listed = await list_consumers(view.inspection.server, key, view.inspection.keys.group)
+        owning = sorted((one for one in listed if one.pending), key=lambda one: -one.pending)
         shown = owning[:MOST_LINES]
         coverage.append(
             Coverage(
@@ -81,12 +81,12 @@ def _streams(view: GroupView) -> Sequence[tuple[Place, int]]:
     For the retry stream the number shows only whether there are too many to list.
     """
     seen = view.observation
-    found = []
+    places = []
     if seen.group is not None and seen.group.pending:
-        found.append((Place.STREAM, seen.group.consumers))
+        places.append((Place.STREAM, seen.group.consumers))
     if seen.retry is not None and seen.retry.exists and seen.retry.pending:
-        found.append((Place.RETRY_STREAM, 0 if seen.retry.holding is not None else LISTABLE + 1))
-    return found
+        places.append((Place.RETRY_STREAM, 0 if seen.retry.holding is not None else LISTABLE + 1))
+    return places
 
 
 async def _lowest(view: GroupView, place: Place) -> list[PendingEntry]:
@@ -108,13 +108,15 @@ async def _lowest_of(
         for one in consumers
     ]
     replies = await inspection.server.execute_many(commands)
-    found: _Wanted = []
-    for one, reply in zip(consumers, replies, strict=True):
+    entries: _Wanted = []
+    for consumer, reply in zip(consumers, replies, strict=True):
         if isinstance(reply, Exception):
             raise reply
         with reading("XPENDING"):
-            found += [(place, read_pending(line, view.now), one.pending) for line in reply[:1]]
-    return found
+            entries += [
+                (place, read_pending(line, view.now), consumer.pending) for line in reply[:1]
+            ]
+    return entries
 
 
 async def _report(view: GroupView, wanted: _Wanted, coverage: Sequence[Coverage]) -> PendingReport:

@@ -86,20 +86,20 @@ def parse_question(text: str | bytes) -> Question:
     return read_question(found)
 
 
-def read_question(found: Mapping[str, Any]) -> Question:
+def read_question(document: Mapping[str, Any]) -> Question:
     """The question from a JSON object. Raises InvalidSpec."""
     known = {one.name: one.type for one in fields(Question)}
-    unknown = sorted(set(found) - set(known))
+    unknown = sorted(set(document) - set(known))
     if unknown:
         raise InvalidSpec(f"the question has unknown fields: {', '.join(unknown)[:200]}")
-    for name, value in found.items():
+    for name, value in document.items():
         wanted: type = bool if known[name] == "bool" else str
         if not isinstance(value, wanted):
             raise InvalidSpec(f"the field {name} of the question must be a {wanted.__name__}")
-    command = found.get("command")
+    command = document.get("command")
     if command not in set(QuestionKind):
         raise InvalidSpec(f"the question's command must be one of {', '.join(QuestionKind)}")
-    return Question(**{**found, "command": QuestionKind(command)})
+    return Question(**{**document, "command": QuestionKind(command)})
 
 
 async def answer_question(inspection: GroupInspection, question: Question) -> Document:

@@ -69,13 +69,13 @@ async def find_existing(server: Server, keys: Sequence[str]) -> list[str]:
     Raises PelopsError when one of the commands fails.
     """
     commands = [Command(parts=("PTTL", key), key=key) for key in keys]
-    found = []
+    existing_keys = []
     for key, left_ms in zip(keys, await server.execute_many(commands), strict=True):
         if isinstance(left_ms, PelopsError):
             raise left_ms
         if left_ms != _ABSENT:
-            found.append(key)
-    return found
+            existing_keys.append(key)
+    return existing_keys
 
 
 class Subscription:

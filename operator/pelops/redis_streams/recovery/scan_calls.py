@@ -120,15 +120,15 @@ async def find_idle(
     """
     beyond = "+" if _has_future_ids(observation) else ""
     find = partial(_find_page, server, observation.name, group, to=beyond, idle=idle)
-    found, visited, last = await find(start=_after(cursor), count=FIRST_PAGE, seeks=False)
+    entries, visited, last = await find(start=_after(cursor), count=FIRST_PAGE, seeks=False)
     is_whole = visited < FIRST_PAGE
-    yield found, "" if is_whole else last
+    yield entries, "" if is_whole else last
     seeks = observation.pending <= SEEKABLE
     count = 1000 if seeks else PAGE
     while not is_whole:
-        found, visited, last = await find(start=f"({last}", count=count, seeks=seeks)
+        entries, visited, last = await find(start=f"({last}", count=count, seeks=seeks)
         is_whole = visited < count
-        yield found, "" if is_whole else last
+        yield entries, "" if is_whole else last
 
 
 async def count_dangling(server: Server, observation: StreamInScan, group: str) -> int:
@@ -137,10 +137,10 @@ async def count_dangling(server: Server, observation: StreamInScan, group: str) 
     if lowest is None or (first is not None and lowest >= first):
         return 0
     end = "+" if first is None else f"({first}"
-    found = await server.execute(
+    entries = await server.execute(
         "XPENDING", observation.name, group, "-", end, 100, key=observation.name
     )
-    return len(found)
+    return len(entries)
 
 
 async def finish_scan(
@@ -211,8 +211,8 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if verdict == "no-group":
         raise NoSuchGroup(f"group {keys.group} does not exist on stream {text_of(answer['key'])}")
     if verdict == "wrong-type":
-        key, found = text_of(answer["key"]), text_of(answer["type"])
-        raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
+        key, key_type = text_of(answer["key"]), text_of(answer["type"])
+        raise wrong_type(key, key_type, "hash" if key in keys.hashes else "stream")
     if verdict == "no-permission":
         raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))
 
@@ -268,13 +268,13 @@ async def _find_page(
 
 def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[PendingEntry], int, str]:
     now, last = instant(answer["now_ms"]), text_of(answer["last"])
-    found = [_read_pending(one, now) for one in answer["entries"]]
-    if answer["visited"] > count or len(found) > count:
+    entries = [_read_pending(one, now) for one in answer["entries"]]
+    if answer["visited"] > count or len(entries) > count:
         raise BadShape("there are more entries than requested")
     # IDs must grow from page to page, so that the loop over pages ends.
     if last and start != "-" and parse_entry_id(last) <= parse_entry_id(start.removeprefix("(")):
         raise BadShape("a page does not continue where the page before it ended")
-    return found, answer["visited"], last
+    return entries, answer["visited"], last
 
 
 def _read_pending(entry: Reply, now: datetime) -> PendingEntry:
@@ -352,17 +352,17 @@ def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
     return frozenset(one for word in words for one in read_ids(decode_name(word)))
 
 
-def _read_stream(name: str, seen: datetime, found: Reply) -> StreamInScan:
+def _read_stream(name: str, seen: datetime, reply: Reply) -> StreamInScan:
     return StreamInScan(
         name=name,
         seen=seen,
-        groups=found.groups,
-        pending=found.pending,
-        consumers=found.consumers,
-        last_delivered_id=parse_entry_id(found.last_delivered),
-        last_generated_id=parse_entry_id(found.last_generated),
-        first_id=_id_or_none(found.first),
-        lowest_pending=_id_or_none(found.lowest_pending),
+        groups=reply.groups,
+        pending=reply.pending,
+        consumers=reply.consumers,
+        last_delivered_id=parse_entry_id(reply.last_delivered),
+        last_generated_id=parse_entry_id(reply.last_generated),
+        first_id=_id_or_none(reply.first),
+        lowest_pending=_id_or_none(reply.lowest_pending),
     )
 
 

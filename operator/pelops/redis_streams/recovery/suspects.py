@@ -74,8 +74,8 @@ async def settle_suspects(
     while True:
         piece = replace(owner, settlements=left[:size])
         some = replace(reasons, locks=locks[:size])
-        one, unread = _part(await _settle_piece(server, context, plan, piece, reasons=some))
-        done, plan = done.plus(one), plan.after(one.retry_batch)
+        settled, unread = _part(await _settle_piece(server, context, plan, piece, reasons=some))
+        done, plan = done.plus(settled), plan.after(settled.retry_batch)
         # With large bodies a call settles only as many as it may read, but at least one.
         with reading("settle_suspects.lua"):
             _check_progress(piece, unread)
@@ -136,8 +136,8 @@ async def offer_entries(
     for start in range(0, max(len(owner.settlements), 1), context.batch):
         some = owner.settlements[start : start + context.batch]
         piece = replace(owner, settlements=some)
-        one = await _offer_piece(server, context, plan, piece, reason=reason)
-        done, plan = done.plus(one), plan.after(one.retry_batch)
+        settled = await _offer_piece(server, context, plan, piece, reason=reason)
+        done, plan = done.plus(settled), plan.after(settled.retry_batch)
     return done
 
 
@@ -175,12 +175,12 @@ async def are_delivered(server: Server, context: ScanContext, ids: Iterable[Entr
     )
 
 
-def _settlement(one: Settlement) -> dict[str, Part]:
+def _settlement(settlement: Settlement) -> dict[str, Part]:
     return {
-        "id": str(one.entry_id),
-        "action": one.action.value,
-        "retries": one.attempts,
-        "alone": one.isolated_failures,
+        "id": str(settlement.entry_id),
+        "action": settlement.action.value,
+        "retries": settlement.attempts,
+        "alone": settlement.isolated_failures,
     }
 
 
@@ -207,7 +207,7 @@ async def review_offers(server: Server, context: ScanContext, *, withdraws: bool
     With `withdraws`, all offers are deleted instead. Repeats safely. Raises NotOurs, NoSuchGroup,
     WrongType, PermissionDenied.
     """
-    found: Offers | None = None
+    offers: Offers | None = None
     start, end = "", ""
     while True:
         call = _REVIEW.call(
@@ -224,11 +224,11 @@ async def review_offers(server: Server, context: ScanContext, *, withdraws: bool
         answer = _REVIEW.read(await server.run(call))
         raise_refusal(context.keys, answer)
         some = _read(answer)
-        found = some if found is None else found.plus(some)
+        offers = some if offers is None else offers.plus(some)
         with reading("review_offers.lua"):
             start, end = _go_on(start, answer)
         if not start:
-            return found
+            return offers
 
 
 def _go_on(start: str, answer: ScriptAnswer) -> tuple[str, str]:

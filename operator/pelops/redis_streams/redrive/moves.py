@@ -243,16 +243,16 @@ async def move_letters(
         left, after = [one for one in left if one > cursor], cursor
 
 
-def _add_moved(before: MoveResult | None, one: MoveResult) -> MoveResult:
+def _add_moved(before: MoveResult | None, result: MoveResult) -> MoveResult:
     """The sum of two results; if the first one stopped early, its reason to stop is kept."""
     if before is None:
-        return one
+        return result
     skipped = dict(before.skipped)
-    for why, count in one.skipped.items():
+    for why, count in result.skipped.items():
         skipped[why] = skipped.get(why, 0) + count
-    if one.stop is Stop.BEHIND and before.stop is not Stop.DONE:
-        one = replace(one, stop=before.stop, wait=before.wait)
-    return replace(one, moved=before.moved + one.moved, skipped=skipped)
+    if result.stop is Stop.BEHIND and before.stop is not Stop.DONE:
+        result = replace(result, stop=before.stop, wait=before.wait)
+    return replace(result, moved=before.moved + result.moved, skipped=skipped)
 
 
 def _check_advance(before: EntryId, cursor: EntryId) -> None:

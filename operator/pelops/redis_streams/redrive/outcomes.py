@@ -77,11 +77,11 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
     if not ahead.others:
         look = await _look(server, context, known, ahead)
     known = await _count_failed(server, context, known.look, _write_look(look))
-    found = sum(one.copies for one in parts.values())
+    copies = sum(one.copies for one in parts.values())
     others = sum(one.others for one in parts.values())
     moved = known.progress.moved
     lost = min(look.lost, moved - known.failed)
-    unprocessed = max(0, min(found + others, moved - known.failed - lost))
+    unprocessed = max(0, min(copies + others, moved - known.failed - lost))
     return Outcomes(
         moved=moved,
         failed_again=known.failed,

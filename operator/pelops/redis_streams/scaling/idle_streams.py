@@ -199,11 +199,11 @@ class Wait:
     def _take(self, name: bytes, entries: Reply) -> None:
         if not entries:
             return
-        stream, found = name.decode("utf-8", "surrogateescape"), parse_entry_id(entries[0][0])
+        stream, entry_id = name.decode("utf-8", "surrogateescape"), parse_entry_id(entries[0][0])
         waiting = [
             token
             for token, streams in self._asked.items()
-            if stream in streams and streams[stream] < found
+            if stream in streams and streams[stream] < entry_id
         ]
         for token in waiting:
             self.remove(token)

@@ -84,13 +84,13 @@ class BlockingReader:
             self._receiving.catch_up()
             held = {(entry.key, entry.raw_id) for entry in self._in_flight}
             asked_s = self._clock()
-            found = await self._adapter.read_history(after, room, skip=self._receiving.left)
-            if not found:
+            delivered = await self._adapter.read_history(after, room, skip=self._receiving.left)
+            if not delivered:
                 self._epoch = epoch
                 return
-            after |= {some.key: some.entries[-1][0] for some in found if some.entries}
-            self._forget_settled(found, held)
-            self._receiving.accept(found, asked_s)
+            after |= {some.key: some.entries[-1][0] for some in delivered if some.entries}
+            self._forget_settled(delivered, held)
+            self._receiving.accept(delivered, asked_s)
             arrived.ring()
 
     def _forget_settled(self, found: list[Delivered], held: set[tuple[bytes, bytes]]) -> None:

@@ -55,15 +55,15 @@ class AcknowledgementCommands:
 
 def understand(replies: Sequence[Reply], ways: Sequence[tuple[Understand, bytes]]) -> Exchanged:
     """The server's replies as one `Exchanged`. Raises errors that are not of Redis."""
-    found = Exchanged()
+    exchanged = Exchanged()
     for reply, (note, key) in zip(replies, ways, strict=False):
         if not isinstance(reply, PelopsError):
-            note(found, key, reply)
+            note(exchanged, key, reply)
         elif not isinstance(reply, RedisError):
             raise reply
-        elif found.problem is None:
-            found.problem = reply
-    return found
+        elif exchanged.problem is None:
+            exchanged.problem = reply
+    return exchanged
 
 
 def _note_acked(found: Exchanged, key: bytes, reply: Reply) -> None:

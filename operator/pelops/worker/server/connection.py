@@ -183,8 +183,8 @@ class Wire:
             if isinstance(refusal, exceptions.NoScriptError):
                 for at in again:
                     sent[at] = with_text(commands[at])
-            found = await self._again([sent[at] for at in again], refusal, wait_s)
-            for at, reply in zip(again, found, strict=True):
+            answers = await self._again([sent[at] for at in again], refusal, wait_s)
+            for at, reply in zip(again, answers, strict=True):
                 replies[at] = reply
         return await self._judge(commands, replies)
 

@@ -180,19 +180,19 @@ class ReadCommands:
 
     def answer(self, asked: ReadRequest, replies: list[Reply]) -> Answer:
         """Interpret the replies. Raises errors that are not of Redis."""
-        found = Answer()
+        answer = Answer()
         for key, reply in zip(asked.claims, replies, strict=False):
             taken = self._turns.take(key, reply)
             if taken:
-                found.delivered.append(Delivered(key, DeliverySource.CLAIMED, taken))
+                answer.delivered.append(Delivered(key, DeliverySource.CLAIMED, taken))
         if asked.claims:
             self._turns.finish()
         reply = replies[-1]
         if isinstance(reply, PelopsError):
-            self._learn(reply, found, asked.commands[-1])
+            self._learn(reply, answer, asked.commands[-1])
         else:
-            self._sort(reply or (), found)
-        return found
+            self._sort(reply or (), answer)
+        return answer
 
     def _read(self, count: int, block_ms: int) -> Parts:
         keys = self.streams.to_read()
@@ -201,27 +201,27 @@ class ReadCommands:
         head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", count)
         return (*head, *block, *claim, "STREAMS", *keys, *(b">",) * len(keys))
 
-    def _learn(self, refusal: PelopsError, found: Answer, asked: Parts) -> None:
+    def _learn(self, refusal: PelopsError, answer: Answer, asked: Parts) -> None:
         is_missing = isinstance(refusal, NoSuchGroup)
         if is_missing and self.streams.learn_missing(words_of(refusal), asked):
-            found.again = True
+            answer.again = True
         elif self.knows_claim and _is_about_syntax(refusal):
             self.knows_claim = False
-            found.again = True
+            answer.again = True
         elif isinstance(refusal, RedisError):
-            found.problem = refusal
+            answer.problem = refusal
         else:
             raise refusal
 
-    def _sort(self, reply: Reply, found: Answer) -> None:
+    def _sort(self, reply: Reply, answer: Answer) -> None:
         for key, entries in reply:
             if key == self._names.offer_stream:
-                found.offers += [call for offer in entries for call in self._take_over(offer)]
+                answer.offers += [call for offer in entries for call in self._take_over(offer)]
                 continue
             if entries and len(entries[0]) == 2:
                 for entry in entries:
                     entry.extend(_FRESH)
-            found.delivered.append(Delivered(key, DeliverySource.NEW, entries))
+            answer.delivered.append(Delivered(key, DeliverySource.NEW, entries))
 
     def _take_over(self, offer: RawEntry) -> list[Parts]:
         fields = dict(zip(offer[1][::2], offer[1][1::2], strict=False)) if offer[1] else {}

@@ -108,7 +108,7 @@ class RedisAdapter:
             except NameTaken as error:
                 return await self._finish(outgoing, error)
         commands, ways = self._saying.say(outgoing, self._name.left)
-        said = len(commands)
+        command_count = len(commands)
         says_what_it_has = outgoing.started_ids is not None or bool(outgoing.keeps)
         looks = says_what_it_has and self._name.is_known
         if looks:
@@ -121,14 +121,14 @@ class RedisAdapter:
         if not commands:
             return Exchanged()
         replies = await self._acts.ask(commands)
-        found = understand(replies[:said], ways)
+        exchanged = understand(replies[:command_count], ways)
         if looks:
-            self._hear_of_name(replies[said], found)
+            self._hear_of_name(replies[command_count], exchanged)
         if asked is not None:
-            answer = self._reading.answer(asked, replies[said + looks :])
-            found.delivered = await self._understood(self._acts, answer)
-            found.problem = found.problem or answer.problem
-        return found
+            answer = self._reading.answer(asked, replies[command_count + looks :])
+            exchanged.delivered = await self._understood(self._acts, answer)
+            exchanged.problem = exchanged.problem or answer.problem
+        return exchanged
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry; False: this consumer does not own it, or its body was deleted."""
@@ -207,21 +207,21 @@ class RedisAdapter:
             found.problem = found.problem or self._name.refusal()
 
     async def _read(self, count: int, block_ms: int) -> list[Delivered]:
-        found: list[Delivered] = []
+        delivered: list[Delivered] = []
         while True:
             self._judge_anew()
-            asked = self._reading.question(count, 0 if found else block_ms)
+            asked = self._reading.question(count, 0 if delivered else block_ms)
             looks = [self._name.look] if self._name.is_known else []
             wait_s = asked.block_ms / 1000
             replies = await self._reads.ask([*looks, *asked.commands], wait_s=wait_s)
             if looks:
                 self._name.hear(replies[0])
             answer = self._reading.answer(asked, replies[len(looks) :])
-            found += await self._understood(self._reads, answer)
-            if answer.problem is not None and not found:
+            delivered += await self._understood(self._reads, answer)
+            if answer.problem is not None and not delivered:
                 raise answer.problem
-            if found or not answer.again:
-                return found  # even if the name is taken: NameTaken is raised by the next call
+            if delivered or not answer.again:
+                return delivered  # even if the name is taken: NameTaken is raised by the next call
 
     async def _understood(self, wire: Wire, answer: Answer) -> list[Delivered]:
         """The delivered entries, and the offered ones after they are claimed."""

@@ -46,9 +46,11 @@ class Refusals:
         """For a producer. It uses one command on one key, so it needs no probes."""
         return cls(remedy=f"pelops acl --role producer {_named('stream', stream.encode())}")
 
-    def explain(self, error: PelopsError, command: Parts, found: Sequence[Reply]) -> PelopsError:
-        """The error with its command and key; `found` are the replies of the probes."""
-        wrong, place = found if len(found) == 2 else ([], 0)
+    def explain(
+        self, error: PelopsError, command: Parts, probe_replies: Sequence[Reply]
+    ) -> PelopsError:
+        """The error with its command and key; `probe_replies` are those of the probes."""
+        wrong, place = probe_replies if len(probe_replies) == 2 else ([], 0)
         if isinstance(error, WrongType):
             return self.wrong_type(*_two(wrong, default=(_report_keys(command), "another type")))
         if isinstance(error, PermissionDenied) and error.command:

@@ -119,24 +119,24 @@ class Replies(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        parser, found = self._parser, self._found
+        parser, replies = self._parser, self._found
         self._heard_bytes += len(data)
-        before = len(found)
+        before = len(replies)
         try:
             parser.feed(data)
             while (reply := parser.gets()) is not NOT_ENOUGH_DATA:
-                found.append(reply)
+                replies.append(reply)
         except exceptions.InvalidResponse as error:
             self._end(error)
             return
-        if len(found) > before or self._heard_bytes >= PACE:
+        if len(replies) > before or self._heard_bytes >= PACE:
             # A server that sends only a few bytes from time to time must still time out.
             self._heard_s, self._heard_bytes = max(self._heard_s, self._loop.time()), 0
-        if len(found) > self._expected:
+        if len(replies) > self._expected:
             self._end(LostConnection("Redis sent more replies than it was sent commands"))
-        elif len(found) == self._expected and self._answered and not self._answered.done():
+        elif len(replies) == self._expected and self._answered and not self._answered.done():
             self._found, self._expected = [], 0  # further data is unexpected
-            self._answered.set_result(found)
+            self._answered.set_result(replies)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""

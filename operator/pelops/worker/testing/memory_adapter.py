@@ -274,15 +274,15 @@ class MemoryAdapter:
         """New, idle and offered entries; an empty list after `block_ms`."""
         await self._reach()
         try:
-            found = self._deliver(count)
-            if not found and block_ms > 0:
+            delivered = self._deliver(count)
+            if not delivered and block_ms > 0:
                 await self._world.sleep(block_ms / 1000)
                 await self._reach()
-                found = self._deliver(count)
+                delivered = self._deliver(count)
         except asyncio.CancelledError:
             self._epoch += 1
             raise
-        return found
+        return delivered
 
     async def read_history(
         self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
@@ -299,22 +299,22 @@ class MemoryAdapter:
     async def exchange(self, outgoing: Outgoing) -> Exchanged:
         """Execute these commands in one round trip."""
         await self._reach()
-        found = Exchanged()
-        self._acknowledge(outgoing, found)
+        exchanged = Exchanged()
+        self._acknowledge(outgoing, exchanged)
         if outgoing.started_ids is not None:
             self._world.started[self.me] = outgoing.started_ids
         try:
-            self._keep(outgoing.keeps, found)
+            self._keep(outgoing.keeps, exchanged)
             if outgoing.read > 0:
-                found.delivered = self._deliver(outgoing.read)
+                exchanged.delivered = self._deliver(outgoing.read)
         except NoSuchGroup as error:
-            found.problem = error
+            exchanged.problem = error
         self._world.wake()
         if self.loses_answer:
             self.loses_answer = False
             self._epoch += 1
             raise OutcomeUnknown("the reply is lost: the test called lose_answer()")
-        return found
+        return exchanged
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry of this consumer; False: it has another owner or no body."""
@@ -377,25 +377,25 @@ class MemoryAdapter:
         world.check_group()
         world.consumers.add(self.me)
         now_ms = world.clock.now_ms
-        found: list[Delivered] = []
+        delivered: list[Delivered] = []
         for key, stream in world.streams.items():
             idle = stream.find_idle(world.processing_timeout_ms, now_ms)[:count]
             entries = stream.take(self.me, idle, now_ms)
             entries += stream.take_new(self.me, count - len(entries), now_ms)
             if entries:
-                found.append(Delivered(key, DeliverySource.NEW, entries))
+                delivered.append(Delivered(key, DeliverySource.NEW, entries))
         offered = world.take_over(self.me)
         if offered:
-            found.append(Delivered(world.main.key, DeliverySource.HANDED_OVER, offered))
-        return found
+            delivered.append(Delivered(world.main.key, DeliverySource.HANDED_OVER, offered))
+        return delivered
 
     def _history(
         self, stream: MemoryStream, after: bytes, count: int, skip: Collection[bytes]
     ) -> Delivered:
         ids = [
-            one
-            for one in stream.owned_by(self.me)
-            if order_of(one) > order_of(after) and one not in skip
+            entry_id
+            for entry_id in stream.owned_by(self.me)
+            if order_of(entry_id) > order_of(after) and entry_id not in skip
         ]
         for one in ids:
             if one not in stream.bodies:
@@ -404,27 +404,27 @@ class MemoryAdapter:
         entries = stream.take(self.me, there, self._world.clock.now_ms)
         return Delivered(stream.key, DeliverySource.HISTORY, entries)
 
-    def _acknowledge(self, outgoing: Outgoing, found: Exchanged) -> None:
+    def _acknowledge(self, outgoing: Outgoing, exchanged: Exchanged) -> None:
         streams = self._world.streams
         for key, ids in outgoing.acks.items():
             if ids:
-                found.acked[key] = streams[key].acknowledge(ids)
+                exchanged.acked[key] = streams[key].acknowledge(ids)
         for key, ids in outgoing.checked_acks.items():
             mine = [one for one in ids if streams[key].is_mine(one, self.me)]
-            found.acked[key] = found.acked.get(key, 0) + streams[key].acknowledge(mine)
+            exchanged.acked[key] = exchanged.acked.get(key, 0) + streams[key].acknowledge(mine)
             if len(mine) < len(ids):
-                found.lost.setdefault(key, set()).update(set(ids).difference(mine))
+                exchanged.lost.setdefault(key, set()).update(set(ids).difference(mine))
 
-    def _keep(self, keeps: Ids, found: Exchanged) -> None:
+    def _keep(self, keeps: Ids, exchanged: Exchanged) -> None:
         world = self._world
         for key, ids in keeps.items():
             world.check_group()
             stream = world.streams[key]
-            for one in ids:
-                if not stream.is_mine(one, self.me):
-                    found.lost.setdefault(key, set()).add(one)
-                elif one not in stream.bodies:
-                    world.bury(stream, one)
-                    found.gone.setdefault(key, set()).add(one)
+            for entry_id in ids:
+                if not stream.is_mine(entry_id, self.me):
+                    exchanged.lost.setdefault(key, set()).add(entry_id)
+                elif entry_id not in stream.bodies:
+                    world.bury(stream, entry_id)
+                    exchanged.gone.setdefault(key, set()).add(entry_id)
                 else:
-                    stream.pending[one].delivered_ms = world.clock.now_ms
+                    stream.pending[entry_id].delivered_ms = world.clock.now_ms
