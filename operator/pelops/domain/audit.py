@@ -221,8 +221,8 @@ def render_summary(summary: AuditSummary) -> dict[str, Any]:
         "lost_earlier": summary.lost_earlier,
         "stuck_earlier": summary.stuck_earlier,
         "findings": [
-            {"kind": one.kind, "count": one.count, "sentence": one.sentence}
-            for one in summary.findings
+            {"kind": finding.kind, "count": finding.count, "sentence": finding.sentence}
+            for finding in summary.findings
         ],
         "verdict": summary.verdict.value,
         "certainty": summary.certainty.value,

@@ -70,8 +70,8 @@ class Files:
             base = self._inside(directory)
             selector = pafs.FileSelector(base, allow_not_found=True)
             names = {
-                one.path.removeprefix(base).strip("/").partition("/")[0]
-                for one in self._store().get_file_info(selector)
+                info.path.removeprefix(base).strip("/").partition("/")[0]
+                for info in self._store().get_file_info(selector)
             }
         return sorted(name for name in names if name and not name.endswith(UNFINISHED))
 

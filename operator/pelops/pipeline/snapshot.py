@@ -191,8 +191,8 @@ def _list(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> pa.Ta
         )
         some.clear()
 
-    for one in _ids(watch, name, after, last):
-        some.append(one)
+    for entry_id in _ids(watch, name, after, last):
+        some.append(entry_id)
         if len(some) == _ROWS:
             flush()
     flush()

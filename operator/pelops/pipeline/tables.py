@@ -534,7 +534,7 @@ def explain_store(verb: str, path: str, error: Exception) -> ArchiveUnusable:
 
 def explain_trouble(text: str) -> str | None:
     """The cause and remedy for a known message of a store or disk; None for any other."""
-    return next((said for pattern, said in _TROUBLES if re.search(pattern, text)), None)
+    return next((advice for pattern, advice in _TROUBLES if re.search(pattern, text)), None)
 
 
 def _overlaps(file: dict[str, Any], low: int, high: int) -> bool:

@@ -113,6 +113,7 @@ def _are_checkpoints(watch: RedisReader, ledger: str, end: LedgerEnd, plan: Plan
         for entry_id, flat in page
     ]
     return len(page) < _MOST_CHECKPOINTS and all(
-        one is not None and (one.at_id, one.added) == (plan.end.at_id, plan.end.added)
-        for one in checkpoints
+        checkpoint is not None
+        and (checkpoint.at_id, checkpoint.added) == (plan.end.at_id, plan.end.added)
+        for checkpoint in checkpoints
     )

@@ -235,8 +235,8 @@ def _describe_crds(kubectl: Kubectl) -> str:
 
 def _without_schemas(spec: Object) -> Object:
     versions = [
-        {key: value for key, value in one.items() if key in {"name", "served", "storage"}}
-        for one in spec["versions"]
+        {key: value for key, value in version.items() if key in {"name", "served", "storage"}}
+        for version in spec["versions"]
     ]
     return {**spec, "versions": versions}
 

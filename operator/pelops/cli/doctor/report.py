@@ -65,9 +65,11 @@ def parse_document(text: str) -> list[CheckResult]:
         ) from error
 
 
-def _parse_check(one: Mapping[str, Any]) -> CheckResult:
-    texts = {name: str(one[name])[:LONGEST] for name in ("id", "title", "message", "hint")}
-    return CheckResult(**texts, category=Category(one["category"]), result=Result(one["result"]))
+def _parse_check(check: Mapping[str, Any]) -> CheckResult:
+    texts = {name: str(check[name])[:LONGEST] for name in ("id", "title", "message", "hint")}
+    return CheckResult(
+        **texts, category=Category(check["category"]), result=Result(check["result"])
+    )
 
 
 def print_text(results: Sequence[CheckResult], console: Console, *, is_short: bool) -> None:

@@ -383,8 +383,8 @@ class GroupAudit:
         return GroupReport(
             summary=summary,
             checks=tuple(
-                CountCheck(name=one.name, expected=one.expected, found=one.found)
-                for one in identities
+                CountCheck(name=identity.name, expected=identity.expected, found=identity.found)
+                for identity in identities
             ),
             roots=self._root_counts,
             timeline=self._timeline(),

@@ -257,9 +257,9 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
     ) GROUP BY stream, way
     """).collect()
     most = [
-        {"stream": row["stream"], "way": row["way"], **one.asDict()}
+        {"stream": row["stream"], "way": row["way"], **duplicate.asDict()}
         for row in rows
-        for one in row["most"]
+        for duplicate in row["most"]
     ]
     first: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     if most:

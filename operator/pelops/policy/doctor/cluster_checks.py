@@ -148,8 +148,9 @@ def _overlap(one: Installation, other: Installation) -> bool | None:
     return not one.serves or not other.serves or bool(one.serves & other.serves)
 
 
-def _describe(one: Installation) -> str:
-    return f"operator in namespace {one.namespace} ({count(one.replicas, 'replica')})"
+def _describe(installation: Installation) -> str:
+    replicas = count(installation.replicas, "replica")
+    return f"operator in namespace {installation.namespace} ({replicas})"
 
 
 def _versions(facts: InstallationFacts) -> Verdict | None:
@@ -170,8 +171,8 @@ def _versions(facts: InstallationFacts) -> Verdict | None:
     return ok(f"the operator and this program have version {facts.version}")
 
 
-def _differs(one: Installation, version: str) -> bool:
-    return one.version is not None and one.version != version
+def _differs(installation: Installation, version: str) -> bool:
+    return installation.version is not None and installation.version != version
 
 
 def _rights(facts: InstallationFacts) -> Verdict:

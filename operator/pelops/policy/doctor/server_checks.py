@@ -100,8 +100,8 @@ def _acl(facts: ServerFacts) -> Verdict | None:
     )
 
 
-def _describe_denied(one: DeniedCommand, keys: int) -> str:
-    return f"{one} and {count(keys - 1, 'more key', 'more keys')}" if keys > 1 else str(one)
+def _describe_denied(denied: DeniedCommand, keys: int) -> str:
+    return f"{denied} and {count(keys - 1, 'more key', 'more keys')}" if keys > 1 else str(denied)
 
 
 def _eviction(facts: ServerFacts) -> Verdict:

@@ -267,6 +267,8 @@ def _has_left(pod: PodObservation, since: datetime) -> bool:
     if pod.is_deleting or pod.phase != "Running":
         return True
     return any(
-        one.state != "running" or one.started is None or one.started >= since - _SKEW
-        for one in pod.containers
+        container.state != "running"
+        or container.started is None
+        or container.started >= since - _SKEW
+        for container in pod.containers
     )

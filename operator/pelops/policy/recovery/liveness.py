@@ -83,9 +83,9 @@ def are_all_terminated(pod: PodObservation) -> bool:
     return bool(pod.containers) and all(one.state == "terminated" for one in pod.containers)
 
 
-def ended_once(one: ContainerObservation) -> bool:
+def ended_once(container: ContainerObservation) -> bool:
     """Whether a process of this container ended, this one or an earlier one."""
-    return one.state == "terminated" or one.has_restarted
+    return container.state == "terminated" or container.has_restarted
 
 
 def decide_death(

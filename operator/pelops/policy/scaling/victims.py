@@ -148,14 +148,14 @@ def _cheapest_bound(leaving: list[int], staying: list[int]) -> int:
     return min(usable, key=lambda bound: (changes(bound), abs(bound), bound))
 
 
-def _reluctance(one: PodPending) -> tuple[int, int, float, str]:
+def _reluctance(candidate: PodPending) -> tuple[int, int, float, str]:
     """Return a sort key: pods that should be deleted first come first."""
-    age = -one.created.timestamp() if one.created is not None else 0.0
-    return one.at_work, one.pending, age, one.pod
+    age = -candidate.created.timestamp() if candidate.created is not None else 0.0
+    return candidate.at_work, candidate.pending, age, candidate.pod
 
 
-def _cost(one: PodPending) -> int:
-    return one.cost or 0
+def _cost(candidate: PodPending) -> int:
+    return candidate.cost or 0
 
 
 def _precedence(pod: PodObservation) -> tuple[bool, int, bool]:

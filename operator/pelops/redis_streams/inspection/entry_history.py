@@ -165,9 +165,9 @@ async def _search(
 
 def _nothing_found(name: str, value: str, coverage: Sequence[Coverage]) -> str:
     parts = [
-        f"{'all' if one.is_whole else 'the newest'} {one.searched:,} entries of the {one.what}"
-        for one in coverage
-        if one.searched
+        f"{'all' if part.is_whole else 'the newest'} {part.searched:,} entries of the {part.what}"
+        for part in coverage
+        if part.searched
     ]
     covered = ", ".join(parts) or "no entry: the streams are empty"
     deeper = "" if all(one.is_whole for one in coverage) else "; --deep searches more"

@@ -104,8 +104,8 @@ async def _lowest_of(
     inspection = view.inspection
     key, group = inspection.key_of(place), inspection.keys.group
     commands = [
-        Command(parts=("XPENDING", key, group, "-", "+", 1, encode_name(one.name)), key=key)
-        for one in consumers
+        Command(parts=("XPENDING", key, group, "-", "+", 1, encode_name(consumer.name)), key=key)
+        for consumer in consumers
     ]
     replies = await inspection.server.execute_many(commands)
     entries: _Wanted = []

@@ -64,8 +64,8 @@ def build_outgoing(
     kept = in_flight.due_for_refresh(now_s - idle_s * REFRESH_AT, REFRESHED_AT_ONCE)
     _add_doubtful(kept, offered, now_s - idle_s * TRUSTED_FOR)
     if kept and done:
-        said = set(done)
-        kept = [entry for entry in kept if entry not in said]
+        done_entries = set(done)
+        kept = [entry for entry in kept if entry not in done_entries]
     started_ids = b" ".join([*additions.left, *in_flight.started_ids()])
     outgoing = Outgoing(
         acks=acks,

@@ -48,10 +48,11 @@ class Complaints:
     def current(self) -> list[str]:
         """Operations that Redis refuses, each with the reason."""
         now_s = self._clock()
-        for what in [what for what, said in self._said.items() if said.until_s <= now_s]:
+        for what in [what for what, refusal in self._said.items() if refusal.until_s <= now_s]:
             self.end(what)
         return [
-            f"{what}: {said.why}" for what, said in sorted(self._said.items(), key=itemgetter(0))
+            f"{what}: {refusal.why}"
+            for what, refusal in sorted(self._said.items(), key=itemgetter(0))
         ]
 
     def hear(self, what: str, error: BaseException) -> None:
@@ -63,12 +64,12 @@ class Complaints:
             what, lasts_s = "name", _LAPSES_S
         now_s, former = self._clock(), self._said.get(what)
         about = (type(error), getattr(error, "command", None), getattr(error, "key", None))
-        said = _Said(about, f"{type(error).__name__}: {error}", now_s, now_s + lasts_s)
+        refusal = _Said(about, f"{type(error).__name__}: {error}", now_s, now_s + lasts_s)
         if former is not None and former.about == about and now_s - former.at_s < _AGAIN_S:
-            said.at_s = former.at_s
+            refusal.at_s = former.at_s
         else:
-            log.warning("%s: %s; retrying", what, said.why)
-        self._said[what] = said
+            log.warning("%s: %s; retrying", what, refusal.why)
+        self._said[what] = refusal
 
     def end(self, what: str) -> None:
         """Note that Redis executes `what` again."""

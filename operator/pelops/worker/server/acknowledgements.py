@@ -27,8 +27,8 @@ class AcknowledgementCommands:
     ) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
         """The commands, and for each the function and key to read its reply; `left` stays recorded
         as started."""
-        said = list(self._say(outgoing, left))
-        return [command for command, _, _ in said], [(how, key) for _, how, key in said]
+        commands = list(self._say(outgoing, left))
+        return [command for command, _, _ in commands], [(how, key) for _, how, key in commands]
 
     def _say(
         self, outgoing: Outgoing, left: Collection[bytes]
