@@ -119,6 +119,10 @@ class Cache:
         """The kept parts of the objects of a kind, by name: a view that follows changes."""
         return self._kept.setdefault(kind, {})
 
+    def is_trimmed(self, kind: Kind) -> bool:
+        """Whether `trim` decides what is kept of the objects of a kind."""
+        return any(concern.keep is trim for _, concern in self._concerns[kind])
+
     def put(self, kind: Kind, manifest: Manifest) -> Concerned:
         """Store an object unless a newer state is known. Returns the resources that become due.
 
@@ -207,10 +211,9 @@ class Cache:
 
     def _keep(self, kind: Kind, manifest: Manifest) -> Manifest | None:
         """The part of the object that its followers need, by `trim` if one of them uses that."""
-        keeps = [concern.keep for _, concern in self._concerns[kind]]
-        if trim in keeps:
+        if self.is_trimmed(kind):
             return trim(manifest)
-        parts = (keep(manifest) for keep in keeps)
+        parts = (concern.keep(manifest) for _, concern in self._concerns[kind])
         return next((part for part in parts if part is not None), None)
 
     def _find(self, change: ObjectChange) -> Concerned:
@@ -264,6 +267,10 @@ class Resync:
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that are listed; empty: all."""
         return tuple(filter(None, self._namespaces))
+
+    def is_trimmed(self, kind: Kind) -> bool:
+        """Whether `trim` decides what is kept of the objects of a kind."""
+        return self._cache.is_trimmed(kind)
 
     def feeds(self, kind: Kind) -> list[str | None]:
         """The namespaces in which a kind is listed and watched; None stands for all."""

@@ -9,6 +9,7 @@ sure that the cache cannot silently miss changes:
 - It turns a refusal into a lost connection. kopf repeats requests after those, and gives up a kind
   otherwise.
 - It waits with growing pauses if the API server ends each stream at once.
+- It replaces an object that is too large to be kept by a small one, before kopf parses it.
 
 If kopf nevertheless ends, or no longer asks for a kind, it is restarted.
 """
@@ -17,16 +18,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import random
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import aiohttp
 
@@ -34,6 +36,8 @@ from pelops.controller.runtime.cache import Resync
 from pelops.domain.backoff import backoff_s
 from pelops.errors import KubernetesError, KubernetesUnavailable
 from pelops.kube.client import Kind, KubeApi, Manifest, parse_message
+from pelops.kube.json_text import parse_json
+from pelops.kube.trimmed import MOST_OTHER_BYTES, is_kept, trim
 from pelops.metrics import WATCH_ACTIVITY, WATCH_LISTS, WATCH_RESTARTS
 
 log = logging.getLogger(__name__)
@@ -49,6 +53,7 @@ BURST: Final = 50  # events that are stored before other tasks run
 DEEPEST: Final = 25_000
 STACK_BYTES: Final = 256 * 1024 * 1024
 REFUSAL_BYTES: Final = 64 * 1024  # that are read of a refusal
+LARGE_BYTES: Final = MOST_OTHER_BYTES  # smaller events have no objects that are too large
 NOTHING: Final = "metadata.name=-"  # a field selector that no object fits
 
 
@@ -95,6 +100,7 @@ class Feed:
 
     kind: Kind
     namespace: str | None
+    is_trimmed: bool  # `trim` decides what is kept of its objects
     seen_at: float  # the last answer or event
     asked_at: float  # the last request
     is_listed: bool = False  # since kopf was started
@@ -193,7 +199,11 @@ class Watch:
         # A thread that was left behind may still write to former ones.
         feeds = {
             kind.path(namespace): Feed(
-                kind=kind, namespace=namespace, seen_at=self._seen_at(kind, now), asked_at=now
+                kind=kind,
+                namespace=namespace,
+                is_trimmed=self._resync.is_trimmed(kind),
+                seen_at=self._seen_at(kind, now),
+                asked_at=now,
             )
             for kind in kinds
             for namespace in self._resync.feeds(kind)
@@ -282,6 +292,8 @@ class Watch:
             self._fail(feed, str(error) or "the API server does not answer")
             raise aiohttp.ClientConnectionError(feed.trouble) from error
         self._succeed(feed, is_stream)
+        if is_stream and feed.is_trimmed:
+            response.content = cast(aiohttp.StreamReader, TrimmedLines(response.content))
         return response
 
     async def _discover(
@@ -348,6 +360,47 @@ class Watch:
         """How long an answer may take: longer after failures, or a slow server never answers."""
         pace = self._pace
         return backoff_s(feed.failures + 1, first_s=pace.answer_s, longest_s=pace.longest_answer_s)
+
+
+class TrimmedLines:
+    """The events of a watch as lines, with small events for objects that are too large to be kept.
+
+    Parsed JSON takes up to 25 times the memory of its text, and kopf keeps the last event of each
+    object for a moment. Here one large object at a time is parsed, and kopf receives only its stub.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the content's: the response asks it for its exception when it ends."""
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """The same lines as those of the content. Each part ends with a line."""
+        begun = b""
+        async for data in self._content.iter_chunked(size):
+            whole, end, rest = data.rpartition(b"\n")
+            if not end:
+                begun += data
+                continue
+            lines, begun = begun + whole + end, rest
+            if len(lines) <= LARGE_BYTES:
+                yield lines
+                continue
+            for line in lines.splitlines(keepends=True):
+                yield line if len(line) <= LARGE_BYTES else await _trim_event(line)
+        if begun:
+            yield begun
+
+
+async def _trim_event(line: bytes) -> bytes:
+    try:
+        event = await parse_json(line)
+        kept = trim(event["object"])
+    except (ValueError, KeyError, TypeError):  # kopf reports it
+        return line
+    return line if is_kept(kept) else json.dumps({**event, "object": kept}).encode() + b"\n"
 
 
 class OperatorThread(threading.Thread):
