@@ -185,25 +185,25 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
     def parse(self, manifest: Manifest) -> Greeting:
         return Greeting.parse(manifest)
 
-    async def observe(self, one: Pass[Greeting, Memory]) -> GreetingFacts:
-        self.passes[one.name] += 1
+    async def observe(self, current: Pass[Greeting, Memory]) -> GreetingFacts:
+        self.passes[current.name] += 1
         if self.faults:
             raise self.faults.pop()
-        shown = self._maps.get(one.name)
+        shown = self._maps.get(current.name)
         return GreetingFacts(
-            greeting=one.resource,
-            has_finalizer=self.finalizer.is_on(one.resource.metadata),
+            greeting=current.resource,
+            has_finalizer=self.finalizer.is_on(current.resource.metadata),
             shown=shown["data"]["text"] if shown is not None else None,
-            entry=self._book.entries.get(one.name),
+            entry=self._book.entries.get(current.name),
         )
 
     def actions(
-        self, observation: GreetingFacts, one: Pass[Greeting, Memory]
+        self, observation: GreetingFacts, current: Pass[Greeting, Memory]
     ) -> Iterator[PlannedAction]:
-        greeting, what = one.resource, plan_greeting(observation)
+        greeting, what = current.resource, plan_greeting(observation)
         writes: dict[str, Callable[[], Awaitable[EventContent | None]]] = {
             "adding the finalizer": partial(self._add_finalizer, greeting),
-            "writing the book": partial(self._write_book, one.name, greeting.spec.text),
+            "writing the book": partial(self._write_book, current.name, greeting.spec.text),
             "applying the ConfigMap": partial(self._apply_map, greeting),
         }
         if what is not None:
@@ -215,10 +215,10 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
         return replace(observation, problem=Finding(reason="Failed", message=str(error)))
 
     def decide_status(
-        self, observation: GreetingFacts, one: Pass[Greeting, Memory], now: datetime
+        self, observation: GreetingFacts, current: Pass[Greeting, Memory], now: datetime
     ) -> StatusDecision:
         ready = decide_greeting(observation)
-        status = render_heading([ready], one.previous, now)
+        status = render_heading([ready], current.previous, now)
         if observation.entry is not None:
             status["entry"] = observation.entry
         return StatusDecision(status=status, conditions=[ready], problem=observation.problem)
@@ -227,8 +227,8 @@ class GreetingKind(ManagedKind[Greeting, GreetingFacts, Memory]):
         settings = self._services.settings
         return PassIntervals(observe_s=settings.observe_s, status_s=settings.status_s)
 
-    async def clean_up(self, one: Pass[Greeting, Memory], now: datetime) -> EventContent:
-        self._book.write(one.name, None)
+    async def clean_up(self, current: Pass[Greeting, Memory], now: datetime) -> EventContent:
+        self._book.write(current.name, None)
         return EventContent(type="Normal", reason="Removed", action="Delete", note="It is gone")
 
     def serve(self, is_served: bool) -> None:

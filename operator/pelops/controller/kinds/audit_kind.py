@@ -85,17 +85,17 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
     def parse(self, manifest: Manifest) -> StreamAudit:
         return StreamAudit.parse(manifest)
 
-    async def observe(self, one: AuditPass) -> ObservedAudit:
-        level = await self._levels.level(one.name[0])
-        observed = replace(await self._observer.observe(one.resource), level=level)
+    async def observe(self, current: AuditPass) -> ObservedAudit:
+        level = await self._levels.level(current.name[0])
+        observed = replace(await self._observer.observe(current.resource), level=level)
         if observed.server is not None:
-            uid, spec = one.resource.metadata.uid, one.resource.spec
+            uid, spec = current.resource.metadata.uid, current.resource.spec
             has_index = spec.stream_pattern is not None
-            self._recorded[one.name] = _Recorded(uid, observed.server, observed.keys, has_index)
+            self._recorded[current.name] = _Recorded(uid, observed.server, observed.keys, has_index)
         return observed
 
-    def actions(self, observation: ObservedAudit, one: AuditPass) -> Iterator[PlannedAction]:
-        action = self._actions.next_action(observation, one.memory)
+    def actions(self, observation: ObservedAudit, current: AuditPass) -> Iterator[PlannedAction]:
+        action = self._actions.next_action(observation, current.memory)
         if action is not None:
             yield action
 
@@ -105,12 +105,12 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         return observation.with_problem(AuditPart(part or AuditPart.JOB), error)
 
     def decide_status(
-        self, observation: ObservedAudit, one: AuditPass, now: datetime
+        self, observation: ObservedAudit, current: AuditPass, now: datetime
     ) -> StatusDecision:
         facts = observation.facts
         conditions = decide_audit_conditions(facts, now=now)
         return StatusDecision(
-            status=render_audit_status(facts, conditions, one.previous, now),
+            status=render_audit_status(facts, conditions, current.previous, now),
             conditions=conditions,
             problem=facts.plan_problem or facts.job_problem or facts.redis_problem,
         )

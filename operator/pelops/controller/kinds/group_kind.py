@@ -147,39 +147,39 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def parse(self, manifest: Manifest) -> StreamConsumerGroup:
         return StreamConsumerGroup.parse(manifest)
 
-    async def observe(self, one: GroupPass) -> ObservedGroup:
+    async def observe(self, current: GroupPass) -> ObservedGroup:
         """What is known, with what audits say, and what this replica has decided if it scales."""
-        self._settled.drop(one.name)
-        observed = await self._observer.observe(one.resource)
+        self._settled.drop(current.name)
+        observed = await self._observer.observe(current.resource)
         scaling = observed.facts.scaling
-        if scaling is None and one.rank == 0:
-            scaling = self._scaling.decision(one.name)
+        if scaling is None and current.rank == 0:
+            scaling = self._scaling.decision(current.name)
         part, demands = observed.facts.part, None
-        if part is not None and part.is_shared and part.leader is not None and one.rank == 0:
-            demands = self._scaling.demands((one.name[0], part.leader.name))
+        if part is not None and part.is_shared and part.leader is not None and current.rank == 0:
+            demands = self._scaling.demands((current.name[0], part.leader.name))
         changes: dict[str, Any] = {
             "scaling": scaling,
-            "audits": self._notices(one.name),
+            "audits": self._notices(current.name),
             "demands": demands,
         }
         if observed.facts.is_dry and observed.facts.recovers:
-            status = one.resource.status
+            status = current.resource.status
             reported = read_dry_run(status.recovery if status else None)
-            changes["dry_run"] = self._dry_runs.get(one.resource.metadata) or reported
+            changes["dry_run"] = self._dry_runs.get(current.resource.metadata) or reported
         observed = replace(observed, facts=replace(observed.facts, **changes))
-        if one.resource.spec.template is not None:
-            observed = replace(observed, level=await self._levels.level(one.name[0]))
-        server, keys, memory = observed.server, observed.facts.keys, one.memory
+        if current.resource.spec.template is not None:
+            observed = replace(observed, level=await self._levels.level(current.name[0]))
+        server, keys, memory = observed.server, observed.facts.keys, current.memory
         if server is not None and keys is not None:
             if observed.facts.is_group_ready:
-                if memory.owned is None and one.rank == 0:
-                    self._scans.wake(one.name, Trigger.START_UP)
-                memory.owned = OwnedGroup(server, keys, observed.owner, one.resource.spec.redis)
-            memory.look_at(identify(one.resource, server, keys))
+                if memory.owned is None and current.rank == 0:
+                    self._scans.wake(current.name, Trigger.START_UP)
+                memory.owned = OwnedGroup(server, keys, observed.owner, current.resource.spec.redis)
+            memory.look_at(identify(current.resource, server, keys))
         return observed
 
-    def actions(self, observation: ObservedGroup, one: GroupPass) -> Iterator[PlannedAction]:
-        return self._actions.missing(observation, one.memory)
+    def actions(self, observation: ObservedGroup, current: GroupPass) -> Iterator[PlannedAction]:
+        return self._actions.missing(observation, current.memory)
 
     def add_problem(
         self, observation: ObservedGroup, part: str | None, error: PelopsError
@@ -187,13 +187,13 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         return observation.with_problem(GroupPart(part or GroupPart.WORKLOAD), error)
 
     def decide_status(
-        self, observation: ObservedGroup, one: GroupPass, now: datetime
+        self, observation: ObservedGroup, current: GroupPass, now: datetime
     ) -> StatusDecision:
         facts = observation.facts
         conditions, problem = decide_conditions(facts), facts.redis_problem
         is_newer = problem is not None and problem.reason == Reason.NEWER_FORMAT
         return StatusDecision(
-            status=render_status(facts, conditions, one.previous, now),
+            status=render_status(facts, conditions, current.previous, now),
             conditions=conditions,
             problem=problem or facts.workload_problem,
             # Side by side during an upgrade, the two would write their views by turns.
@@ -210,18 +210,18 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         )
 
     def rest_s(
-        self, observation: ObservedGroup, one: GroupPass, decision: StatusDecision
+        self, observation: ObservedGroup, current: GroupPass, decision: StatusDecision
     ) -> float | None:
         if not stays_as_it_is(decision.conditions[0]):
             return None
         observe_s = self.intervals(len(self._cache.resources)).observe_s
-        holds = self._settled.add(one.name, observation, every_s=observe_s)
+        holds = self._settled.add(current.name, observation, every_s=observe_s)
         return None if holds is None else max(observe_s, holds.total_seconds())
 
     # --- the end of a resource
 
-    async def clean_up(self, one: GroupPass, now: datetime) -> EventContent | None:
-        return await self._deletion.clean_up(one.resource, one.memory, now)
+    async def clean_up(self, current: GroupPass, now: datetime) -> EventContent | None:
+        return await self._deletion.clean_up(current.resource, current.memory, now)
 
     def abandon(self, problem: str) -> EventContent:
         return report_abandoned(problem)

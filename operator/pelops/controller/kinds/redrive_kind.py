@@ -167,10 +167,10 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
     def parse(self, manifest: Manifest) -> StreamRedrive:
         return StreamRedrive.parse(manifest)
 
-    async def observe(self, one: RedrivePass) -> ObservedRedrive:
-        redrive, memory = one.resource, one.memory
+    async def observe(self, current: RedrivePass) -> ObservedRedrive:
+        redrive, memory = current.resource, current.memory
         memory.begin(redrive.metadata.uid)
-        works = one.rank == 0 or self._is_left_alone(one)
+        works = current.rank == 0 or self._is_left_alone(current)
         if not works:
             memory.run = None
         run = memory.run
@@ -192,15 +192,19 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         )
         return ObservedRedrive(facts=facts, memory=memory, group=group, works=works)
 
-    def actions(self, observation: ObservedRedrive, one: RedrivePass) -> Iterator[PlannedAction]:
-        action = self._next_action(observation, one)
+    def actions(
+        self, observation: ObservedRedrive, current: RedrivePass
+    ) -> Iterator[PlannedAction]:
+        action = self._next_action(observation, current)
         if action is not None:
             yield action
 
-    def _next_action(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
-        redrive, memory, group = one.resource, one.memory, observation.group
+    def _next_action(
+        self, observation: ObservedRedrive, current: RedrivePass
+    ) -> PlannedAction | None:
+        redrive, memory, group = current.resource, current.memory, observation.group
         if find_ending(redrive) is not None:
-            return self._clean_up(observation, one) or self._expire(redrive, one.name)
+            return self._clean_up(observation, current) or self._expire(redrive, current.name)
         if observation.facts.verdict is not None or not observation.works:
             return None  # the status shows an end first
         spec = redrive.spec
@@ -210,10 +214,10 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
             return self._pause(memory)
         if not memory.is_reported:
             memory.is_reported = True
-            self.queue.add(one.name, delay_s=max(0.0, memory.next_at - self._clock()))
+            self.queue.add(current.name, delay_s=max(0.0, memory.next_at - self._clock()))
             return None
         if self._clock() < memory.next_at:
-            self.queue.add(one.name, delay_s=memory.next_at - self._clock())
+            self.queue.add(current.name, delay_s=memory.next_at - self._clock())
             return None
         return self._work(redrive, group, memory)
 
@@ -226,14 +230,14 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         return observation.with_problem(error)
 
     def decide_status(
-        self, observation: ObservedRedrive, one: RedrivePass, now: datetime
+        self, observation: ObservedRedrive, current: RedrivePass, now: datetime
     ) -> StatusDecision:
         facts = observation.facts
         if not observation.works and find_ending(facts.redrive) is None:
-            return StatusDecision(status=one.previous.status, conditions=())
+            return StatusDecision(status=current.previous.status, conditions=())
         conditions = decide_redrive_conditions(facts)
         return StatusDecision(
-            status=render_redrive_status(facts, conditions, one.previous, now),
+            status=render_redrive_status(facts, conditions, current.previous, now),
             conditions=conditions,
             problem=None if find_ending(facts.redrive) else facts.problem,
         )
@@ -378,10 +382,10 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
 
         return PlannedAction(part=KEEPING, what="pause the redrive", do=write, is_routine=True)
 
-    def _clean_up(self, observation: ObservedRedrive, one: RedrivePass) -> PlannedAction | None:
+    def _clean_up(self, observation: ObservedRedrive, current: RedrivePass) -> PlannedAction | None:
         """Remove the records of a redrive that has ended, so that the next one may run."""
-        redrive, memory, group = one.resource, one.memory, observation.group
-        is_needed = not memory.is_cleaned and not redrive.spec.is_dry_run and not one.rank
+        redrive, memory, group = current.resource, current.memory, observation.group
+        is_needed = not memory.is_cleaned and not redrive.spec.is_dry_run and not current.rank
         if not is_needed or group is None:
             memory.run = None
             return None
@@ -417,9 +421,9 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
 
     # --- who works on it
 
-    def _is_left_alone(self, one: RedrivePass) -> bool:
+    def _is_left_alone(self, current: RedrivePass) -> bool:
         """Whether the replica that should work on it does not."""
-        return one.memory.unchanged_s(_marker(one.resource), self._clock()) >= TAKE_OVER_S
+        return current.memory.unchanged_s(_marker(current.resource), self._clock()) >= TAKE_OVER_S
 
     def _parse_group(
         self, redrive: StreamRedrive

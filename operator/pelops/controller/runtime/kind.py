@@ -303,7 +303,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """The resource. Raises InvalidSpec; the status shows its message."""
 
     @abstractmethod
-    async def observe(self, one: Pass[ResourceT, MemoryT]) -> ObservationT:
+    async def observe(self, current: Pass[ResourceT, MemoryT]) -> ObservationT:
         """The current state. A part that cannot be observed is a problem in the observation.
 
         Raises KubernetesError if the API server cannot be used.
@@ -311,7 +311,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
 
     @abstractmethod
     def actions(
-        self, observation: ObservationT, one: Pass[ResourceT, MemoryT]
+        self, observation: ObservationT, current: Pass[ResourceT, MemoryT]
     ) -> Iterator[PlannedAction]:
         """The writes that are missing, in order. Raises InvalidSpec.
 
@@ -327,7 +327,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
 
     @abstractmethod
     def decide_status(
-        self, observation: ObservationT, one: Pass[ResourceT, MemoryT], now: datetime
+        self, observation: ObservationT, current: Pass[ResourceT, MemoryT], now: datetime
     ) -> StatusDecision:
         """The status for this observation: all replicas derive the same one from the same facts."""
 
@@ -338,7 +338,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
     def rest_s(
         self,
         observation: ObservationT,
-        one: Pass[ResourceT, MemoryT],
+        current: Pass[ResourceT, MemoryT],
         decision: StatusDecision,
     ) -> float | None:
         """Seconds for which a resource without problems needs no pass; None: the usual interval.
@@ -349,7 +349,9 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
 
     # --- the end of a resource
 
-    async def clean_up(self, one: Pass[ResourceT, MemoryT], now: datetime) -> EventContent | None:
+    async def clean_up(
+        self, current: Pass[ResourceT, MemoryT], now: datetime
+    ) -> EventContent | None:
         """Clean up outside of Kubernetes, before the finalizer is removed. Returns an Event.
 
         Raises PelopsError if it failed: it is repeated.

@@ -125,21 +125,21 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         except InvalidSpec as error:
             return await self._refuse(manifest, error, memory)
         rank = self._services.members.rank(kind.rank_key(name))
-        one = Pass(resource=resource, manifest=manifest, memory=memory, rank=rank)
+        current = Pass(resource=resource, manifest=manifest, memory=memory, rank=rank)
         if resource.metadata.is_being_deleted:
-            return await self._complete_deletion(one)
-        return await self._proceed(one)
+            return await self._complete_deletion(current)
+        return await self._proceed(current)
 
-    async def _proceed(self, one: Pass[ResourceT, MemoryT]) -> float:
-        observation = await self._kind.observe(one)
-        missing = await self._do_missing(observation, one)
+    async def _proceed(self, current: Pass[ResourceT, MemoryT]) -> float:
+        observation = await self._kind.observe(current)
+        missing = await self._do_missing(observation, current)
         if missing is None:
             return 0.0
         observation, turn_s = missing
-        return await self._report(observation, one, turn_s=turn_s)
+        return await self._report(observation, current, turn_s=turn_s)
 
     async def _do_missing(
-        self, observation: ObservationT, one: Pass[ResourceT, MemoryT]
+        self, observation: ObservationT, current: Pass[ResourceT, MemoryT]
     ) -> tuple[ObservationT, float | None] | None:
         """Do the actions that are missing, as far as it is the turn of this replica.
 
@@ -149,33 +149,33 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         """
         kind, connections, has_acted = self._kind, self._services.connections, False
         try:
-            for action in kind.actions(observation, one):
-                one.memory.sees_only(STATUS, action.what)
-                turn_s = one.wait_s(action.what)
+            for action in kind.actions(observation, current):
+                current.memory.sees_only(STATUS, action.what)
+                turn_s = current.wait_s(action.what)
                 if turn_s > 0:
                     return None if has_acted else (observation, turn_s)
-                if connections.forget_stale_secrets(action.secrets, one.name[0]):
+                if connections.forget_stale_secrets(action.secrets, current.name[0]):
                     # A replica that still has the old Secret would undo what the others wrote.
                     return None
-                error = await self._apply(action, one)
+                error = await self._apply(action, current)
                 if error is not None:
                     return kind.add_problem(observation, action.part, error), 0.0
                 has_acted = True
         except InvalidSpec as error:
             observation = kind.add_problem(observation, None, error)
-        one.memory.sees_only(STATUS)
+        current.memory.sees_only(STATUS)
         return None if has_acted else (observation, None)
 
     async def _apply(
-        self, action: PlannedAction, one: Pass[ResourceT, MemoryT]
+        self, action: PlannedAction, current: Pass[ResourceT, MemoryT]
     ) -> PelopsError | None:
         """Do the action, and report it; the error when it failed.
 
         Raises KubernetesUnavailable: then nothing can be reported either.
         """
-        memory, metadata = one.memory, one.resource.metadata
+        memory, metadata = current.memory, current.resource.metadata
         try:
-            happening = await action.do()
+            event = await action.do()
         except KubernetesUnavailable:
             raise
         except PelopsError as error:
@@ -184,32 +184,32 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return error
         level = logging.DEBUG if action.is_routine else logging.INFO
         log.log(level, "Completed: %s", action.what, extra={"resource": metadata.key})
-        if happening is not None:
-            await self._reporter.report(metadata, happening)
+        if event is not None:
+            await self._reporter.report(metadata, event)
         memory.failures = 0
         memory.failure = None
         memory.sees_only(STATUS)
         return None
 
     async def _report(
-        self, observation: ObservationT, one: Pass[ResourceT, MemoryT], *, turn_s: float | None
+        self, observation: ObservationT, current: Pass[ResourceT, MemoryT], *, turn_s: float | None
     ) -> float:
         """Write the status if it is worth it: seconds until the next pass.
 
         `turn_s` is how long an action that is missing is still left to others; None: none is.
         """
-        kind, memory = self._kind, one.memory
-        decision = kind.decide_status(observation, one, datetime.now(UTC))
+        kind, memory = self._kind, current.memory
+        decision = kind.decide_status(observation, current, datetime.now(UTC))
         if decision.is_left_to_newer:
             memory.differing.pop(STATUS, None)
-            self._show(one.name, one.manifest.get("status") or {})
+            self._show(current.name, current.manifest.get("status") or {})
             return memory.retry_s(is_terminal=False)
-        stands_by = self._standby.stands_by(one.name)
+        stands_by = self._standby.stands_by(current.name)
         if stands_by:
-            self._standby.give_up(one.name)
+            self._standby.give_up(current.name)
         else:
             kind.measure(observation, decision)
-            self._show(one.name, decision.status)
+            self._show(current.name, decision.status)
         intervals, problem = kind.intervals(len(self._resources)), decision.problem
         if stands_by and turn_s != 0:  # 0: this replica did the action, and it failed
             again_s = turn_s or self._standby.rest_s()
@@ -218,25 +218,25 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         else:
             memory.failures = 0
             again_s = intervals.observe_s
-        wait_s = await self._write_status(one, decision, numbers_s=intervals.status_s)
+        wait_s = await self._write_status(current, decision, numbers_s=intervals.status_s)
         if wait_s is None and not stands_by and turn_s is None and problem is None:
-            rest_s = kind.rest_s(observation, one, decision)
+            rest_s = kind.rest_s(observation, current, decision)
             again_s = again_s if rest_s is None else min(rest_s, self._standby.rest_s())
         again_s = with_jitter(again_s)
         return again_s if wait_s is None else min(again_s, wait_s)
 
     async def _write_status(
-        self, one: Pass[ResourceT, MemoryT], decision: StatusDecision, *, numbers_s: float
+        self, current: Pass[ResourceT, MemoryT], decision: StatusDecision, *, numbers_s: float
     ) -> float | None:
         """Write the status if it differs and it is this replica's: seconds until that, if not yet.
 
         Numbers that move are written every `numbers_s` at most.
         """
-        wished, live, memory = decision.status, one.manifest.get("status") or {}, one.memory
+        wished, live, memory = decision.status, current.manifest.get("status") or {}, current.memory
         difference = self._kind.compare(wished, live)
         if difference is Difference.FACTS:
-            wait_s = one.wait_s(STATUS, step=LONG_STEP)
-        elif difference is Difference.NUMBERS and one.rank == 0:
+            wait_s = current.wait_s(STATUS, step=LONG_STEP)
+        elif difference is Difference.NUMBERS and current.rank == 0:
             wait_s = memory.numbers_written + numbers_s - self._clock()
         else:
             memory.differing.pop(STATUS, None)
@@ -245,14 +245,14 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return wait_s
         is_flip, now = difference is Difference.FACTS, self._clock()
         if not memory.budget.take(now) or (is_flip and not memory.flips.take(now)):
-            STATUS_WRITES_LIMITED.add(*one.name)
+            STATUS_WRITES_LIMITED.add(*current.name)
             return LIMITED_S
-        if not await self._put_status(one.manifest, wished, one.rank):
+        if not await self._put_status(current.manifest, wished, current.rank):
             return LONG_STEP.total_seconds()
         memory.differing.pop(STATUS, None)
         memory.numbers_written = self._clock()
-        for happening in self._kind.list_events(live, wished):
-            await self._reporter.report(one.resource.metadata, happening)
+        for event in self._kind.list_events(live, wished):
+            await self._reporter.report(current.resource.metadata, event)
         return None
 
     async def _put_status(self, manifest: Manifest, wished: Status, rank: int) -> bool:
@@ -310,9 +310,9 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         finalizer = self._kind.finalizer
         if finalizer is None or not finalizer.is_on(metadata):
             return None
-        happening = self._kind.abandon(str(error))
-        if happening is not None:
-            await self._reporter.report(metadata, happening)
+        event = self._kind.abandon(str(error))
+        if event is not None:
+            await self._reporter.report(metadata, event)
         return await finalizer.let_go(metadata)
 
     async def _write_refusal(
@@ -364,8 +364,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if not is_first or wished == before or not memory.budget.take(self._clock()):
             return
         await self._put_status(manifest, wished, 0)
-        for happening in list_transitions(before, wished, ()):
-            await self._reporter.report(metadata, happening)
+        for event in list_transitions(before, wished, ()):
+            await self._reporter.report(metadata, event)
 
     def _show(self, name: Name, status: Status) -> None:
         """Set the metric of the conditions."""
@@ -384,13 +384,17 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if not self._standby.stands_by(name):
             self._kind.measure_failure(name)
 
-    async def _complete_deletion(self, one: Pass[ResourceT, MemoryT]) -> float | None:
+    async def _complete_deletion(self, current: Pass[ResourceT, MemoryT]) -> float | None:
         """Clean up and remove the finalizer: seconds until another try, or None when it is done."""
-        finalizer, metadata, memory = self._kind.finalizer, one.resource.metadata, one.memory
+        finalizer, metadata, memory = (
+            self._kind.finalizer,
+            current.resource.metadata,
+            current.memory,
+        )
         if finalizer is None or not finalizer.is_on(metadata):
             return None
         try:
-            happening = await self._kind.clean_up(one, datetime.now(UTC))
+            event = await self._kind.clean_up(current, datetime.now(UTC))
         except PelopsError as error:
             memory.cleanup_failure = str(error)
             log.warning(
@@ -399,8 +403,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
                 extra={"resource": metadata.key},
             )
             return memory.retry_s()
-        if happening is not None:
-            await self._reporter.report(metadata, happening)
+        if event is not None:
+            await self._reporter.report(metadata, event)
         return await finalizer.let_go(metadata)
 
 
