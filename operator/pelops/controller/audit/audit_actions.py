@@ -100,18 +100,16 @@ class AuditActions:
     def _remove_spark(self, observed: ObservedAudit) -> PlannedAction | None:
         """The ScheduledSparkApplication that the status reports, once it is asked for no more."""
         audit = observed.facts.audit
-        uid, reported = audit.metadata.uid, audit.status.job_ref if audit.status else None
-        is_there = reported is not None and reported.kind == SCHEDULED_SPARK_APPLICATION.kind
-        if reported is None or not is_there or uid in self._cleared:
+        uid, job = audit.metadata.uid, audit.status.job_ref if audit.status else None
+        is_there = job is not None and job.kind == SCHEDULED_SPARK_APPLICATION.kind
+        if job is None or not is_there or uid in self._cleared:
             return None
 
         async def write() -> None:
             await self._spark.remove_scheduled(audit)
             self._cleared.add(uid)
 
-        return PlannedAction(
-            part=AuditPart.JOB, what=f"delete {reported.kind} {reported.name}", do=write
-        )
+        return PlannedAction(part=AuditPart.JOB, what=f"delete {job.kind} {job.name}", do=write)
 
     def _remove_cron_job(self, observed: ObservedAudit) -> PlannedAction | None:
         """The CronJob of a backend that is asked for no more."""
@@ -291,17 +289,17 @@ class SparkActions:
         kind, namespace = SCHEDULED_SPARK_APPLICATION, audit.metadata.namespace
         name = audit_job_name(audit.metadata.name)
         try:
-            found = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
+            manifest = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
         except NotFound:
             return  # the Spark operator was removed, with its kinds
-        if found is not None and is_owned(found, audit.metadata.uid):
-            await self._delete(kind, [found])
+        if manifest is not None and is_owned(manifest, audit.metadata.uid):
+            await self._delete(kind, [manifest])
 
     async def _check_owner(self, audit: StreamAudit, name: str) -> None:
         """Check the owner of an existing object. Raises InvalidSpec if it is not this audit."""
         kind, namespace = SPARK_APPLICATION, audit.metadata.namespace
-        found = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
-        if found is not None and not is_owned(found, audit.metadata.uid):
+        manifest = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
+        if manifest is not None and not is_owned(manifest, audit.metadata.uid):
             raise InvalidSpec(name_taken(SPARK_APPLICATION, name).message)
 
     async def _delete(self, kind: Kind, objects: Sequence[Manifest]) -> None:

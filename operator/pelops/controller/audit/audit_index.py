@@ -58,12 +58,12 @@ class AuditIndex:
 
     def notices(self, group: Name) -> tuple[AuditNotice, ...]:
         """What the audits of its namespace say about a StreamConsumerGroup."""
-        reported = (
+        audit_notices = (
             notices.get(group[1])
             for audit, notices in self._notices.items()
             if audit[0] == group[0]
         )
-        return tuple(sorted(notice for notice in reported if notice is not None))
+        return tuple(sorted(notice for notice in audit_notices if notice is not None))
 
     def _find_auditing(self, change: ObjectChange) -> set[Name]:
         """A group: the audits that name it, unless only its status has changed."""

@@ -238,12 +238,12 @@ class AuditObserver:
         return (None, plan) if isinstance(plan, Finding) else (plan, None)
 
     def _declared(self, audit: StreamAudit) -> Mapping[str, StreamConsumerGroup]:
-        namespace, found = audit.metadata.namespace, {}
+        namespace, resources = audit.metadata.namespace, {}
         for group in audit.spec.groups or ():
             manifest = self._groups.get((namespace, group))
             if manifest is not None:
-                found[group] = StreamConsumerGroup.parse(manifest)
-        return found
+                resources[group] = StreamConsumerGroup.parse(manifest)
+        return resources
 
     async def _observe_redis(self, audit: StreamAudit, plan: AuditPlan) -> _Seen:
         try:

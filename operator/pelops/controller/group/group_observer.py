@@ -138,14 +138,14 @@ class FormerRetryStreams:
         ):
             return known.found
         try:
-            found = await has_retry_stream(server, keys)
+            exists = await has_retry_stream(server, keys)
         except PelopsError as error:
             where = {"resource": metadata.key}
             log.debug("cannot see whether %s exists: %s", keys.retry, error, extra=where)
             return known is not None and known.found
-        until = self._clock() + (KNOWN_S if found else ABSENT_S)
-        self._answers[metadata.uid] = _Answer(metadata.generation, keys.retry, found, until)
-        return found
+        until = self._clock() + (KNOWN_S if exists else ABSENT_S)
+        self._answers[metadata.uid] = _Answer(metadata.generation, keys.retry, exists, until)
+        return exists
 
 
 async def connect_group(

@@ -233,15 +233,15 @@ def _render_recovery(facts: Facts) -> Status | None:
     )
 
 
-def _render_dry_run(found: DryRun | None) -> Status | None:
-    if found is None:
+def _render_dry_run(dry_run: DryRun | None) -> Status | None:
+    if dry_run is None:
         return None
     outcomes = [
         {"action": action.value, "reason": reason, "entries": _exact(count)}
-        for action, reason, count in found.rows()
+        for action, reason, count in dry_run.rows()
     ]
-    report = found.report
-    return {"stuck": _exact(found.stuck)} | _present(
+    report = dry_run.report
+    return {"stuck": _exact(dry_run.stuck)} | _present(
         {
             "outcomes": outcomes,
             "reason": report.reason,
@@ -366,17 +366,17 @@ def _without_demands(scaling: Mapping[str, Any]) -> Status:
 
 def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:
     """The conditions but for the numbers that decided about scaling, which Ready may repeat."""
-    reported = [dict(condition) for condition in conditions]
+    copies = [dict(condition) for condition in conditions]
     messages = tuple(
         c["message"]
-        for c in reported
+        for c in copies
         if c.get("type") == ConditionType.SCALING_ACTIVE and c.get("message")
     )
-    for condition in reported:
+    for condition in copies:
         repeats = bool(messages) and str(condition.get("message")).endswith(messages)
         if repeats and condition.get("type") in _REPORTS_SCALING:
             condition["message"] = ""
-    return reported
+    return copies
 
 
 def measure_resource(facts: Facts, *, is_ready: bool) -> None:

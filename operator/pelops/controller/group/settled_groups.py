@@ -113,17 +113,17 @@ class SettledGroups:
         now = self._clock()
         early: dict[Place, list[Name]] = defaultdict(list)
         due = set[Place]()
-        for name, one in self._settled.items():
-            if one.due - EARLY * one.every_s <= now:
-                place = Place(name[0], one.server.address)
+        for name, group in self._settled.items():
+            if group.due - EARLY * group.every_s <= now:
+                place = Place(name[0], group.server.address)
                 early[place].append(name)
-                if one.due <= now:
+                if group.due <= now:
                     due.add(place)
         for place in due:
             names = early[place]
             for name in names:
-                one = self._settled[name]
-                self._settled[name] = replace(one, due=now + one.every_s)
+                group = self._settled[name]
+                self._settled[name] = replace(group, due=now + group.every_s)
             for start in range(0, len(names), MOST):
                 yield place, names[start : start + MOST]
 
@@ -139,16 +139,16 @@ class SettledGroups:
 
     async def _find_changed(self, names: list[Name]) -> list[Name]:
         """Those that are not as the last pass found them. Raises PelopsError."""
-        found = [(name, one) for name in names if (one := self._settled.get(name)) is not None]
-        changed = [name for name, one in found if not await self._is_reached_alike(name[0], one)]
-        same = [(name, one) for name, one in found if name not in changed]
+        settled = [(name, one) for name in names if (one := self._settled.get(name)) is not None]
+        changed = [name for name, one in settled if not await self._is_reached_alike(name[0], one)]
+        same = [(name, one) for name, one in settled if name not in changed]
         by_server: dict[Server, list[tuple[Name, SettledGroup]]] = defaultdict(list)
-        for name, one in same:
-            by_server[one.server].append((name, one))
+        for name, group in same:
+            by_server[group.server].append((name, group))
         for server, groups in by_server.items():
             digests = await read_digests(server, [one.request for _, one in groups])
-            for (name, one), digest in zip(groups, digests, strict=True):
-                if isinstance(digest, PelopsError) or digest.value != one.digest:
+            for (name, group), digest in zip(groups, digests, strict=True):
+                if isinstance(digest, PelopsError) or digest.value != group.digest:
                     changed.append(name)
                 elif self._settled.get(name) is not None:
                     self._confirm(name, digest.scanned_at)
@@ -159,14 +159,16 @@ class SettledGroups:
         if scanned_at is not None:
             GROUP_FACTS["last_scan"].set(scanned_at.timestamp(), *name)
 
-    async def _is_reached_alike(self, namespace: str, one: SettledGroup) -> bool:
+    async def _is_reached_alike(self, namespace: str, group: SettledGroup) -> bool:
         """Whether its Secrets lead to the same server, for the operator and for workers."""
-        connections, redis = self._connections, one.redis
+        connections, redis = self._connections, group.redis
         try:
-            if await connections.server(redis, namespace) is not one.server:
+            if await connections.server(redis, namespace) is not group.server:
                 return False
-            if one.worker_secret is None and not redis.secret_refs:
+            if group.worker_secret is None and not redis.secret_refs:
                 return True
-            return await connections.access_of(redis, one.worker_secret, namespace) == one.access
+            return (
+                await connections.access_of(redis, group.worker_secret, namespace) == group.access
+            )
         except PelopsError:
             return False  # its pass reports it, and others of the server are read

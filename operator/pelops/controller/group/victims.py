@@ -79,10 +79,10 @@ class _Held:
     pending: Counter[str] = field(default_factory=Counter)
     at_work: Counter[str] = field(default_factory=Counter)
 
-    def add(self, one: ObservedConsumer) -> None:
-        self.pending[one.name] += one.pending
-        if one.idle.total_seconds() >= AT_WORK_S:
-            self.at_work[one.name] += one.pending
+    def add(self, consumer: ObservedConsumer) -> None:
+        self.pending[consumer.name] += consumer.pending
+        if consumer.idle.total_seconds() >= AT_WORK_S:
+            self.at_work[consumer.name] += consumer.pending
 
     def merge(self, other: _Held) -> None:
         self.pending.update(other.pending)
@@ -207,21 +207,21 @@ class Victims:
     async def _add_others(self, fleet: Fleet, held: _Holdings) -> list[str]:
         """Add the other groups with these workers, each once: why some are missing."""
         manifests = self._other_resources(fleet)
-        found = await asyncio.gather(*(self._reach(fleet, one) for one in manifests))
-        groups = {_identify(one): one for one in found if isinstance(one, Fleet)}
+        answers = await asyncio.gather(*(self._reach(fleet, one) for one in manifests))
+        groups = {_identify(one): one for one in answers if isinstance(one, Fleet)}
         groups.pop(_identify(fleet), None)
-        unseen = [one for one in found if isinstance(one, str)]
-        for one, listed in zip(
+        unseen = [one for one in answers if isinstance(one, str)]
+        for other, listed in zip(
             groups.values(), await asyncio.gather(*map(_try_list, groups.values())), strict=True
         ):
             if isinstance(listed, _Held):
                 held.everything.merge(listed)
-            if not is_measured(one.resource.spec):
+            if not is_measured(other.resource.spec):
                 continue
             if isinstance(listed, _Held):
                 held.counted.merge(listed)
             else:
-                unseen.append(f"{one}: {listed}")
+                unseen.append(f"{other}: {listed}")
         return unseen
 
     def _other_resources(self, fleet: Fleet) -> list[Manifest]:
@@ -273,8 +273,8 @@ async def _list_held(fleet: Fleet) -> _Held | None:
         count = await count_consumers(fleet.server, stream, keys.group)
         if count > LISTABLE:
             return None
-        for one in await list_consumers(fleet.server, stream, keys.group) if count else ():
-            held.add(one)
+        for consumer in await list_consumers(fleet.server, stream, keys.group) if count else ():
+            held.add(consumer)
     return held
 
 

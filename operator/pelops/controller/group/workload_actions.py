@@ -242,11 +242,11 @@ class BudgetActions:
         )
 
     def _remove(
-        self, name: Name, known: Budget, why: str, happening: EventContent | None = None
+        self, name: Name, known: Budget, why: str, event: EventContent | None = None
     ) -> PlannedAction:
         async def write() -> EventContent | None:
             await self._delete(name, known)
-            return happening
+            return event
 
         what = f"delete PodDisruptionBudget {name[1]}, {why}"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)

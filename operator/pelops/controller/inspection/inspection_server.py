@@ -144,15 +144,15 @@ async def _read_request(request: web.Request) -> tuple[Question, str]:
         raise InvalidSpec("the question is too long")
     try:
         text = await request.content.read(QUESTION_LIMIT + 1)
-        found = json.loads(text) if len(text) <= QUESTION_LIMIT else None
+        body = json.loads(text) if len(text) <= QUESTION_LIMIT else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        body = None
+    if not isinstance(body, dict):
         raise InvalidSpec("the question is not a JSON object")
-    token = found.pop("token", "")
+    token = body.pop("token", "")
     if not isinstance(token, str) or len(token) > _LONGEST_TOKEN:
         raise InvalidSpec("the token is not a text")
-    question = read_question(found)
+    question = read_question(body)
     check_question(question)
     return question, token
 
@@ -255,10 +255,10 @@ async def listen_on_socket(server: InspectionServer, path: Path) -> web.AppRunne
 def _make_private(directory: Path) -> None:
     """Make the directory, for this user alone. Raises OSError for one of another user."""
     directory.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise PermissionError(f"{directory} belongs to another user")
-    if stat.S_IMODE(found.st_mode) != stat.S_IRWXU:
+    if stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
         directory.chmod(stat.S_IRWXU)
 
 

@@ -25,41 +25,41 @@ class DryRuns:
 
     def get(self, metadata: ObjectMeta) -> DryRun | None:
         """The last dry run of this resource; None when this replica has made none."""
-        uid, found = self._found.get((metadata.namespace, metadata.name), ("", None))
-        return found if uid == metadata.uid else None
+        uid, dry_run = self._found.get((metadata.namespace, metadata.name), ("", None))
+        return dry_run if uid == metadata.uid else None
 
     def forget(self, name: Name) -> None:
         """Drop the result: another replica makes the dry runs, or the mode has changed."""
-        _, found = self._found.pop(name, ("", None))
-        if found is not None:
-            _measure(name, found, DryRun())
+        _, dry_run = self._found.pop(name, ("", None))
+        if dry_run is not None:
+            _measure(name, dry_run, DryRun())
 
-    async def record(self, resource: StreamConsumerGroup, found: DryRun) -> None:
+    async def record(self, resource: StreamConsumerGroup, dry_run: DryRun) -> None:
         """Keep a dry run, and report it if it is news. Does not raise."""
         metadata = resource.metadata
         name, before = (metadata.namespace, metadata.name), self.get(metadata)
-        self._found[name] = (metadata.uid, found)
-        if before == found:
+        self._found[name] = (metadata.uid, dry_run)
+        if before == dry_run:
             return
-        _measure(name, before or DryRun(), found)
+        _measure(name, before or DryRun(), dry_run)
         self._make_due(name)
-        if found.outcomes and (before is None or before.outcomes != found.outcomes):
-            await self._reporter.report(metadata, report_dry_run(found))
+        if dry_run.outcomes and (before is None or before.outcomes != dry_run.outcomes):
+            await self._reporter.report(metadata, report_dry_run(dry_run))
 
 
-def report_dry_run(found: DryRun) -> EventContent:
+def report_dry_run(dry_run: DryRun) -> EventContent:
     """The Event for a dry run."""
     return EventContent(
         type="Normal",
         reason=Reason.DRY_RUN,
         action="DryRun",
-        note=found.describe(),
+        note=dry_run.describe(),
         occurrence="",
     )
 
 
-def _measure(name: Name, before: DryRun, found: DryRun) -> None:
-    for action, reason in before.outcomes.keys() - found.outcomes.keys():
+def _measure(name: Name, before: DryRun, after: DryRun) -> None:
+    for action, reason in before.outcomes.keys() - after.outcomes.keys():
         DRY_RUN_ENTRIES.forget(*name, action.value, reason)
-    for action, reason, count in found.rows():
+    for action, reason, count in after.rows():
         DRY_RUN_ENTRIES.set(count, *name, action.value, reason)

@@ -232,15 +232,15 @@ class Findings:
 
     def happenings(self) -> list[EventContent]:
         """What people are informed, one Event for each owner; many owners share one."""
-        reported = [
+        owners = [
             (owner, tally)
             for owner, tally in self.by_owner.items()
             if tally.requeued or tally.dead or tally.gone
         ]
-        happenings = [_report_many(reported)] if len(reported) > MOST_EVENTS else []
-        if not happenings:
-            happenings = [one for owner, tally in reported for one in _report_owner(owner, tally)]
-        return [*happenings, *self._report_rest()]
+        events = [_report_many(owners)] if len(owners) > MOST_EVENTS else []
+        if not events:
+            events = [one for owner, tally in owners for one in _report_owner(owner, tally)]
+        return [*events, *self._report_rest()]
 
     def _report_rest(self) -> Iterator[EventContent]:
         if self.dangling:
@@ -290,10 +290,10 @@ def _report_owner(owner: str, tally: OwnerTally) -> Iterator[EventContent]:
         yield _report("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
 
-def _report_many(reported: list[tuple[str, OwnerTally]]) -> EventContent:
-    tallies = [tally for _, tally in reported]
+def _report_many(owners: list[tuple[str, OwnerTally]]) -> EventContent:
+    tallies = [tally for _, tally in owners]
     note = (
-        f"Of {len(reported):,} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
+        f"Of {len(owners):,} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
         f"moved {sum(t.dead for t in tallies):,} to the dead-letter stream, acknowledged "
         f"{sum(t.gone for t in tallies):,} whose body had been trimmed or deleted while pending"
     )

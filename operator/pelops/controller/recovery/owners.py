@@ -35,15 +35,15 @@ Judged: TypeAlias = tuple[dict[str, Judgement], list[ObservedConsumer]]
 
 async def read_records(run: StreamRun, owners: list[str]) -> dict[str, str]:
     """The records of these consumers: by the operator, and by the workers themselves."""
-    found: dict[str, str] = {}
+    records: dict[str, str] = {}
     for kind in (POD, BOOT):
         names = [f"{kind}{owner}" for owner in owners]
         of_workers = kind == BOOT
         values = await read_fields(run.server, run.context.keys, names, of_workers=of_workers)
-        found |= {
+        records |= {
             name: value for name, value in zip(names, values, strict=True) if value is not None
         }
-    return found
+    return records
 
 
 class OwnerLookup:

@@ -131,9 +131,9 @@ class Sightings:
     def starts_of(self, pod: PodObservation, clocks: ClockPair) -> Mapping[str, datetime]:
         """When the present process of each container was seen to begin, if that was watched."""
         seen = {
-            one.name: self._starts.get((pod.uid, one.name, one.started))
-            for one in pod.containers
-            if one.started is not None
+            container.name: self._starts.get((pod.uid, container.name, container.started))
+            for container in pod.containers
+            if container.started is not None
         }
         return {name: clocks.translate(at) for name, at in seen.items() if at is not None}
 
@@ -179,9 +179,9 @@ class Sightings:
         if before is None or after is None:
             return  # what ran already at the first observation was not seen to begin
         known = {(one.name, one.started) for one in before.containers}
-        for one in after.containers:
-            if one.started is not None and (one.name, one.started) not in known:
-                self._starts[after.uid, one.name, one.started] = self._cache.clock()
+        for container in after.containers:
+            if container.started is not None and (container.name, container.started) not in known:
+                self._starts[after.uid, container.name, container.started] = self._cache.clock()
 
 
 class Clocks(Protocol):
@@ -232,11 +232,11 @@ class _Case:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all these pods."""
-        found = [pod.name for pod in self.match.pods]
-        found += [one.pod.name for one in self.match.gone]
+        names = [pod.name for pod in self.match.pods]
+        names += [one.pod.name for one in self.match.gone]
         if self.record is not None and self.match.vanished_uid == self.record.uid:
-            found.append(self.record.name)
-        return tuple(dict.fromkeys(found))
+            names.append(self.record.name)
+        return tuple(dict.fromkeys(names))
 
     @property
     def uids(self) -> set[str]:
@@ -335,10 +335,16 @@ class LivenessEvidence:
         if doubt is not None:
             return Judgement(cutoff=doubt, match=case.match)
         clocks = self._sightings.pair(question.server_time)
-        found = [await self._gather(question, case, name, observed, clocks) for name in case.names]
-        found = found or [PodEvidence(consumer=case.consumer, live=None)]
-        cutoffs = [await self._decide(question, evidence) for evidence in found]
-        record = self._record(question, case, found[0], cutoffs[0]) if len(found) == 1 else None
+        pod_evidence = [
+            await self._gather(question, case, name, observed, clocks) for name in case.names
+        ]
+        pod_evidence = pod_evidence or [PodEvidence(consumer=case.consumer, live=None)]
+        cutoffs = [await self._decide(question, evidence) for evidence in pod_evidence]
+        record = (
+            self._record(question, case, pod_evidence[0], cutoffs[0])
+            if len(pod_evidence) == 1
+            else None
+        )
         return Judgement(cutoff=combine(cutoffs), match=case.match, record=record)
 
     async def _decide(self, question: LivenessQuestion, evidence: PodEvidence) -> Cutoff:

@@ -89,9 +89,9 @@ class Failure:
     def split(self, since: datetime | None) -> tuple[Failure, Failure]:
         """What was delivered before, and the rest. None: all of it was before."""
         before, after = replace(self, suspects={}), replace(self, suspects={})
-        for one in self.suspects.values():
-            part = before if since is None or one.delivered < since else after
-            part.suspects[one.entry_id] = one
+        for suspect in self.suspects.values():
+            part = before if since is None or suspect.delivered < since else after
+            part.suspects[suspect.entry_id] = suspect
         return before, after
 
     def crashes(
@@ -297,16 +297,16 @@ class StreamScan:
         group, idle = run.context.keys.group, self._limits.smallest
         pages = find_idle(run.server, run.stream, group, idle=idle, cursor=began)
         async with aclosing(pages):
-            async for found, following in pages:
-                await self._recover_page(found)
+            async for page, following in pages:
+                await self._recover_page(page)
                 cursor, count = following, count + 1
                 if self._is_main and count >= self._most_pages:
                     break
         return cursor
 
-    async def _recover_page(self, found: Sequence[PendingEntry]) -> None:
+    async def _recover_page(self, page: Sequence[PendingEntry]) -> None:
         by_owner: dict[str, list[PendingEntry]] = defaultdict(list)
-        for entry in found:
+        for entry in page:
             by_owner[entry.owner].append(entry)
         for owner, entries in by_owner.items():
             if owner or self._run.recovery.copies_entries:

@@ -73,8 +73,8 @@ class ScanCloser:
     async def report(self, metadata: ObjectMeta, findings: Findings) -> None:
         """Count what a scan did in metrics, and create its Events. Does not raise."""
         findings.measure(metadata.namespace, metadata.name)
-        for happening in findings.happenings():
-            await self._reporter.report(metadata, happening)
+        for event in findings.happenings():
+            await self._reporter.report(metadata, event)
 
 
 def render_findings(findings: Findings) -> str:

@@ -60,8 +60,8 @@ class RedriveIndex:
         )
         if not is_news:
             return {change.name}
-        one = (change.name[0], _group_of(before or after or {}))
-        return {change.name, *self._of_group(one)}
+        group = (change.name[0], _group_of(before or after or {}))
+        return {change.name, *self._of_group(group)}
 
     def _find_of_group(self, change: ObjectChange) -> set[Name]:
         """A group: its redrives, unless only its status has changed."""

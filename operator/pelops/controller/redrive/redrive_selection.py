@@ -41,10 +41,10 @@ async def read_plan(api: KubeApi, namespace: str, plan: PlanRef) -> list[str]:
     """The lines of a redrive plan. Raises NotFound and InvalidSpec, which say what to do."""
     where = f"ConfigMap {namespace}/{plan.name} of spec.selection.planRef"
     try:
-        found = await api.get(Address(kind=CONFIG_MAP, namespace=namespace, name=plan.name))
+        manifest = await api.get(Address(kind=CONFIG_MAP, namespace=namespace, name=plan.name))
     except NotFound as error:
         raise InvalidSpec(f"{where} does not exist: create it from the plan of an audit") from error
-    text = (found.get("data") or {}).get(plan.key)
+    text = (manifest.get("data") or {}).get(plan.key)
     if not isinstance(text, str):
         raise InvalidSpec(f"{where} does not have the key {plan.key}: add it")
     return text.splitlines()

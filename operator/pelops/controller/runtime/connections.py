@@ -238,9 +238,9 @@ class Connections:
         """The fields of a Secret; none without one. Raises InvalidSpec when one is missing."""
         if reference is None:
             return {}
-        found = await self._secrets.read(namespace, reference.name)
-        _choose(found, reference, needed)
-        return found
+        secret = await self._secrets.read(namespace, reference.name)
+        _choose(secret, reference, needed)
+        return secret
 
     async def _listed_hosts(self, namespace: str, *names: str | None) -> str | None:
         """The hosts that all Secrets list which list any, in the words of the first."""

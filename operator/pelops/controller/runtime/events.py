@@ -25,7 +25,7 @@ class Reporter:
         self._kind = kind
         self._identity = identity
 
-    async def report(self, metadata: ObjectMeta, happening: EventContent) -> None:
+    async def report(self, metadata: ObjectMeta, content: EventContent) -> None:
         """Publish an Event about a resource once; a failure is logged and nothing more."""
         subject = {
             "metadata": {
@@ -35,12 +35,12 @@ class Reporter:
             }
         }
         event = build_event(
-            subject, happening, reporter=self._identity, now=datetime.now(UTC), kind=self._kind
+            subject, content, reporter=self._identity, now=datetime.now(UTC), kind=self._kind
         )
         try:
             await publish_event(self._api, event)
         except KubernetesError as error:
-            log.warning("Could not write the Event %s: %s", happening.reason, error)
+            log.warning("Could not write the Event %s: %s", content.reason, error)
 
 
 def list_transitions(

@@ -60,19 +60,19 @@ class ReplicaEventLoop(asyncio.SelectorEventLoop):
             ) from error
 
     def _start(self, tenant: str, arguments: tuple[Any, ...]) -> asyncio.Future[list[Any]]:
-        found: asyncio.Future[list[Any]] = self.create_future()
+        future: asyncio.Future[list[Any]] = self.create_future()
         self._lookups[tenant] += 1
 
         def end(result: list[Any] | None, error: BaseException | None) -> None:
             self._lookups[tenant] -= 1
             if not self._lookups[tenant]:
                 del self._lookups[tenant]
-            if found.done():
+            if future.done():
                 return
             if error is not None:
-                found.set_exception(error)
+                future.set_exception(error)
             else:
-                found.set_result(result or [])
+                future.set_result(result or [])
 
         def run() -> None:
             try:
@@ -87,4 +87,4 @@ class ReplicaEventLoop(asyncio.SelectorEventLoop):
 
         # A daemon: the process does not wait at its end for a name server.
         threading.Thread(target=run, name="name-lookup", daemon=True).start()
-        return found
+        return future

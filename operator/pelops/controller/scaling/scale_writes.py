@@ -149,14 +149,14 @@ class ScaleWrites:
             scaled.memory, before=change.before, after=change.after, now=self._clock()
         )
         SCALE_WRITES.labels("up" if change.direction > 0 else "down").inc()
-        happening = report_scaled(
+        event = report_scaled(
             context.workload.target, change, decision, occurrence=datetime.now(UTC).isoformat()
         )
-        log.info("%s", happening.note, extra={"resource": "/".join(scaled.name)})
+        log.info("%s", event.note, extra={"resource": "/".join(scaled.name)})
         if change.direction == scaled.direction:
             return
         scaled.direction = change.direction
-        await self._reporter.report(scaled.resource.metadata, happening)
+        await self._reporter.report(scaled.resource.metadata, event)
 
 
 def report_scaled(

@@ -234,9 +234,9 @@ class Scaler:
         spec, backlog, memory = scaled.resource.spec, scaled.backlog, scaled.memory
         watched = watch_group(memory.watched, backlog, workload, workers=wished, now=now)
         scaled.memory = memory.with_watched(watched)
-        found = contribute(spec, backlog, watched, ready=workload.ready, now=now)
-        found = scaled.contribution = replace(found, name=scaled.name[1])
-        _measure(scaled, found.workers)
+        contribution = contribute(spec, backlog, watched, ready=workload.ready, now=now)
+        contribution = scaled.contribution = replace(contribution, name=scaled.name[1])
+        _measure(scaled, contribution.workers)
         measure_group(scaled.name, redis.stream)
         leader = self._resources.leader_of(scaled)
         leads = leader.resource.spec.scaling if leader is not None else None
@@ -245,7 +245,7 @@ class Scaler:
         if backlog is not None and backlog.waiting:
             wait = min(wait, FREED_S)
         scaled.counts_until = now + wait + LATE_S
-        if leader is not None and (before is None or _is_news(before, found)):
+        if leader is not None and (before is None or _is_news(before, contribution)):
             self._parts.wake(leader.name)
         return with_jitter(wait, 0.15)
 
@@ -378,9 +378,9 @@ def _fleet(scaled: Scaled, redis: RedisObservation, workload: WorkloadObservatio
     )
 
 
-def _is_news(before: Contribution, found: Contribution) -> bool:
+def _is_news(before: Contribution, after: Contribution) -> bool:
     """Whether who decides should not wait until it looks by itself."""
-    return (before.is_idle, before.is_exact) != (found.is_idle, found.is_exact)
+    return (before.is_idle, before.is_exact) != (after.is_idle, after.is_exact)
 
 
 def _measure(scaled: Scaled, demand: float | None) -> None:

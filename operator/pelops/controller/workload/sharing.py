@@ -49,12 +49,12 @@ class SharedWorkloads:
         version, known = self._cache.sharing_version(target), self._claims.get(target)
         if known is not None and known[0] == version:
             return known[1]
-        found = (
+        candidates = (
             self._claim(name, manifest)
             for name in self._cache.resources_of(target)
             if (manifest := self._cache.resources.get(name)) is not None
         )
-        claims = tuple(heapq.nsmallest(MOST_SHARING, found, key=attrgetter("rank")))
+        claims = tuple(heapq.nsmallest(MOST_SHARING, candidates, key=attrgetter("rank")))
         self._claims[target] = (version, claims)
         return claims
 

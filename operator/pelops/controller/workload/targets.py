@@ -56,10 +56,10 @@ class Targets:
         if target.is_nobody:
             return WorkloadObservation(target=target, exists=False), None
         if target.kind == DEPLOYMENT.kind and target.api_version == DEPLOYMENT.api_version:
-            found = self._cache.workload(target)
-            if found is None:
+            workload = self._cache.workload(target)
+            if workload is None:
                 return WorkloadObservation(target=target, exists=False), None
-            return await self._catch_up(found), None
+            return await self._catch_up(workload), None
         return await self._observe_foreign(target)
 
     async def scale(self, target: Target, replicas: int) -> None:
@@ -125,11 +125,11 @@ class Targets:
 
     async def _kind(self, target: Target) -> Kind:
         """The plural of a kind, by discovery. Raises NotFound when the server does not know it."""
-        found = self._kinds.get((target.api_version, target.kind))
-        if found is None:
-            found = await self._discover(target)
-            self._kinds[target.api_version, target.kind] = found
-        return found
+        kind = self._kinds.get((target.api_version, target.kind))
+        if kind is None:
+            kind = await self._discover(target)
+            self._kinds[target.api_version, target.kind] = kind
+        return kind
 
     async def _discover(self, target: Target) -> Kind:
         group, _, version = target.api_version.rpartition("/")

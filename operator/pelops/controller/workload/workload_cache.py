@@ -85,13 +85,13 @@ class Budgets:
         self, namespace: str, resource: str, labels: Mapping[str, str], *, besides: str
     ) -> str | None:
         """The name of a budget that counts for these workers and is not controlled by `besides`."""
-        found = (
+        names = (
             name
             for owner in ((namespace, resource), (namespace, None))
             for (_, name), budget in self._near.get(owner, {}).items()
             if budget.controller_uid != besides and budget.selects(labels)
         )
-        return min(found, default=None)
+        return min(names, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,10 @@ class WorkloadCache:
 
     def workload(self, target: Target) -> WorkloadObservation | None:
         """The Deployment behind a target with its pods, or None when it is not known here."""
-        found = self.deployments.get((target.namespace, target.name))
-        if found is None or target.kind != "Deployment":
+        deployment = self.deployments.get((target.namespace, target.name))
+        if deployment is None or target.kind != "Deployment":
             return None
-        return self.with_pods(found.observation, found.selector)
+        return self.with_pods(deployment.observation, deployment.selector)
 
     def with_pods(
         self, workload: WorkloadObservation, selector: Selector | None = None
@@ -215,9 +215,9 @@ class WorkloadCache:
     ) -> tuple[list[PodObservation], tuple[GonePod, ...]]:
         """The pods of a workload that are, and those that were. Neither without a selector."""
         namespace = workload.target.namespace
-        found = self.deployments.get((namespace, workload.target.name))
-        if found is not None and workload.target.kind == DEPLOYMENT.kind:
-            selector = found.selector
+        deployment = self.deployments.get((namespace, workload.target.name))
+        if deployment is not None and workload.target.kind == DEPLOYMENT.kind:
+            selector = deployment.selector
         else:
             selector = parse_selector(workload.selector)
         return self.pods.select(namespace, selector), self.pods.gone.select(namespace, selector)
@@ -352,8 +352,8 @@ class WorkloadCache:
 
     def _selects(self, identity: Identity, labels: Mapping[str, str]) -> bool:
         namespace, _, kind, name = identity
-        found = self.deployments.get((namespace, name)) if kind == DEPLOYMENT.kind else None
-        selector = found.selector if found is not None else self._foreign.get(identity)
+        deployment = self.deployments.get((namespace, name)) if kind == DEPLOYMENT.kind else None
+        selector = deployment.selector if deployment is not None else self._foreign.get(identity)
         return selector is not None and selector.matches(labels)
 
 
