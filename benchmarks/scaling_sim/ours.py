@@ -19,9 +19,9 @@ from pelops.policy.scaling.decision import (
     ScalingDecision,
     ScalingMemory,
     decide_replicas,
+    keep_busy_workers,
     next_observation,
     remember_write,
-    spare_busy,
 )
 from pelops.policy.scaling.demand import judge_backlog
 from pelops.policy.scaling.measurement import Backlog
@@ -97,7 +97,7 @@ class Pelops:
         )
         if decision.wants_busy:
             busy = sum(_is_busy(pod, decision) for pod in world.alive)
-            return spare_busy(decision, workload, busy)
+            return keep_busy_workers(decision, workload, busy)
         return decision
 
     def _write(self, world: World, decision: ScalingDecision) -> None:

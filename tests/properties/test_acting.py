@@ -14,7 +14,7 @@ from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.group.provisioning import (
     PATIENCE,
     CleanupAction,
-    Lack,
+    MissingPart,
     decide_cleanup,
     decide_conflict,
     decide_finalizer,
@@ -26,17 +26,19 @@ from tests.properties.strategies import OWNER, STREAM, UNTIL
 START = st.sampled_from(["Beginning", "End", "7-0"])
 
 
-def applied(seen: StreamObservation, lacks: tuple[Lack, ...], by: OwnerRecord) -> StreamObservation:
+def applied(
+    seen: StreamObservation, missing: tuple[MissingPart, ...], by: OwnerRecord
+) -> StreamObservation:
     """What the provisioning script leaves behind."""
     return replace(
         seen,
-        exists=seen.exists or Lack.GROUP in lacks,
-        group=group() if Lack.GROUP in lacks else seen.group,
-        dead_letter_exists=seen.dead_letter_exists or Lack.DEAD_LETTERS in lacks,
-        owns_dead_letters=seen.owns_dead_letters or Lack.DEAD_LETTERS in lacks,
-        ledger_exists=seen.ledger_exists or Lack.LEDGER in lacks,
+        exists=seen.exists or MissingPart.GROUP in missing,
+        group=group() if MissingPart.GROUP in missing else seen.group,
+        dead_letter_exists=seen.dead_letter_exists or MissingPart.DEAD_LETTERS in missing,
+        owns_dead_letters=seen.owns_dead_letters or MissingPart.DEAD_LETTERS in missing,
+        ledger_exists=seen.ledger_exists or MissingPart.LEDGER in missing,
         ownership=OwnershipRecord(owner=by, owned_until=NOW + OWNERSHIP_LIFETIME)
-        if Lack.OWNERSHIP in lacks
+        if MissingPart.OWNERSHIP in missing
         else seen.ownership,
     )
 
@@ -48,8 +50,8 @@ def test_after_a_plan_is_applied_nothing_is_left_to_plan(
     """Invariant 9."""
     spec = resource(start_from=start).spec
     plan = plan_provisioning(spec, seen, by, was_created=existed)
-    after = applied(seen, plan.lacks, by)
-    assert plan_provisioning(spec, after, by, was_created=True).lacks == ()
+    after = applied(seen, plan.missing, by)
+    assert plan_provisioning(spec, after, by, was_created=True).missing == ()
     assert after.is_provisioned
 
 
@@ -119,7 +121,7 @@ def test_an_own_ownership_record_that_is_not_valid_is_renewed(until: datetime) -
     seen = stream(ownership=OwnershipRecord(owner=owner(), owned_until=until))
     plan = plan_provisioning(resource().spec, seen, owner(), was_created=True)
     binds = NOW < until <= NOW + 2 * OWNERSHIP_LIFETIME
-    assert plan.lacks == (() if binds else (Lack.OWNERSHIP,))
+    assert plan.missing == (() if binds else (MissingPart.OWNERSHIP,))
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.booleans()), min_size=30, max_size=60))

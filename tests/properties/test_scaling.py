@@ -15,8 +15,8 @@ from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
 from pelops.policy.scaling.decision import (
     ScalingMemory,
     decide_replicas,
+    keep_busy_workers,
     remember_write,
-    spare_busy,
 )
 from pelops.policy.scaling.measurement import Backlog
 from pelops.policy.status.reasons import Reason
@@ -116,7 +116,7 @@ def test_the_number_is_never_out_of_its_bounds(
     spec = auto(**scaling)
     memory, now = lived(spec, turns)
     decision = decide_replicas(spec, seen, backlog, memory, now=now)[0]
-    for one in (decision, spare_busy(decision, seen, busy)):
+    for one in (decision, keep_busy_workers(decision, seen, busy)):
         assert one.message
         if one.replicas is not None:
             assert scaling["minReplicas"] <= one.replicas <= scaling["maxReplicas"]
@@ -227,7 +227,7 @@ def test_workers_that_hold_entries_stay(
     scaling: dict[str, Any], backlog: Backlog, seen: WorkloadObservation, busy: int
 ) -> None:
     decision = decide_replicas(auto(**scaling), seen, backlog, ScalingMemory(), now=1000.0)[0]
-    spared = spare_busy(decision, seen, busy)
+    spared = keep_busy_workers(decision, seen, busy)
     if decision.replicas is None or spared.replicas is None:
         return
     assert spared.replicas >= decision.replicas

@@ -7,8 +7,8 @@ import pytest
 from pelops.domain.condition import Finding
 from pelops.policy.scaling.decision import (
     ScalingDecision,
+    decide_unchanged,
     is_automatic,
-    keep_hands_off,
     report_failure,
 )
 from pelops.policy.status.reasons import Reason
@@ -32,7 +32,7 @@ TAKEN = Finding(reason=Reason.NAME_TAKEN, message="rename it")
 def test_what_is_not_the_resources_own_is_left_alone_and_reported(
     redis: Finding | None, workload: Finding | None, reason: Reason
 ) -> None:
-    decision = keep_hands_off(AUTO, redis_problem=redis, workload_problem=workload)
+    decision = decide_unchanged(AUTO, redis_problem=redis, workload_problem=workload)
     assert decision is not None
     assert (decision.replicas, decision.reason, decision.is_active) == (None, reason, False)
     assert decision.message in {CONFLICT.message, TAKEN.message}
@@ -40,12 +40,12 @@ def test_what_is_not_the_resources_own_is_left_alone_and_reported(
 
 @pytest.mark.parametrize("redis", [None, UNREACHABLE])
 def test_a_redis_that_does_not_answer_is_for_the_decision_to_judge(redis: Finding | None) -> None:
-    assert keep_hands_off(AUTO, redis_problem=redis, workload_problem=None) is None
+    assert decide_unchanged(AUTO, redis_problem=redis, workload_problem=None) is None
 
 
 def test_a_suspended_resource_is_left_alone() -> None:
     spec = resource(scaling={"mode": "Auto"}, suspend=True).spec
-    decision = keep_hands_off(spec, redis_problem=None, workload_problem=None)
+    decision = decide_unchanged(spec, redis_problem=None, workload_problem=None)
     assert decision is not None
     assert (decision.replicas, decision.reason) == (None, Reason.SUSPENDED)
 

@@ -10,7 +10,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.state import OWNERSHIP_LIFETIME, GroupState, RememberedPosition
 from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.provisioning import (
-    Lack,
+    MissingPart,
     decide_conflict,
     decide_start,
     needs_offer_stream,
@@ -86,12 +86,12 @@ def remembered() -> RememberedPosition:
     )
 
 
-PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
-    "a complete group lacks nothing": ({}, True, (), "nothing is missing"),
+PLANS: dict[str, tuple[dict[str, Any], bool, tuple[MissingPart, ...], str]] = {
+    "a complete group missing nothing": ({}, True, (), "nothing is missing"),
     "a group of nobody is taken into hold": (
         {"ownership": None},
         True,
-        (Lack.OWNERSHIP,),
+        (MissingPart.OWNERSHIP,),
         "create the ownership record",
     ),
     "a hold of which half is used is renewed": (
@@ -101,7 +101,7 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
             )
         },
         True,
-        (Lack.OWNERSHIP,),
+        (MissingPart.OWNERSHIP,),
         "create the ownership record",
     ),
     "a fresh hold is left alone": (
@@ -113,38 +113,38 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
     "a hold beyond a clock that went back is renewed": (
         {"ownership": ownership(owned_until=NOW + 3 * OWNERSHIP_LIFETIME)},
         True,
-        (Lack.OWNERSHIP,),
+        (MissingPart.OWNERSHIP,),
         "create the ownership record",
     ),
     "another's hold is to be taken over": (
         {"ownership": ownership(owner=owner(uid="other", cluster="c2"))},
         True,
-        (Lack.OWNERSHIP,),
+        (MissingPart.OWNERSHIP,),
         "create the ownership record",
     ),
-    "a missing ledger is made": ({"ledger_exists": False}, True, (Lack.LEDGER,), "ledger"),
+    "a missing ledger is made": ({"ledger_exists": False}, True, (MissingPart.LEDGER,), "ledger"),
     "missing dead letters are made": (
         {"dead_letter_exists": False},
         True,
-        (Lack.DEAD_LETTERS,),
+        (MissingPart.DEAD_LETTERS,),
         "dead-letter stream",
     ),
     "a lost group is created at the beginning": (
         {"group": None},
         True,
-        (Lack.GROUP,),
+        (MissingPart.GROUP,),
         "create the group, which was deleted from Redis, again at 0-0",
     ),
     "a lost group is created anew where it loses nothing": (
         {"group": None, "state": GroupState(seen=remembered())},
         True,
-        (Lack.GROUP,),
+        (MissingPart.GROUP,),
         "again where nothing is skipped, at 7-0 or before",
     ),
     "a missing retry stream is made": (
         {"retry": RetryObservation(exists=False)},
         True,
-        (Lack.RETRY,),
+        (MissingPart.RETRY,),
         "create the retry stream",
     ),
     "a retry stream that is there is left alone": (
@@ -156,31 +156,31 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
     "a missing offer stream is made": (
         {"has_offer_stream": False},
         True,
-        (Lack.HANDOVER,),
+        (MissingPart.HANDOVER,),
         "create the offer stream",
     ),
     "a new group is created where it was asked for": (
         {"group": None},
         False,
-        (Lack.GROUP,),
+        (MissingPart.GROUP,),
         "create the group at the end of the stream",
     ),
 }
 
 
 @pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
-def test_provisioning(case: tuple[dict[str, Any], bool, tuple[Lack, ...], str]) -> None:
-    seen, existed, lacks, words = case
+def test_provisioning(case: tuple[dict[str, Any], bool, tuple[MissingPart, ...], str]) -> None:
+    seen, existed, missing, words = case
     spec = resource(start_from="End").spec
     plan = plan_provisioning(spec, stream(**seen), owner(), was_created=existed)
-    assert plan.lacks == lacks
+    assert plan.missing == missing
     assert words in plan.message
 
 
 def test_in_an_empty_redis_everything_is_missing() -> None:
     empty = empty_redis(retry=RetryObservation(exists=False), has_offer_stream=False)
     plan = plan_provisioning(resource().spec, empty, owner(), was_created=False)
-    assert plan.lacks == tuple(Lack)
+    assert plan.missing == tuple(MissingPart)
 
 
 @pytest.mark.parametrize(

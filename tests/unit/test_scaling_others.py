@@ -30,7 +30,7 @@ def test_a_write_without_an_answer_counts_as_own_once_observed() -> None:
     for at, number in ((100.0, 6), (200.0, 8)):
         others = record_try(others, before=number - 2, after=number)
         others = watch_others(others, replace(SEEN, wished=number), now=at)
-        assert (others.written, others.moves, others.keeps_hands_off) == (number, (), False)
+        assert (others.written, others.moves, others.is_paused) == (number, (), False)
 
 
 def test_a_write_that_takes_effect_late_counts_as_own() -> None:

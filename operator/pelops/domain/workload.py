@@ -20,7 +20,7 @@ class Target:
         return f"{self.kind} {self.namespace}/{self.name}" if self.name else "no workload"
 
     @property
-    def is_nobody(self) -> bool:
+    def is_undeclared(self) -> bool:
         """Whether no workers are declared."""
         return not self.name
 

@@ -13,7 +13,7 @@ from pelops.kube.event_recorder import EventContent
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation
 from pelops.policy.group.provisioning import (
-    Lack,
+    MissingPart,
     decide_finalizer,
     needs_offer_stream,
     needs_retry_stream,
@@ -81,7 +81,7 @@ class GroupActions:
         plan = plan_provisioning(
             facts.resource.spec, facts.stream, observed.owner, was_created=existed
         )
-        if not plan.lacks:
+        if not plan.missing:
             return None
         keys, spec = facts.keys, facts.resource.spec
         ownership = facts.stream.ownership
@@ -112,7 +112,7 @@ class GroupActions:
             part=GroupPart.GROUP,
             what=plan.message,
             do=write,
-            is_routine=plan.lacks == (Lack.OWNERSHIP,),
+            is_routine=plan.missing == (MissingPart.OWNERSHIP,),
         )
 
 

@@ -40,11 +40,11 @@ from pelops.policy.group.position import LastSeen, decide_went_back
 from pelops.policy.group.provisioning import (
     StreamUser,
     decide_conflict,
-    decide_letters_in_use,
+    decide_dead_letters_in_use,
     needs_offer_stream,
     needs_retry_stream,
 )
-from pelops.policy.scaling.decision import decide_fixed, keep_hands_off
+from pelops.policy.scaling.decision import decide_fixed, decide_unchanged
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import Reason
@@ -188,7 +188,9 @@ class GroupObserver:
             workload=workload,
             part=part,
             scaling=decide_fixed(resource.spec, workload, part)
-            or keep_hands_off(resource.spec, redis_problem=redis.problem, workload_problem=problem),
+            or decide_unchanged(
+                resource.spec, redis_problem=redis.problem, workload_problem=problem
+            ),
             keys=redis.keys,
             stream=redis.stream,
             server_version=_version(redis.server),
@@ -302,7 +304,7 @@ class GroupObserver:
             uid=resource.metadata.uid,
             name=resource.metadata.key,
         )
-        return decide_letters_in_use(own, users, key=key, is_adopted=stream.owns_dead_letters)
+        return decide_dead_letters_in_use(own, users, key=key, is_adopted=stream.owns_dead_letters)
 
     def _fail(
         self, resource: StreamConsumerGroup, view: RedisObservation, error: PelopsError

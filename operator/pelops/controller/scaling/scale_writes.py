@@ -21,10 +21,10 @@ from pelops.kube.event_recorder import EventContent
 from pelops.metrics import SCALE_WRITES
 from pelops.policy.scaling.decision import (
     ScalingDecision,
+    keep_busy_workers,
     record_try,
     remember_write,
     report_failure,
-    spare_busy,
 )
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
@@ -107,7 +107,7 @@ class ScaleWrites:
         if context.fleet is not None:
             only_at_work = decision.only_at_work
             busy = await self._victims.count_busy(context.fleet, only_at_work=only_at_work)
-        return spare_busy(decision, context.workload, busy)
+        return keep_busy_workers(decision, context.workload, busy)
 
     async def _write(self, context: WriteContext, change: ReplicaChange) -> bool:
         """Whether it was written: not if the decision is outdated. Raises KubernetesError."""

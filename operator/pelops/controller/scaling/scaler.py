@@ -34,7 +34,7 @@ from pelops.policy.scaling.decision import (
     ScalingDecision,
     ScalingMemory,
     decide_replicas,
-    keep_hands_off,
+    decide_unchanged,
     next_observation,
 )
 from pelops.policy.scaling.demand import judge_backlog
@@ -179,17 +179,17 @@ class Scaler:
         spec = scaled.resource.spec
         self._parts.note(scaled.resource, redis)
         workload, problem = await self._parts.observer.observe_workload(scaled.resource)
-        hands_off = keep_hands_off(spec, redis_problem=redis.problem, workload_problem=problem)
-        scaled.is_foreign = hands_off is not None and hands_off.reason is Reason.CONFLICT
-        if hands_off is not None:
-            return self._keep_hands_off(scaled)
+        unchanged = decide_unchanged(spec, redis_problem=redis.problem, workload_problem=problem)
+        scaled.is_foreign = unchanged is not None and unchanged.reason is Reason.CONFLICT
+        if unchanged is not None:
+            return self._leave_unchanged(scaled)
         is_unfinished = _is_unfinished(redis) and not spec.recovery.dry_run
         if is_unfinished and not scaled.part.is_shared:
             return UNFINISHED_S
         scaled.backlog = None if is_unfinished else _judge(scaled, redis)
         if scaled.part.role is Role.FOLLOWS:
             if workload.autoscaler is not None:
-                return self._keep_hands_off(scaled)
+                return self._leave_unchanged(scaled)
             wait_s = self._contribute(scaled, redis, workload)
             await self._repair(scaled, redis)
             return UNFINISHED_S if is_unfinished else wait_s
@@ -249,7 +249,7 @@ class Scaler:
             self._parts.wake(leader.name)
         return with_jitter(wait, 0.15)
 
-    def _keep_hands_off(self, scaled: Scaled) -> float:
+    def _leave_unchanged(self, scaled: Scaled) -> float:
         scaled.memory, scaled.backlog, scaled.decision = ScalingMemory(), None, None
         scaled.contribution = None
         self._forget(scaled.name)

@@ -30,7 +30,7 @@ class SharedWorkloads:
         if manifest is None:
             return None
         own, target = self._claim(name, manifest), target_of(manifest)
-        return decide_part(own, [own] if target.is_nobody else self._claims_of(target))
+        return decide_part(own, [own] if target.is_undeclared else self._claims_of(target))
 
     def version(self, name: Name) -> int:
         """Another number after each change of who shares the workers of a resource."""
@@ -41,7 +41,7 @@ class SharedWorkloads:
         """What replicas rank by: the same for all resources with the same workers."""
         manifest = self._cache.resources.get(name)
         target = None if manifest is None else target_of(manifest)
-        if target is None or target.is_nobody:
+        if target is None or target.is_undeclared:
             return "/".join(name)
         return "/".join(target.identity)
 

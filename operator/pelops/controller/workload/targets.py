@@ -53,7 +53,7 @@ class Targets:
                 "spec": resource.spec.model_dump(by_alias=True, include={"target_ref", "template"}),
             }
         )
-        if target.is_nobody:
+        if target.is_undeclared:
             return WorkloadObservation(target=target, exists=False), None
         if target.kind == DEPLOYMENT.kind and target.api_version == DEPLOYMENT.api_version:
             workload = self._cache.workload(target)

@@ -238,7 +238,7 @@ class WorkloadCache:
     def _change_resource(self, change: ObjectChange) -> set[Name]:
         name, touched = change.name, set[Identity]()
         for manifest, is_now in ((change.before, False), (change.after, True)):
-            if manifest is None or (target := target_of(manifest)).is_nobody:
+            if manifest is None or (target := target_of(manifest)).is_undeclared:
                 continue
             touched.add(target.identity)
             if is_now:

@@ -27,7 +27,7 @@ from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.status.reasons import Reason
 
 
-class Lack(StrEnum):
+class MissingPart(StrEnum):
     """Something that provisioning has to do."""
 
     GROUP = "group"
@@ -42,7 +42,7 @@ class Lack(StrEnum):
 class ProvisioningPlan:
     """What to create, possibly nothing. `start` applies to a group without an earlier position."""
 
-    lacks: tuple[Lack, ...]
+    missing: tuple[MissingPart, ...]
     start: StartPosition
     message: str
 
@@ -55,30 +55,30 @@ def plan_provisioning(
     was_created: bool,
 ) -> ProvisioningPlan:
     """Plan for one group; `was_created`: it existed before. Total for valid specs."""
-    missing = {
-        Lack.GROUP: stream.group is None,
-        Lack.DEAD_LETTERS: not (stream.dead_letter_exists and stream.owns_dead_letters),
-        Lack.LEDGER: not stream.ledger_exists,
-        Lack.RETRY: stream.retry is not None and not stream.retry.exists,
-        Lack.HANDOVER: not stream.has_offer_stream,
-        Lack.OWNERSHIP: needs_ownership(stream.ownership, owner, stream.server_time)
+    parts = {
+        MissingPart.GROUP: stream.group is None,
+        MissingPart.DEAD_LETTERS: not (stream.dead_letter_exists and stream.owns_dead_letters),
+        MissingPart.LEDGER: not stream.ledger_exists,
+        MissingPart.RETRY: stream.retry is not None and not stream.retry.exists,
+        MissingPart.HANDOVER: not stream.has_offer_stream,
+        MissingPart.OWNERSHIP: needs_ownership(stream.ownership, owner, stream.server_time)
         or stream.state.format < FORMAT_VERSION,
     }
-    lacks = tuple(lack for lack, is_missing in missing.items() if is_missing)
+    missing = tuple(part for part, is_missing in parts.items() if is_missing)
     start = decide_start(spec.start_from, was_created=was_created)
     where = "the end of the stream" if start == END_OF_STREAM else str(start)
-    if Lack.GROUP in lacks:
+    if MissingPart.GROUP in missing:
         message = f"create the group at {where}"
         if was_created:
             message = (
                 "create the group, which was deleted from Redis, again "
                 f"{_last_known(stream, where)}"
             )
-        return ProvisioningPlan(lacks=lacks, start=start, message=message)
+        return ProvisioningPlan(missing=missing, start=start, message=message)
     return ProvisioningPlan(
-        lacks=lacks,
+        missing=missing,
         start=start,
-        message=f"create the {', '.join(lacks)}" if lacks else "nothing is missing",
+        message=f"create the {', '.join(missing)}" if missing else "nothing is missing",
     )
 
 
@@ -162,7 +162,7 @@ class StreamUser:
     name: str  # with its namespace
 
 
-def decide_letters_in_use(
+def decide_dead_letters_in_use(
     own: StreamUser, users: Iterable[StreamUser], *, key: str, is_adopted: bool
 ) -> Finding | None:
     """Return why this resource may not use the dead-letter stream `key`; None if it may.

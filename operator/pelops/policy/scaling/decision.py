@@ -5,7 +5,7 @@ monotonic clock.
 
 Others may write the replicas as well. One foreign write is taken for a `kubectl scale` and is
 corrected. A second within ten minutes is a fight, and Pelops then leaves the replicas alone for
-`HANDS_OFF_S`.
+`PAUSE_AFTER_OTHERS_S`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pelops.policy.status.reasons import Reason
 
 STALE_S: Final = 5.0  # how long an observation may still show the number before a write
 FIGHT_S: Final = 600.0  # two foreign writes within this time are a fight
-HANDS_OFF_S: Final = 600.0
+PAUSE_AFTER_OTHERS_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,28 +71,28 @@ class Others:
     tried: Tried | None = None
     uid: str | None = None  # of the workload: with another uid it is a new workload
     moves: tuple[float, ...] = ()  # times of foreign writes
-    hands_off_until: float | None = None
+    paused_until: float | None = None
 
     @property
-    def keeps_hands_off(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether Pelops leaves the replicas to another writer."""
-        return self.hands_off_until is not None
+        return self.paused_until is not None
 
 
 def watch_others(others: Others, workload: WorkloadObservation, *, now: float) -> Others:
     """Return what is remembered after one more observation of the workload. Total."""
     if others.uid != workload.uid:
         others = replace(others, uid=workload.uid, written=None, left=(), tried=None)
-    if others.hands_off_until is not None:
-        return others if now < others.hands_off_until else Others(uid=workload.uid)
+    if others.paused_until is not None:
+        return others if now < others.paused_until else Others(uid=workload.uid)
     current = workload.wished or 0
     if others.written is None or settle(others, current, now=now) == others.written:
         return others
     if others.tried is not None and current == others.tried.after:
         return replace(others, written=current, tried=None)
     recent = (*(at for at in others.moves if at > now - FIGHT_S), now)
-    until = now + HANDS_OFF_S if len(recent) > 1 else None
-    return replace(others, written=None, left=(), tried=None, moves=recent, hands_off_until=until)
+    until = now + PAUSE_AFTER_OTHERS_S if len(recent) > 1 else None
+    return replace(others, written=None, left=(), tried=None, moves=recent, paused_until=until)
 
 
 def settle(others: Others, current: int, *, now: float) -> int:
@@ -127,7 +127,7 @@ def report_fight(target: Target) -> str:
     return (
         f"Another controller or user changed the replicas of {target} twice within "
         f"{FIGHT_S / 60:g} minutes after Pelops had set them: Pelops does not change them for "
-        f"{HANDS_OFF_S / 60:g} minutes. Stop the other controller or user (an autoscaler, "
+        f"{PAUSE_AFTER_OTHERS_S / 60:g} minutes. Stop the other controller or user (an autoscaler, "
         "spec.replicas in Git, a script), or set spec.scaling.mode: Disabled"
     )
 
@@ -277,7 +277,7 @@ class ScalingDecision:
 
     @property
     def wants_busy(self) -> bool:
-        """Whether to count the pods that hold entries, and ask `spare_busy`, before writing."""
+        """Whether to count the busy pods, and call `keep_busy_workers`, before writing."""
         return self.replicas is not None and self.keep_at_most > self.replicas
 
     @property
@@ -399,15 +399,15 @@ def decide_replicas(
     result is that of `decide_fixed`. `sharing` has the other groups that count.
 
     If `wants_busy`, the caller counts the pods that hold entries and continues with the result of
-    `spare_busy`. If `is_change`, it writes `replicas`, then calls `remember_write`. A replica that
-    no longer ranks first for a resource must discard its memory of it. Otherwise its successor's
-    writes would count as foreign.
+    `keep_busy_workers`. If `is_change`, it writes `replicas`, then calls `remember_write`. A
+    replica that no longer ranks first for a resource must discard its memory of it. Otherwise its
+    successor's writes would count as foreign.
     """
     fixed = decide_fixed(spec, workload)
     if fixed is not None or spec.scaling is None:
         return fixed or NOT_DECIDED, ScalingMemory()
     others = watch_others(memory.others, workload, now=now)
-    if not workload.exists or others.keeps_hands_off:
+    if not workload.exists or others.is_paused:
         return _leave(workload), ScalingMemory(meter=memory.meter, others=others)
     current = settle(others, workload.wished or 0, now=now)
     shortage = watch_shortage(memory.shortage, workload, wished=current, now=now)
@@ -431,7 +431,7 @@ def decide_replicas(
     return replace(decision, demand=own.workers), memory
 
 
-def spare_busy(
+def keep_busy_workers(
     decision: ScalingDecision, workload: WorkloadObservation, busy: int | None
 ) -> ScalingDecision:
     """Return the decision changed so that no pod that holds entries is deleted. Total.
@@ -591,7 +591,7 @@ def is_measured(spec: StreamConsumerGroupSpec) -> bool:
     return mode is ScalingMode.AUTO or (mode is ScalingMode.FOLLOW and not spec.recovery.dry_run)
 
 
-def keep_hands_off(
+def decide_unchanged(
     spec: StreamConsumerGroupSpec,
     *,
     redis_problem: Finding | None,

@@ -46,7 +46,7 @@ class OwnerQuestion:
 JudgeOwners = Callable[[OwnerQuestion], Awaitable[Mapping[str, Cutoff]]]
 
 
-async def judge_nobody(question: OwnerQuestion) -> Mapping[str, Cutoff]:
+async def judge_without_cluster(question: OwnerQuestion) -> Mapping[str, Cutoff]:
     """Without access to a Kubernetes cluster: no process is known."""
     return {
         name: no_cutoff(LivenessReason.UNKNOWN, "the Kubernetes cluster was not asked")
@@ -61,7 +61,7 @@ class GroupInspection:
     server: Server
     keys: GroupKeys
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
-    judge: JudgeOwners = judge_nobody
+    judge: JudgeOwners = judge_without_cluster
     obstacle: str = ""  # why the operator does not act on the group; empty: it does
     with_payload: bool = False
 
