@@ -68,4 +68,5 @@ async def test_an_object_that_is_too_large_is_passed_on_without_its_content(kind
 async def test_what_is_no_event_is_passed_on_as_it_came() -> None:
     broken = b"{" * LARGE_BYTES + b"}\n"
     error = json.dumps({"type": "ERROR", "object": {"message": "x" * LARGE_BYTES}}).encode() + b"\n"
-    assert await read(broken, error, HUGE[:1000]) == [broken, error, HUGE[:1000]]
+    odd = json.dumps({"type": "ADDED", "object": {"metadata": "x" * LARGE_BYTES}}).encode() + b"\n"
+    assert await read(broken, error, odd, HUGE[:1000]) == [broken, error, odd, HUGE[:1000]]

@@ -398,7 +398,7 @@ async def _trim_event(line: bytes) -> bytes:
     try:
         event = await parse_json(line)
         kept = trim(event["object"])
-    except (ValueError, KeyError, TypeError):  # kopf reports it
+    except (ValueError, KeyError, TypeError, AttributeError):  # not an object: kopf reports it
         return line
     return line if is_kept(kept) else json.dumps({**event, "object": kept}).encode() + b"\n"
 
