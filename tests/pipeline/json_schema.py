@@ -79,6 +79,21 @@ def _minimum(value: Any, rule: float, _: Schema, at: str) -> Iterator[str]:
         yield f"{at}: {value} is below {rule}"
 
 
+def _below(value: Any, rule: float, _: Schema, at: str) -> Iterator[str]:
+    if isinstance(value, int | float) and value >= rule:
+        yield f"{at}: {value} is not below {rule}"
+
+
+def _above(value: Any, rule: float, _: Schema, at: str) -> Iterator[str]:
+    if isinstance(value, int | float) and value <= rule:
+        yield f"{at}: {value} is not above {rule}"
+
+
+def _max_length(value: Any, rule: int, _: Schema, at: str) -> Iterator[str]:
+    if isinstance(value, str) and len(value) > rule:
+        yield f"{at}: {value!r:.40} has more than {rule} characters"
+
+
 def _pattern(value: Any, rule: str, _: Schema, at: str) -> Iterator[str]:
     if isinstance(value, str) and not re.search(rule, value):
         yield f"{at}: {value!r} does not match"
@@ -105,6 +120,9 @@ _RULES: dict[str, Callable[[Any, Any, Schema, str], Iterator[str]]] = {
     "anyOf": _any_of,
     "oneOf": _one_of,
     "minimum": _minimum,
+    "exclusiveMaximum": _below,
+    "exclusiveMinimum": _above,
+    "maxLength": _max_length,
     "pattern": _pattern,
     "enum": _enum,
     "const": _const,

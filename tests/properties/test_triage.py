@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pelops.domain.redrive import PlannedAction
 from pelops.policy.redrive.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
 from pelops.policy.redrive.triage import (
     TYPE_LIMIT,
     WORDS_LIMIT,
     Advice,
     ClusterFacts,
-    RedriveAction,
     Signature,
     advise_redrive,
     build_signature,
@@ -188,18 +188,18 @@ def _advice(reason: str, error: str = "", returned: int = 0) -> Advice:
 @pytest.mark.parametrize(
     ("reason", "error", "returned", "action"),
     [
-        ("PayloadGone", "gone", 0, RedriveAction.DISCARD),
-        ("StreamExhausted", "", 0, RedriveAction.REDRIVE),
-        ("HandlerFailed", "ConnectTimeout: late", 0, RedriveAction.REDRIVE),
-        ("HandlerFailed", "OSError: connection refused", 0, RedriveAction.REDRIVE),
-        ("HandlerFailed", "ConnectTimeout: late", 1, RedriveAction.INSPECT),
-        ("HandlerFailed", "KeyError: 'x'", 0, RedriveAction.INSPECT),
-        ("Undecodable", "connection: is no number", 0, RedriveAction.INSPECT),
-        ("MaxRetriesExceeded", "the connection of pod web ended", 0, RedriveAction.INSPECT),
-        ("Unknown", "", 0, RedriveAction.INSPECT),
+        ("PayloadGone", "gone", 0, PlannedAction.DISCARD),
+        ("StreamExhausted", "", 0, PlannedAction.REDRIVE),
+        ("HandlerFailed", "ConnectTimeout: late", 0, PlannedAction.REDRIVE),
+        ("HandlerFailed", "OSError: connection refused", 0, PlannedAction.REDRIVE),
+        ("HandlerFailed", "ConnectTimeout: late", 1, PlannedAction.INSPECT),
+        ("HandlerFailed", "KeyError: 'x'", 0, PlannedAction.INSPECT),
+        ("Undecodable", "connection: is no number", 0, PlannedAction.INSPECT),
+        ("MaxRetriesExceeded", "the connection of pod web ended", 0, PlannedAction.INSPECT),
+        ("Unknown", "", 0, PlannedAction.INSPECT),
     ],
 )
-def test_what_is_advised(reason: str, error: str, returned: int, action: RedriveAction) -> None:
+def test_what_is_advised(reason: str, error: str, returned: int, action: PlannedAction) -> None:
     assert _advice(reason, error, returned).action == action
 
 
@@ -207,4 +207,4 @@ def test_what_is_advised(reason: str, error: str, returned: int, action: Redrive
 def test_nothing_is_discarded_but_what_is_gone(reason: str, error: str) -> None:
     advice = _advice(reason, error)
     assert advice.reason.endswith(".")
-    assert (advice.action == RedriveAction.DISCARD) == (normalize_words(reason) == "PayloadGone")
+    assert (advice.action == PlannedAction.DISCARD) == (normalize_words(reason) == "PayloadGone")

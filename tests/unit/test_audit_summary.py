@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -22,7 +22,6 @@ from pelops.domain.audit import (
     check_audit_name,
     decide_verdict,
     parse_summary,
-    render_summary,
     render_summary_text,
     worst_certainty,
     worst_verdict,
@@ -81,40 +80,70 @@ def test_long_texts_and_lists_are_cut_to_what_may_be_recorded() -> None:
 
 
 def broken(**changes: Any) -> str:
-    return json.dumps({**render_summary(a_summary()), **changes})
+    return json.dumps({**json.loads(render_summary_text(a_summary())), **changes})
+
+
+WINDOW: Final = json.loads(broken())["window"]
+FINDING: Final = {"kind": "lost", "count": 1, "sentence": "One is gone."}
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", "not valid JSON"),
-        ("[]", "not a JSON object"),
-        ("[" * 9000, "not valid JSON"),
+        ("", "the summary is not valid JSON"),
+        ("[]", "the summary: must be an object"),
+        ("[" * 9000, "not valid JSON: recursion limit"),
+        (broken(more=0)[:-2] + "[" * 300 + "]" * 300 + "}", "recursion limit"),
         ("x" * (SUMMARY_LIMIT + 1), "longer than"),
         (broken(version=2), "use the same release"),
-        (broken(version=True), "version is not a count"),
+        (broken(version=True), "version: must be a valid integer"),
         (broken(produced=11), "do not account for 11"),
-        (broken(produced=-1), "produced is not a count"),
-        (broken(produced=2**63), "produced is not a count"),
-        (broken(counts={"acked": 10}), "'acked', which is not a status"),
-        (broken(counts=[]), "counts is not an object"),
-        (broken(window={}), "window.number"),
-        (broken(findings={}), "findings is not a list"),
-        (broken(findings=[1]), "findings must be a list"),
-        (broken(findings=[{"kind": "x"}]), r"findings\[\].count"),
-        (broken(verdict="fine"), "verdict is none of balanced, unknown, findings"),
-        (broken(sentence=None), "sentence is not a text"),
-        (broken(retention_margin="1"), "retention_margin is not a number"),
+        (broken(produced="10"), "produced: must be a valid integer"),
+        (broken(produced=-1), "produced: must be greater than or equal to 0"),
+        (broken(produced=2**63), f"produced: must be less than {2**63}"),
+        (broken().replace("10", "1" * 5000, 1), "not valid JSON: number out of range"),
+        (broken(counts={"acked": 10}), "counts.acked: must be 'acknowledged_proven', "),
+        (broken(counts={"a\nb": 10}), r"counts\['a\\nb'\]: must be"),
+        (broken(counts={"x" * 9000: 10}), r"summary: counts.x{120}…: must be"),
+        (broken(counts=[]), "counts: must be an object"),
+        (broken(window={}), "window.number: is missing"),
+        (broken(window={**WINDOW, "from_id": "five"}), "window.from_id: must match pattern"),
+        (
+            broken(window={**WINDOW, "to_id": f"{2**64}-0"}),
+            f"window.to_id: '{2**64}-0' is not an entry ID",
+        ),
+        (broken(findings={}), "findings: must be a valid array"),
+        (broken(findings=[1]), r"findings\[0\]: must be an object"),
+        (broken(findings=[FINDING, {"kind": "x"}]), r"findings\[1\].count: is missing"),
+        (broken(findings=[FINDING | {"kind": "x" * 65}]), r"kind: must have at most 64 characters"),
+        (broken(verdict="fine"), "verdict: must be 'balanced', 'unknown', 'findings'"),
+        (broken(sentence=None), "sentence: must be a valid string"),
+        (broken(sentence="\ud800"), "not valid JSON: .*surrogate|hex escape"),
+        (broken(retention_margin="1"), "retention_margin: must be a valid number"),
     ],
 )
 def test_an_invalid_summary_is_refused_with_the_name_of_the_field(text: str, named: str) -> None:
-    with pytest.raises(InvalidSpec, match=named):
+    with pytest.raises(InvalidSpec, match=named) as raised:
         parse_summary(text)
+    assert len(str(raised.value).encode()) < 500 and len(str(raised.value).splitlines()) == 1
+
+
+def test_the_limit_of_a_summary_is_in_bytes_and_not_in_characters() -> None:
+    text = broken(more="x" * (SUMMARY_LIMIT - len(broken(more=""))))
+    assert parse_summary(text) == a_summary()
+    longer = json.dumps(json.loads(text) | {"more": "漢" * (len(text) // 3)}, ensure_ascii=False)
+    assert len(longer) < SUMMARY_LIMIT
+    with pytest.raises(InvalidSpec, match=f"longer than {SUMMARY_LIMIT} bytes"):
+        parse_summary(longer)
+
+
+def test_of_a_repeated_name_the_last_value_counts() -> None:
+    assert parse_summary(f'{{"produced": "x", {broken()[1:]}') == a_summary()
 
 
 def test_numbers_beyond_reason_are_refused() -> None:
-    for text in ("NaN", "1e400", "-Infinity"):
-        with pytest.raises(InvalidSpec, match="oldest_stuck_s is not a number"):
+    for text in ("NaN", "1e400", "-Infinity", "1e15"):
+        with pytest.raises(InvalidSpec, match="oldest_stuck_s: must be "):
             parse_summary(broken().replace('"oldest_stuck_s": null', f'"oldest_stuck_s": {text}'))
 
 
@@ -195,7 +224,7 @@ def test_an_audit_is_only_as_certain_as_its_least_certain_window() -> None:
 
 
 def test_a_summary_of_an_earlier_release_is_as_certain_as_its_counts() -> None:
-    old = render_summary(a_summary(acknowledged_proven=10))
+    old = json.loads(render_summary_text(a_summary(acknowledged_proven=10)))
     del old["certainty"]
     assert parse_summary(json.dumps(old)).certainty is Certainty.PROVEN
 

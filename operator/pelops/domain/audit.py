@@ -15,18 +15,26 @@ archived              "<audit> <ledger ID> ...": the last ledger entry that each
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pelops.clock import MILLISECOND, from_ms, to_ms
 from pelops.domain.condition import shorten
-from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.json_fields import JsonFields, load_json_object
+from pelops.domain.json_codec import (
+    Codec,
+    Count,
+    Id,
+    Milliseconds,
+    Moment,
+    Ratio,
+    Seconds,
+    Stored,
+    Word,
+    names,
+    only_version,
+)
 from pelops.errors import InvalidSpec
 
 VERSION: Final = 1
@@ -109,20 +117,21 @@ class EvidenceKind(StrEnum):
 class Window:
     """A part of a stream: after `from_id`, up to and including `to_id`."""
 
-    number: int  # from 0, without gaps, in one archive
-    from_id: EntryId
-    to_id: EntryId
-    from_added: int  # the stream's entries-added at each end
-    to_added: int
-    at: datetime  # when it was closed, on the server's clock
+    number: Count  # from 0, without gaps, in one archive
+    from_id: Id
+    to_id: Id
+    from_added: Count  # the stream's entries-added at each end
+    to_added: Count
+    at: Moment  # when it was closed, on the server's clock
+    __pydantic_config__: ClassVar[Any] = names(at="at_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFinding:
     """Something that a person should examine."""
 
-    kind: str  # a word for programs
-    count: int
+    kind: Word  # for programs
+    count: Count
     sentence: str
 
 
@@ -130,33 +139,52 @@ class AuditFinding:
 class RecoveryTimes:
     """From the first observation of a stuck entry until it was acknowledged or moved."""
 
-    p50: timedelta
-    p99: timedelta
+    p50: Milliseconds
+    p99: Milliseconds
+
+
+def _without_zeros(counts: Mapping[EntryStatus, int]) -> dict[EntryStatus, int]:
+    return {status: count for status, count in counts.items() if count}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSummary:
-    """One group in one window. Make it with `build_summary`, which checks that it balances."""
+    """One group in one window; the same object in Redis and in reports.
 
+    `counts` add up to `produced`; JSON leaves out statuses without entries. `open` counts entries
+    of all windows that can still change, `lost_earlier` and `stuck_earlier` those of earlier
+    windows. `build_summary` checks that it balances.
+    """
+
+    # First, so that a record of another version is refused for its version.
+    version: Annotated[int, only_version(VERSION, "the summary")] = VERSION
     stream: str
     group: str
     window: Window
-    produced: int
-    archived: int  # of `produced`; the rest was deleted or trimmed before it could be read
-    counts: Mapping[EntryStatus, int]  # every status; their sum is `produced`
-    open: int = 0  # entries of this and earlier windows without a final status
-    lost_earlier: int = 0  # of earlier windows: undelivered before, and now proven lost
-    stuck_earlier: int = 0  # of earlier windows: pending for longer than the limit
+    produced: Count
+    archived: Count  # of `produced`; the rest was deleted or trimmed before it could be read
+    counts: Annotated[  # every status, in JSON those with entries; their sum is `produced`
+        Mapping[EntryStatus, int],
+        Stored(dict[EntryStatus, Count], dict, _without_zeros),
+    ]
+    open: Count = 0  # entries of this and earlier windows without a final status
+    lost_earlier: Count = 0  # of earlier windows: undelivered before, and now proven lost
+    stuck_earlier: Count = 0  # of earlier windows: pending for longer than the limit
     findings: tuple[AuditFinding, ...] = ()
     verdict: AuditVerdict
-    certainty: Certainty = Certainty.PROVEN  # includes entries settled from earlier windows
+    # Includes entries settled from earlier windows. Earlier releases did not write it: the counts
+    # and the evidence decide then.
+    certainty: Certainty = Certainty.PROVEN
     sentence: str
-    oldest_stuck: timedelta | None = None
+    oldest_stuck: Seconds | None = None
     recovery: RecoveryTimes | None = None
     # The archived share of the entries that the stream holds; negative: some were trimmed before
     # they were archived.
-    retention_margin: float | None = None
+    retention_margin: Ratio | None = None
     evidence: EvidenceKind = EvidenceKind.NONE
+    __pydantic_config__: ClassVar[Any] = names(
+        oldest_stuck="oldest_stuck_s", recovery="time_to_recovery_ms"
+    )
 
     @property
     def lost(self) -> int:
@@ -199,41 +227,7 @@ def build_summary(summary: AuditSummary) -> AuditSummary:
     )
 
 
-def render_summary(summary: AuditSummary) -> dict[str, Any]:
-    """The summary as a JSON object, without the statuses whose count is 0."""
-    window, recovery = summary.window, summary.recovery
-    return {
-        "version": VERSION,
-        "stream": summary.stream,
-        "group": summary.group,
-        "window": {
-            "number": window.number,
-            "from_id": str(window.from_id),
-            "to_id": str(window.to_id),
-            "from_added": window.from_added,
-            "to_added": window.to_added,
-            "at_ms": to_ms(window.at),
-        },
-        "produced": summary.produced,
-        "archived": summary.archived,
-        "counts": {status.value: n for status, n in sorted(summary.counts.items()) if n},
-        "open": summary.open,
-        "lost_earlier": summary.lost_earlier,
-        "stuck_earlier": summary.stuck_earlier,
-        "findings": [
-            {"kind": finding.kind, "count": finding.count, "sentence": finding.sentence}
-            for finding in summary.findings
-        ],
-        "verdict": summary.verdict.value,
-        "certainty": summary.certainty.value,
-        "sentence": summary.sentence,
-        "oldest_stuck_s": None if summary.oldest_stuck is None else _seconds(summary.oldest_stuck),
-        "time_to_recovery_ms": None
-        if recovery is None
-        else {"p50": recovery.p50 // MILLISECOND, "p99": recovery.p99 // MILLISECOND},
-        "retention_margin": summary.retention_margin,
-        "evidence": summary.evidence.value,
-    }
+_CODEC: Final = Codec(AuditSummary, "the summary", limit=SUMMARY_LIMIT)
 
 
 def render_summary_text(summary: AuditSummary) -> str:
@@ -242,9 +236,7 @@ def render_summary_text(summary: AuditSummary) -> str:
     Findings are dropped from the end of the list until the text fits into `SUMMARY_LIMIT`.
     """
     while True:
-        text = json.dumps(
-            render_summary(summary), ensure_ascii=False, separators=(",", ":"), sort_keys=True
-        )
+        text = _CODEC.render(summary, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         if len(text.encode(errors="replace")) <= SUMMARY_LIMIT or not summary.findings:
             return text
         summary = replace(summary, findings=summary.findings[:-1])
@@ -256,41 +248,7 @@ def parse_summary(text: str | bytes) -> AuditSummary:
     Raises InvalidSpec when the text is not a summary, has another version, or does not balance. The
     message names the field.
     """
-    return _parse_summary(load_json_object(text, "the summary", limit=SUMMARY_LIMIT))
-
-
-def parse_summary_object(content: Mapping[str, Any]) -> AuditSummary:
-    """The summary from a JSON object that `render_summary` made. Raises InvalidSpec."""
-    return _parse_summary(JsonFields(content=content))
-
-
-def _parse_summary(fields: JsonFields) -> AuditSummary:
-    if fields.number("version") != VERSION:
-        raise InvalidSpec(
-            f"the summary has version {fields.number('version')}, and this version of Pelops reads "
-            f"{VERSION}: use the same release of operator and pipeline"
-        )
-    return build_summary(
-        AuditSummary(
-            stream=fields.text("stream"),
-            group=fields.text("group"),
-            window=_parse_window(fields.inner("window")),
-            produced=fields.number("produced"),
-            archived=fields.number("archived"),
-            counts=_parse_counts(fields.inner("counts")),
-            open=fields.number("open"),
-            lost_earlier=fields.number("lost_earlier"),
-            stuck_earlier=fields.number("stuck_earlier"),
-            findings=_parse_findings(fields.content.get("findings")),
-            verdict=fields.word("verdict", AuditVerdict),
-            certainty=_parse_certainty(fields),
-            sentence=fields.text("sentence"),
-            oldest_stuck=_parse_span(fields.ratio("oldest_stuck_s"), timedelta(seconds=1)),
-            recovery=_parse_recovery(fields),
-            retention_margin=fields.ratio("retention_margin"),
-            evidence=fields.word("evidence", EvidenceKind),
-        )
-    )
+    return build_summary(_CODEC.parse(text))
 
 
 def worst_verdict(verdicts: Sequence[AuditVerdict]) -> AuditVerdict | None:
@@ -348,64 +306,6 @@ def find_certainty(counts: Mapping[EntryStatus, int], evidence: EvidenceKind) ->
 def worst_certainty(certainties: Iterable[Certainty]) -> Certainty:
     """The worst of these certainties; inferred when there are none."""
     return max(certainties, key=_DOUBT.__getitem__, default=Certainty.INFERRED)
-
-
-def _parse_window(fields: JsonFields) -> Window:
-    return Window(
-        number=fields.number("number"),
-        from_id=parse_entry_id(fields.text("from_id", 41)),
-        to_id=parse_entry_id(fields.text("to_id", 41)),
-        from_added=fields.number("from_added"),
-        to_added=fields.number("to_added"),
-        at=from_ms(fields.number("at_ms")),
-    )
-
-
-def _parse_certainty(fields: JsonFields) -> Certainty:
-    """The field `certainty`; without it (earlier releases), the counts and evidence decide."""
-    if "certainty" not in fields.content:
-        return Certainty.PROVEN
-    return fields.word("certainty", Certainty)
-
-
-def _parse_counts(fields: JsonFields) -> dict[EntryStatus, int]:
-    unknown = fields.content.keys() - set(EntryStatus)
-    if unknown:
-        raise InvalidSpec(f"counts contains {shorten(min(unknown), 64)!r}, which is not a status")
-    return {EntryStatus(name): fields.number(name) for name in fields.content}
-
-
-def _parse_findings(found: object) -> tuple[AuditFinding, ...]:
-    if not isinstance(found, list):
-        raise InvalidSpec("findings is not a list")
-    return tuple(_parse_finding(one) for one in found)
-
-
-def _parse_finding(value: object) -> AuditFinding:
-    if not isinstance(value, Mapping):
-        raise InvalidSpec("findings must be a list of objects")
-    fields = JsonFields(content=value, at="findings[].")
-    return AuditFinding(
-        kind=fields.text("kind", 64),
-        count=fields.number("count"),
-        sentence=fields.text("sentence"),
-    )
-
-
-def _parse_recovery(fields: JsonFields) -> RecoveryTimes | None:
-    if fields.content.get("time_to_recovery_ms") is None:
-        return None
-    inner = fields.inner("time_to_recovery_ms")
-    p50, p99 = (_parse_span(inner.number(name), MILLISECOND) for name in ("p50", "p99"))
-    return RecoveryTimes(p50=p50 or timedelta(), p99=p99 or timedelta())
-
-
-def _parse_span(value: float | None, unit: timedelta) -> timedelta | None:
-    return None if value is None else min(max(value, 0.0), 1e12) * unit
-
-
-def _seconds(span: timedelta) -> float:
-    return round(span / timedelta(seconds=1), 3)
 
 
 MOST_AUDITS: Final = 16  # audits that record on one group

@@ -10,68 +10,94 @@ Users may edit it: change actions or delete lines. The header's counts are those
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pelops.clock import from_ms, to_ms
-from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.json_fields import JsonFields, load_json_object
+from pelops.domain.entry_id import EntryId
+from pelops.domain.json_codec import (
+    Bound,
+    Codec,
+    Count,
+    Id,
+    Moment,
+    Stored,
+    Text,
+    Word,
+    names,
+    only_version,
+)
 from pelops.errors import InvalidSpec
 
 KIND: Final = "pelops.redrive-plan"
 VERSION: Final = 1
-ACTIONS: Final = ("redrive", "inspect", "discard")
 _LINE_LIMIT: Final = 1024 * 1024  # bytes; a header names every cluster
+
+
+class PlannedAction(StrEnum):
+    """What a redrive does with a dead letter."""
+
+    REDRIVE = "redrive"  # move it back: it can succeed as it is
+    INSPECT = "inspect"  # leave it until a person has examined it
+    DISCARD = "discard"  # nothing is left to process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCluster:
     """The action suggested for one cluster of dead letters, and why."""
 
-    cluster: str
-    letters: int
-    action: str
-    reason: str
+    cluster: Word
+    letters: Count
+    action: PlannedAction
+    reason: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeader:
     """The group that a plan is for, and a summary of its dead letters."""
 
-    stream: str
-    group: str
-    dead_letter: str  # the stream that holds them
-    at: datetime  # when the dead letters were read
-    letters: int
-    actions: Mapping[str, int] = field(default_factory=dict)  # number of dead letters by action
-    clusters: tuple[PlannedCluster, ...] = ()  # the largest ones
+    kind: Literal["pelops.redrive-plan"] = KIND
+    version: Annotated[int, only_version(VERSION, "the redrive plan")] = VERSION
+    stream: Text
+    group: Text
+    dead_letter: Text  # the stream that holds them
+    at: Moment  # when the dead letters were read
+    letters: Count
+    # Number of dead letters by action; in JSON, every action.
+    actions: Annotated[
+        Mapping[PlannedAction, int],
+        Stored(
+            dict[PlannedAction, Count],
+            dict,
+            lambda counts: {action: counts.get(action, 0) for action in PlannedAction},
+        ),
+    ] = field(default_factory=dict)
+    clusters: Annotated[tuple[PlannedCluster, ...], Bound(fail_fast=True)] = ()  # the largest ones
+    __pydantic_config__: ClassVar[Any] = names(at="at_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLetter:
     """What to do with one dead letter."""
 
-    entry_id: EntryId  # in the dead-letter stream
-    root_id: EntryId  # of the original entry
-    cluster: str
-    action: str
+    entry_id: Id  # in the dead-letter stream
+    root_id: Id  # of the original entry
+    cluster: Word
+    action: PlannedAction
+    __pydantic_config__: ClassVar[Any] = names(entry_id="id", root_id="root")
+
+
+_HEADERS: Final = Codec(PlanHeader, "the header", limit=_LINE_LIMIT)
+_LETTERS: Final = Codec(PlannedLetter, "the dead letter", limit=_LINE_LIMIT)
 
 
 def render_plan(header: PlanHeader, letters: Iterable[PlannedLetter]) -> Iterator[str]:
     """The lines of a plan, each with a line feed. Equal plans give equal bytes."""
-    yield _line(_render_header(header))
+    # Escaped, because some readers end a line at a line separator of Unicode.
+    yield _HEADERS.render(header, separators=(",", ":")) + "\n"
     for letter in letters:
-        yield _line(
-            {
-                "id": str(letter.entry_id),
-                "root": str(letter.root_id),
-                "cluster": letter.cluster,
-                "action": letter.action,
-            }
-        )
+        yield _LETTERS.render(letter, separators=(",", ":")) + "\n"
 
 
 def parse_plan(lines: Iterable[str]) -> tuple[PlanHeader, Iterator[PlannedLetter]]:
@@ -82,102 +108,16 @@ def parse_plan(lines: Iterable[str]) -> tuple[PlanHeader, Iterator[PlannedLetter
     """
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, ""))
-    header = _parse_header(_load(first, number))
-    return header, _parse_dead_letters(numbered)
+    header = _HEADERS.parse(first, f"line {number}, the header of the redrive plan")
+    return header, _parse_letters(numbered)
 
 
-def _render_header(header: PlanHeader) -> dict[str, Any]:
-    return {
-        "kind": KIND,
-        "version": VERSION,
-        "stream": header.stream,
-        "group": header.group,
-        "dead_letter": header.dead_letter,
-        "at_ms": to_ms(header.at),
-        "letters": header.letters,
-        "actions": {action: header.actions.get(action, 0) for action in ACTIONS},
-        "clusters": [
-            {
-                "cluster": cluster.cluster,
-                "letters": cluster.letters,
-                "action": cluster.action,
-                "reason": cluster.reason,
-            }
-            for cluster in header.clusters
-        ],
-    }
-
-
-def _parse_header(fields: JsonFields) -> PlanHeader:
-    if fields.content.get("kind") != KIND:
-        raise InvalidSpec("line 1 is not the header of a redrive plan")
-    if fields.number("version") != VERSION:
-        raise InvalidSpec(
-            f"the redrive plan has version {fields.number('version')}, and this version of Pelops "
-            f"reads {VERSION}"
-        )
-    actions = fields.inner("actions")
-    clusters = fields.content.get("clusters")
-    if not isinstance(clusters, list):
-        raise InvalidSpec("line 1: clusters is not a list")
-    return PlanHeader(
-        stream=fields.text("stream"),
-        group=fields.text("group"),
-        dead_letter=fields.text("dead_letter"),
-        at=from_ms(fields.number("at_ms")),
-        letters=fields.number("letters"),
-        actions={action: actions.number(action) for action in ACTIONS},
-        clusters=tuple(_parse_cluster(one) for one in clusters),
-    )
-
-
-def _parse_cluster(value: object) -> PlannedCluster:
-    if not isinstance(value, Mapping):
-        raise InvalidSpec("line 1: clusters must be a list of objects")
-    fields = JsonFields(content=value, at="clusters[].")
-    return PlannedCluster(
-        cluster=fields.text("cluster", 64),
-        letters=fields.number("letters"),
-        action=_action(fields),
-        reason=fields.text("reason"),
-    )
-
-
-def _parse_dead_letters(numbered: Iterable[tuple[int, str]]) -> Iterator[PlannedLetter]:
+def _parse_letters(numbered: Iterable[tuple[int, str]]) -> Iterator[PlannedLetter]:
     last: EntryId | None = None
     for number, line in numbered:
-        letter = _parse_letter(line, number)
+        letter = _LETTERS.parse(line, f"line {number}")
         # The ascending order excludes repeated dead letters without keeping their IDs in memory.
         if last is not None and letter.entry_id <= last:
             raise InvalidSpec(f"line {number}: {letter.entry_id} does not follow {last}")
         last = letter.entry_id
         yield letter
-
-
-def _parse_letter(line: str, number: int) -> PlannedLetter:
-    try:
-        fields = _load(line, number)
-        return PlannedLetter(
-            entry_id=parse_entry_id(fields.text("id", 41)),
-            root_id=parse_entry_id(fields.text("root", 41)),
-            cluster=fields.text("cluster", 64),
-            action=_action(fields),
-        )
-    except InvalidSpec as error:
-        raise InvalidSpec(f"line {number}: {error}") from error
-
-
-def _action(fields: JsonFields) -> str:
-    action = fields.text("action", 64)
-    if action not in ACTIONS:
-        raise InvalidSpec(f"{fields.at}action {action!r} is none of {', '.join(ACTIONS)}")
-    return action
-
-
-def _load(line: str, number: int) -> JsonFields:
-    return load_json_object(line, f"line {number}", limit=_LINE_LIMIT)
-
-
-def _line(content: Mapping[str, Any]) -> str:
-    # Escaped, because some readers end a line at a line separator of Unicode.
-    return json.dumps(content, ensure_ascii=True, separators=(",", ":")) + "\n"

@@ -7,16 +7,17 @@ is made once, before entries are read, and every repetition uses it. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import TypeAdapter
 
 from pelops.clock import from_ms
 from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.json_codec import Stored
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.errors import InvalidSpec
 from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
@@ -188,11 +189,32 @@ def _consistent(begin: Checkpoint, checkpoints: Iterable[Checkpoint]) -> list[Ch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _ArchivedWindow:
+    """A window in the archive, where an ID is an object and a time is in ISO 8601."""
+
+    number: int
+    from_id: EntryId
+    to_id: EntryId
+    from_added: int
+    to_added: int
+    at: datetime
+
+    @classmethod
+    def of(cls, window: Window) -> _ArchivedWindow:
+        """The form of a window in the archive."""
+        return cls(**{one.name: getattr(window, one.name) for one in fields(cls)})
+
+    def window(self) -> Window:
+        """The window."""
+        return Window(**{one.name: getattr(self, one.name) for one in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that determines the content of a window's archive."""
 
     stream: str
-    window: Window
+    window: Annotated[Window, Stored(_ArchivedWindow, _ArchivedWindow.window, _ArchivedWindow.of)]
     targets: tuple[AuditTarget, ...]
     payload: ArchivedPayload
     business_key: str | None = None

@@ -22,18 +22,17 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
-    TypeAdapter,
     computed_field,
     model_validator,
 )
 from pydantic.json_schema import GenerateJsonSchema
-from typing_extensions import TypedDict
 
 from pelops.clock import MILLISECOND, from_ms, to_ms
 from pelops.domain.audit import (
@@ -41,18 +40,16 @@ from pelops.domain.audit import (
     AuditVerdict,
     Certainty,
     EntryStatus,
-    EvidenceKind,
-    parse_summary_object,
-    render_summary,
+    build_summary,
     worst_certainty,
     worst_verdict,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.redrive import PlannedAction
 from pelops.errors import PelopsError
 from pelops.pipeline.report.findings import Finding, list_findings, list_notes, rank
 from pelops.pipeline.report.sentences import describe_group, describe_groups
 from pelops.pipeline.triage import clusters as triaged
-from pelops.policy.redrive.triage import RedriveAction
 
 SCHEMA: Final = "operator/pelops/pipeline/report/audit.schema.json"
 _PROGRAM: Final = "python -m pelops.pipeline.report.model"
@@ -120,67 +117,8 @@ Counts = Annotated[
 ]
 
 
-class WindowJson(TypedDict):
-    """A part of a stream: after `from_id`, up to and including `to_id`."""
-
-    number: Count
-    from_id: IdText
-    to_id: IdText
-    from_added: Count
-    to_added: Count
-    at_ms: Count
-
-
-class AuditFindingJson(TypedDict):
-    """Something to look at, as the audit of one window found it."""
-
-    kind: str
-    count: Count
-    sentence: str
-
-
-class RecoveryTimesJson(TypedDict):
-    """Milliseconds from the first observation of a stuck entry to its acknowledgement or
-    recovery."""
-
-    p50: Count
-    p99: Count
-
-
-class SummaryJson(TypedDict):
-    """One group in one window; the same object as the operator reads from Redis.
-
-    The counts add up to `produced`.
-    """
-
-    version: Literal[1]
-    stream: str
-    group: str
-    window: WindowJson
-    produced: Count
-    archived: Count
-    counts: Counts
-    open: Annotated[Count, Field(description="Entries of all windows that can still change.")]
-    lost_earlier: Annotated[Count, Field(description="Entries of earlier windows, lost since.")]
-    stuck_earlier: Annotated[Count, Field(description="Entries of earlier windows, stuck now.")]
-    findings: tuple[AuditFindingJson, ...]
-    verdict: AuditVerdict
-    certainty: Annotated[Certainty, Field(description="Certainty of the acknowledgements.")]
-    sentence: str
-    oldest_stuck_s: float | None
-    time_to_recovery_ms: RecoveryTimesJson | None
-    retention_margin: float | None
-    evidence: EvidenceKind
-
-
-_SUMMARY: Final = TypeAdapter(SummaryJson)
-Summary = Annotated[
-    AuditSummary,
-    PlainValidator(_read_with(AuditSummary, parse_summary_object)),
-    PlainSerializer(
-        lambda one: _SUMMARY.validate_python(render_summary(one)), return_type=SummaryJson
-    ),
-]
+# One group in one window; the same object as the operator reads from Redis.
+Summary = Annotated[AuditSummary, AfterValidator(build_summary)]
 
 
 class Part(BaseModel):
@@ -331,7 +269,7 @@ class DeadLetterCluster(Part):
         "counts this many and more."
     )
     returned: Count = Field(description="Dead letters whose entry was dead-lettered before.")
-    action: RedriveAction
+    action: PlannedAction
     advice: str
     examples: tuple[DeadLetterExample, ...]
 

@@ -17,7 +17,13 @@ from typing import Final
 from pelops.domain.dead_letter import REDRIVE_MARKS
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LETTER_FIELDS
-from pelops.domain.redrive import ACTIONS, PlanHeader, PlannedCluster, PlannedLetter, render_plan
+from pelops.domain.redrive import (
+    PlanHeader,
+    PlannedAction,
+    PlannedCluster,
+    PlannedLetter,
+    render_plan,
+)
 from pelops.errors import InvalidEntryId
 from pelops.pipeline.triage.clusters import MOST_RETRIES, Cluster, LetterExample, ValueHead
 from pelops.policy.redrive.payload_shape import describe_shape
@@ -188,17 +194,17 @@ def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
 
     The action for dead letters of clusters that are not reported is `inspect`.
     """
-    actions = dict.fromkeys(ACTIONS, 0)
+    actions = dict.fromkeys(PlannedAction, 0)
     for cluster in triage.clusters:
         actions[cluster.advice.action] += cluster.letters
-    actions["inspect"] += triage.letters - sum(actions.values())
+    actions[PlannedAction.INSPECT] += triage.letters - sum(actions.values())
     filled = replace(
         header,
         letters=triage.letters,
         actions=actions,
         clusters=tuple(map(_planned_cluster, triage.clusters[:PLANNED_CLUSTERS])),
     )
-    chosen = {one.signature.cluster: str(one.advice.action) for one in triage.clusters}
+    chosen = {one.signature.cluster: one.advice.action for one in triage.clusters}
     return render_plan(
         filled,
         (
@@ -206,7 +212,7 @@ def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
                 entry_id=entry_id,
                 root_id=root_id,
                 cluster=cluster,
-                action=chosen.get(cluster, "inspect"),
+                action=chosen.get(cluster, PlannedAction.INSPECT),
             )
             for entry_id, root_id, cluster in triage.placed
         ),

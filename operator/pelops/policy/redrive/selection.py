@@ -11,10 +11,10 @@ import re2
 
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive import parse_plan
+from pelops.domain.redrive import PlannedAction, parse_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.payload_shape import describe_shape
-from pelops.policy.redrive.triage import RedriveAction, build_signature
+from pelops.policy.redrive.triage import build_signature
 
 LONGEST_PATTERN: Final = 1000  # characters
 # The search takes time in proportion to the text and to the compiled program: both are bounded.
@@ -111,4 +111,4 @@ def read_planned(lines: Iterable[str], *, stream: str, group: str) -> frozenset[
             f"the redrive plan is for group {header.group} of stream {header.stream}, not for "
             f"group {group} of stream {stream}"
         )
-    return frozenset(one.entry_id for one in letters if one.action == RedriveAction.REDRIVE)
+    return frozenset(one.entry_id for one in letters if one.action is PlannedAction.REDRIVE)
