@@ -240,9 +240,9 @@ def _ask_redis(arguments: argparse.Namespace, console: Console, asked: Asked) ->
     from pelops.domain.naming import derive_keys
     from pelops.redis_core.pool import ServerPool
     from pelops.redis_streams.inspection.group_view import GroupInspection
-    from pelops.redis_streams.inspection.questions import answer_question, read_question
+    from pelops.redis_streams.inspection.questions import answer_question, parse_question
 
-    question = read_question(asked)
+    question = parse_question(json.dumps(asked))
     recovery = RecoverySpec()
     if arguments.stream:
         if not arguments.group:

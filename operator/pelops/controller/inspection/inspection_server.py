@@ -17,7 +17,6 @@ the audience `AUDIENCE`:
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -56,7 +55,7 @@ from pelops.redis_streams.inspection.entry_history import NoSuchEntry
 from pelops.redis_streams.inspection.questions import (
     QUESTION_LIMIT,
     Question,
-    read_question,
+    parse_question,
 )
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,6 @@ PATH: Final = "/inspection"
 AUDIENCE: Final = "pelops.dev/inspection"
 PAYLOADS: Final = "payloads"  # the subresource whose `get` allows the values of fields
 ANSWERED_AT_ONCE: Final = 16  # requests; more are refused
-_LONGEST_TOKEN: Final = 16 * 1024
 
 _REASONS: Final = {
     400: "BadRequest",
@@ -122,12 +120,12 @@ class InspectionServer:
         self, request: web.Request, access: Callable[[], TokenAccess | None] | None
     ) -> web.Response:
         try:
-            question, token = await _read_request(request)
+            question = await _read_request(request)
         except InvalidSpec as error:
             # Without a valid token, the answer does not describe valid questions.
             return _failure(400, "the request is not a question" if access else str(error))
         if access is not None:
-            refused = await _check_rights(access(), token, question)
+            refused = await _check_rights(access(), question)
             if refused is not None:
                 return refused
         inspector = self._inspector()
@@ -139,33 +137,21 @@ class InspectionServer:
             return _explain(error)
 
 
-async def _read_request(request: web.Request) -> tuple[Question, str]:
+async def _read_request(request: web.Request) -> Question:
     if (request.content_length or 0) > QUESTION_LIMIT:
         raise InvalidSpec("the question is too long")
-    try:
-        text = await request.content.read(QUESTION_LIMIT + 1)
-        body = json.loads(text) if len(text) <= QUESTION_LIMIT else None
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise InvalidSpec("the question is not a JSON object")
-    token = body.pop("token", "")
-    if not isinstance(token, str) or len(token) > _LONGEST_TOKEN:
-        raise InvalidSpec("the token is not a text")
-    question = read_question(body)
+    question = parse_question(await request.content.read(QUESTION_LIMIT + 1))
     check_question(question)
-    return question, token
+    return question
 
 
-async def _check_rights(
-    access: TokenAccess | None, token: str, question: Question
-) -> web.Response | None:
+async def _check_rights(access: TokenAccess | None, question: Question) -> web.Response | None:
     """The refusal; None when the token's user has all the rights that the question needs."""
     if access is None:
         return _failure(UNAVAILABLE, "the operator is starting: repeat it later")
     needed = ["", *([PAYLOADS] if question.reads_payloads else [])]
     for subresource in needed:
-        status = await access.check(token, _right(question, subresource), what=PATH)
+        status = await access.check(question.token, _right(question, subresource), what=PATH)
         if status != OK:
             return _refuse(status, question, subresource)
     return None

@@ -8,11 +8,11 @@ answers it itself by reading Redis.
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.inspection_documents import (
@@ -22,8 +22,7 @@ from pelops.domain.inspection_documents import (
     render_letters_report,
     render_pending_report,
 )
-from pelops.domain.json_fields import load_json_object
-from pelops.errors import InvalidSpec
+from pelops.domain.json_codec import Bound, Codec
 from pelops.redis_streams.inspection.dead_letters import (
     list_letters,
     read_letters_page,
@@ -34,6 +33,7 @@ from pelops.redis_streams.inspection.group_view import GroupInspection
 from pelops.redis_streams.inspection.pending_entries import list_by_age, list_by_consumer
 
 QUESTION_LIMIT: Final = 64 * 1024  # bytes
+TOKEN_LIMIT: Final = 16 * 1024  # characters
 
 
 class QuestionKind(StrEnum):
@@ -53,9 +53,8 @@ class Question:
     command: QuestionKind
     namespace: str = ""  # of the StreamConsumerGroup
     name: str = ""
-    id: str = (
-        ""  # of an entry or of a dead letter; of `dlq-export`: the last one of the page before
-    )
+    # Of an entry or of a dead letter; of `dlq-export`: the last one of the page before.
+    id: str = ""
     field: str = ""  # `why`: the name of a field, and with it
     value: str = ""  # the value that is searched for
     letter: bool = False  # the ID is a dead letter's
@@ -63,6 +62,9 @@ class Question:
     deep: bool = False  # search more
     payload: bool = False  # answer the values of fields as well
     by_age: bool = False  # `pending`: a line for each entry instead of each consumer
+    # Of the user who asks; over HTTP only.
+    token: Annotated[str, Bound(max_length=TOKEN_LIMIT)] = dataclasses.field(default="", repr=False)
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     @property
     def reads_payloads(self) -> bool:
@@ -74,32 +76,13 @@ class Question:
         """The ID. Raises InvalidEntryId."""
         return parse_entry_id(self.id)
 
-    def render(self) -> str:
-        """The question as JSON, without unset fields."""
-        shown = {one.name: getattr(self, one.name) for one in fields(self)}
-        return json.dumps({name: value for name, value in shown.items() if value})
+
+_QUESTIONS: Final = Codec(Question, "the question", limit=QUESTION_LIMIT)
 
 
 def parse_question(text: str | bytes) -> Question:
     """The question from a JSON text. Raises InvalidSpec for anything else."""
-    found = load_json_object(text, "the question", limit=QUESTION_LIMIT).content
-    return read_question(found)
-
-
-def read_question(document: Mapping[str, Any]) -> Question:
-    """The question from a JSON object. Raises InvalidSpec."""
-    known = {one.name: one.type for one in fields(Question)}
-    unknown = sorted(set(document) - set(known))
-    if unknown:
-        raise InvalidSpec(f"the question has unknown fields: {', '.join(unknown)[:200]}")
-    for name, value in document.items():
-        wanted: type = bool if known[name] == "bool" else str
-        if not isinstance(value, wanted):
-            raise InvalidSpec(f"the field {name} of the question must be a {wanted.__name__}")
-    command = document.get("command")
-    if command not in set(QuestionKind):
-        raise InvalidSpec(f"the question's command must be one of {', '.join(QuestionKind)}")
-    return Question(**{**document, "command": QuestionKind(command)})
+    return _QUESTIONS.parse(text)
 
 
 async def answer_question(inspection: GroupInspection, question: Question) -> Document:
