@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     before, after = read_runs(given.before), read_runs(given.after)
     print("\n".join(render_growth(before, after)))
     if given.plot is not None:
-        draw(list(_panels(before, after)), given.plot, title="Growth", unit="")
+        draw(list(_panels(before, after)), given.plot, title="Growth", across="resources")
 
 
 def read_runs(files: Sequence[Path]) -> Runs:

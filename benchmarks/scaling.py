@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import scaling_live
-from benchmarks.plot import COLORS, Line, Panel, draw
+from benchmarks.plot import Line, Panel, draw
 from benchmarks.report import Report, build_parser, publish, render_json, render_table
 from benchmarks.scaling_sim.contest import AUTOSCALERS, compete, figures, run, targets
 from benchmarks.scaling_sim.table import render
@@ -90,11 +90,11 @@ def _panels(trace: Trace) -> list[Panel]:
     worlds = {name: run(trace, name, 0.0) for name in AUTOSCALERS}
     arrivals = [(float(second), count) for second, count in enumerate(trace.arrivals)]
     owed, replicas = [], []
-    for (name, world), color in zip(worlds.items(), COLORS, strict=False):
+    for name, world in worlds.items():
         backlog = [(one.at, float(one.undelivered + one.in_work)) for one in world.samples]
         count = [(one.at, float(one.replicas)) for one in world.samples]
-        owed.append(Line(label=name, points=backlog, color=color))
-        replicas.append(Line(label=name, points=count, color=color, is_step=True))
+        owed.append(Line(label=name, points=backlog))
+        replicas.append(Line(label=name, points=count, is_step=True))
     return [
         Panel(title="arrivals per second", lines=[Line(label="", points=arrivals)]),
         Panel(title="entries owed", lines=owed),

@@ -15,6 +15,7 @@ from local_cluster.operators import ROOT
 from tests.monitoring.prometheus import NoPrometheus, Prometheus, serve_recording
 from tests.monitoring.recording import Recording
 from tests.monitoring.shop import RECORDING
+from tools.charts import save
 from tools.dashboards import DASHBOARDS
 from tools.dashboards.model import Dashboard, Kind, Panel, Query
 from tools.dashboards.preview import Series, TimeRange, draw_dashboard
@@ -37,7 +38,8 @@ def main() -> int:
             for dashboard in DASHBOARDS:
                 results = ask_all(prometheus, dashboard, recording)
                 drawn = draw_dashboard(dashboard, results, time_range_of(recording))
-                (ASSETS / f"dashboard-{dashboard.name}.svg").write_text(drawn)
+                path = ASSETS / f"dashboard-{dashboard.name}.svg"
+                save(drawn, path, f"{dashboard.title}: {dashboard.description}")
     except NoPrometheus as error:
         print(f"no previews: {error}", file=sys.stderr)
         return 1

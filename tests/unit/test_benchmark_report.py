@@ -167,4 +167,4 @@ def test_runs_of_several_sizes_are_shown_side_by_side(
         "|---|---|---|---|",
         "| `idle` | ≤ 0.05 | 0.0125 (0.25) | - (not run) |",
     ]
-    assert picture.read_text().startswith("<svg")
+    assert ">resources</text>" in picture.read_text()
