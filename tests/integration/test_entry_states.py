@@ -61,9 +61,9 @@ async def test_an_entry_of_a_live_worker_is_explained_with_its_timeout(
     report = await explain(server, held, processing_timeout_seconds=60)
     assert report.finding.state is EntryState.HELD_BY_LIVE_WORKER
     assert "pod web-a is alive" in report.finding.message
-    assert report.location.pending is not None
-    assert report.finding.again_at == report.location.pending.delivered + timedelta(seconds=60)
-    assert report.location.pending.owner == DEAD
+    assert report.pending is not None
+    assert report.finding.again_at == report.pending.delivered + timedelta(seconds=60)
+    assert report.pending.consumer == DEAD
 
 
 async def test_an_entry_of_a_consumer_without_a_pod_is_not_called_alive(server: Server) -> None:
@@ -108,8 +108,8 @@ async def test_an_entry_of_a_crashed_worker_waits_for_its_backoff(server: Server
     backoff = BackoffSpec(initial_seconds=60)
     report = await explain(server, held, judge=dead_soon(), backoff=backoff)
     assert report.finding.state is EntryState.WAITING_FOR_BACKOFF
-    assert report.location.pending is not None
-    assert report.finding.again_at == report.location.pending.delivered + timedelta(seconds=60)
+    assert report.pending is not None
+    assert report.finding.again_at == report.pending.delivered + timedelta(seconds=60)
     # The scan leaves it for the same reason.
     await scan(await a_run(server, backoff=backoff), died(await server_time(server) + HOUR))
     assert set(await pending(server)) == {held}
@@ -167,7 +167,7 @@ async def test_a_copy_in_the_retry_stream_is_followed_by_the_ledger(server: Serv
     await read_new(server, KEYS, 1, consumer="web-b", stream=KEYS.retry)
     report = await explain(server, held, strategy=strategy)
     assert report.finding.state is EntryState.HELD_BY_LIVE_WORKER
-    assert report.location.place is Place.RETRY_STREAM
+    assert report.place is Place.RETRY_STREAM
 
 
 async def test_a_dead_letter_is_found_by_every_id_of_its_chain(server: Server) -> None:
@@ -255,7 +255,7 @@ async def test_the_newest_entry_with_a_value_is_found_and_others_are_named(
     assert report.finding.state is EntryState.UNDELIVERED
     covered = report.coverage[0]
     assert (covered.searched, covered.is_whole) == (3, True)
-    assert report.location.found is not None and report.location.found.pairs == ()
+    assert report.entry is not None and report.entry.pairs == ()
     with pytest.raises(NoSuchEntry, match="searched all 3 entries"):
         await explain_match(inspected(server), "order_id", "3")
 
@@ -296,7 +296,7 @@ async def test_a_large_entry_is_named_and_not_read(server: Server) -> None:
     await server.execute(*claim, key=KEYS.stream)
     report = await explain(server, held, judge=judged(ALIVE))
     assert report.finding.state is EntryState.HELD_BY_LIVE_WORKER
-    assert report.location.found is not None and report.location.found.bytes is None
+    assert report.entry is not None and report.entry.bytes is None
 
 
 async def test_forged_marks_and_letters_name_no_other_root(server: Server) -> None:
@@ -311,4 +311,4 @@ async def test_forged_marks_and_letters_name_no_other_root(server: Server) -> No
     letter = EntryId(*map(int, strange.split(b"-")))
     report = await explain_entry(inspected(server), letter, is_letter=True)
     assert report.finding.state is EntryState.DEAD_LETTER
-    assert report.location.found is not None and report.location.found.letter is None
+    assert report.entry is not None and report.entry.letter is None

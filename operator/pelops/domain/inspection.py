@@ -8,18 +8,53 @@
 
 Times are on the Redis server's clock, except those of pods. Only `pairs` holds payloads, and it is
 empty unless payloads were requested.
+
+`render_answer` renders answers as JSON objects, with `apiVersion` and `kind` for scripts to check.
+Times are in UTC with milliseconds, and durations in seconds. A value that is not UTF-8 text is
+rendered as `{"base64": ...}`. Within an API version fields may be added, but keep their meaning.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId
+from pelops.domain.json_codec import Codec, Id, Stored, names
 from pelops.domain.recovery import Cutoff, PendingEntry, RetryBatch
 
-Pairs = tuple[tuple[bytes, bytes], ...]
+API_VERSION: Final = "inspection.pelops.dev/v1alpha1"
+Document: TypeAlias = dict[str, Any]
+
+
+def _show_time(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _show_name(name: str) -> str:
+    """A consumer's name, in which bytes that are not UTF-8 are replaced."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _show_pairs(pairs: Pairs) -> list[Document]:
+    return [{"name": _show_value(name), "value": _show_value(value)} for name, value in pairs]
+
+
+def _show_value(value: bytes) -> str | Document:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
+
+
+Time: TypeAlias = Annotated[datetime, Stored(str, write=_show_time)]
+Span: TypeAlias = Annotated[timedelta, Stored(float, write=timedelta.total_seconds)]
+Consumer: TypeAlias = Annotated[str, Stored(str, write=_show_name)]
+Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 
 class Place(StrEnum):
@@ -63,24 +98,28 @@ class LetterDetails:
     error: str
     consumer: str
     deliveries: int
-    failures: int
-    at: datetime | None  # when it became a dead letter; None: not recorded
+    at: Time | None  # when it became a dead letter; None: not recorded
+    __pydantic_config__: ClassVar[Any] = names(at="deadLetteredAt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEntry:
     """An entry that is in one of the group's streams."""
 
+    entry_id: Id
     place: Place
     stream: str
-    entry_id: EntryId
-    root_id: EntryId
+    root_id: Id
     bytes: int | None  # of its fields and values; None: too large to be read
     retry_count: int = 0
-    redrive: str = ""  # `name/uid` of the redrive that made this copy
     returned: int = 0  # how often it was redriven
+    redrive: str = ""  # `name/uid` of the redrive that made this copy
     letter: LetterDetails | None = None
-    pairs: Pairs = ()  # the user's own, only when payloads were asked for
+    # The user's own, only when payloads were asked for.
+    pairs: Annotated[Pairs, Stored(Any, write=_show_pairs)] = ()
+    __pydantic_config__: ClassVar[Any] = names(
+        entry_id="id", root_id="rootId", retry_count="failedAttempts", pairs="fields"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,18 +183,20 @@ class EntryFinding:
     state: EntryState
     message: str  # one or two sentences, for people
     is_certain: bool = True  # False: inferred; `message` names the evidence
-    again_at: datetime | None = None  # when the passing of time alone changes the state
+    again_at: Time | None = None  # when the passing of time alone changes the state
+    __pydantic_config__: ClassVar[Any] = names(is_certain="certain", again_at="againAt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEvent:
     """Something that happened to an entry."""
 
-    at: datetime
-    entry_id: EntryId  # of the entry, or of one of its copies
+    at: Time
+    entry_id: Id  # of the entry, or of one of its copies
     what: str
     details: str = ""
     source: str = "ledger"  # or `stream`, `worker`, `dead letter`
+    __pydantic_config__: ClassVar[Any] = names(entry_id="id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,24 +206,48 @@ class Coverage:
     what: str  # such as `ledger`
     searched: int  # entries of it
     is_whole: bool
-    until: EntryId | None = None  # where the search stopped; None: at the end
+    until: Id | None = None  # where the search stopped; None: at the end
+    __pydantic_config__: ClassVar[Any] = names(is_whole="whole")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldEntry:
+    """Who holds a pending entry, and since when."""
+
+    consumer: Consumer
+    idle: Span
+    delivered: Time
+    deliveries: int
+    liveness: str | None  # reason of the cutoff: see LivenessReason; None: not looked up
+    process: str | None  # what is known of its process, for people
+    lock: str | None  # the key of its lock, if that exists
+    __pydantic_config__: ClassVar[Any] = names(idle="idleSeconds", delivered="deliveredAt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryReport:
     """The answer to `why`."""
 
+    api_version: str = API_VERSION
+    kind: str = "EntryReport"
     stream: str
     group: str
     asked: str  # as the user asked
-    entry_id: EntryId  # the last copy, or the entry itself
-    root_id: EntryId
+    entry_id: Id  # the last copy, or the entry itself
+    root_id: Id
+    place: Place
+    at: Time
     finding: EntryFinding
-    location: EntryLocation
+    pending: HeldEntry | None
+    entry: FoundEntry | None  # None: it is not in its stream
+    attempts: int
     events: tuple[HistoryEvent, ...] = ()
     coverage: tuple[Coverage, ...] = ()
     notes: tuple[str, ...] = ()
-    others: tuple[EntryId, ...] = ()  # further entries that match a search, the newest first
+    others: tuple[Id, ...] = ()  # further entries that match a search, the newest first
+    __pydantic_config__: ClassVar[Any] = names(
+        api_version="apiVersion", entry_id="id", root_id="rootId", others="otherMatches"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,26 +255,30 @@ class PendingLine:
     """What one consumer has pending, or one pending entry."""
 
     stream: str
-    consumer: str
+    consumer: Consumer
     entries: int
-    entry_id: EntryId  # the lowest
-    idle: timedelta  # of that entry
+    entry_id: Id  # the lowest
+    idle: Span  # of that entry
     deliveries: int
     liveness: str  # reason of the cutoff: see LivenessReason
-    pod: str  # what is known of its process, for people
+    process: str  # what is known of its process, for people
     finding: EntryFinding  # of that entry
+    __pydantic_config__: ClassVar[Any] = names(entry_id="id", idle="idleSeconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingReport:
     """The answer to `pending`."""
 
+    api_version: str = API_VERSION
+    kind: str = "PendingReport"
     stream: str
     group: str
     pending: int
     lines: tuple[PendingLine, ...]
     coverage: tuple[Coverage, ...] = ()
     notes: tuple[str, ...] = ()
+    __pydantic_config__: ClassVar[Any] = names(api_version="apiVersion")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,32 +289,73 @@ class LetterGroup:
     reason: str
     error: str  # normalized
     letters: int
-    oldest: EntryId
-    newest: EntryId
+    oldest: Id
+    newest: Id
     returned: int  # dead letters among these that failed again after a redrive
     action: str  # suggested: redrive, inspect or discard
     advice: str
-    samples: tuple[EntryId, ...]
+    samples: tuple[Id, ...]
+    __pydantic_config__: ClassVar[Any] = names(action="suggested")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersReport:
     """The answer to `dlq list`."""
 
+    api_version: str = API_VERSION
+    kind: str = "DeadLetterReport"
     stream: str
     group: str
     dead_letter: str
     letters: int  # all in the stream, including those that were not read
     groups: tuple[LetterGroup, ...]
     coverage: tuple[Coverage, ...] = ()
+    __pydantic_config__: ClassVar[Any] = names(
+        api_version="apiVersion", dead_letter="deadLetterStream"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersPage:
     """The answer to `dlq show` and `dlq export`: dead letters, the oldest first."""
 
+    api_version: str = API_VERSION
+    kind: str = "DeadLetterList"
     stream: str
     group: str
     dead_letter: str
     letters: tuple[FoundEntry, ...]
-    after: EntryId | None  # where the next page begins; None: this is the last one
+    after: Id | None  # where the next page begins; None: this is the last one
+    __pydantic_config__: ClassVar[Any] = names(
+        api_version="apiVersion", dead_letter="deadLetterStream", after="next"
+    )
+
+
+Answer: TypeAlias = EntryReport | PendingReport | LettersReport | LettersPage
+
+
+_CODECS: Final[Mapping[type, Codec[Any]]] = {
+    kind: Codec(kind, "the answer", limit=0)  # nothing here reads answers
+    for kind in (EntryReport, PendingReport, LettersReport, LettersPage)
+}
+
+
+def render_answer(answer: Answer) -> Document:
+    """The answer as a JSON object."""
+    document: Document = _inline(_CODECS[type(answer)].to_object(answer))
+    return document
+
+
+def _inline(value: Any) -> Any:
+    """The value, with a finding and the details of a dead letter in the object that has them."""
+    if isinstance(value, list):
+        return [_inline(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    inlined: Document = {}
+    for name, inner in value.items():
+        if name in {"finding", "letter"}:
+            inlined |= inner or {}
+        elif name != "fields" or inner:
+            inlined[name] = _inline(inner)
+    return inlined

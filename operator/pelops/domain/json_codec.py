@@ -40,13 +40,21 @@ class Bound:
         return {**handler(source), **self._limits}
 
 
+def _refuse(value: object) -> None:
+    raise ValueError("is only written, and never read")
+
+
+def _keep(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """The type that JSON holds instead of this one, and the conversions from and to it."""
 
     kind: Any
-    read: Callable[[Any], Any]  # a ValueError becomes an error with the path of the field
-    write: Callable[[Any], Any]
+    read: Callable[[Any], Any] = _refuse  # a ValueError becomes an error with the field's path
+    write: Callable[[Any], Any] = _keep
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -105,7 +113,7 @@ def only_version(version: int, what: str) -> Stored:
             )
         return found
 
-    return Stored(Count, check, int)
+    return Stored(Count, check)
 
 
 class Codec(Generic[Record]):

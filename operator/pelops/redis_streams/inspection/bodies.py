@@ -148,8 +148,7 @@ class EntryReader:
         """The entry, with the values of its fields only if they were requested."""
         letter, kept = None, len(raw.flat)
         if place in {Place.DEAD_LETTERS, Place.DISCARDED}:
-            letter, root, kept = self._read_letter(raw)
-            failures = 0 if letter is None else letter.failures
+            letter, root, failures, kept = self._read_letter(raw)
         else:
             root, failures, kept = self._read_copy_marks(raw)
         redrive, returned = read_redrive_marks(raw.flat[:kept], self.prefix.encode())
@@ -168,14 +167,14 @@ class EntryReader:
             pairs=pairs if self.with_pairs else (),
         )
 
-    def _read_letter(self, raw: RawEntry) -> tuple[LetterDetails | None, EntryId, int]:
-        """A dead letter's record, its root, and the number of elements before the record.
+    def _read_letter(self, raw: RawEntry) -> tuple[LetterDetails | None, EntryId, int, int]:
+        """A dead letter's record, its root, failed attempts, and the number of elements before it.
 
         No record for an entry that is not a dead letter of this group.
         """
         known = parse_letter(raw.entry_id, raw.flat, self.keys)
         if known is None:
-            return None, raw.entry_id, len(raw.flat)
+            return None, raw.entry_id, 0, len(raw.flat)
         kept = len(raw.flat) - 2 * len(LETTER_FIELDS)
         texts = (value[:512].decode("utf-8", "replace") for value in raw.flat[kept + 1 :: 2])
         named = dict(zip(LETTER_FIELDS, texts, strict=True))
@@ -184,10 +183,9 @@ class EntryReader:
             error=known.error[:_SHOWN],
             consumer=named["consumer"],
             deliveries=_number(named["delivery_count"]),
-            failures=_number(named["retry_count"]),
             at=known.dead_lettered,
         )
-        return details, known.root_id or raw.entry_id, kept
+        return details, known.root_id or raw.entry_id, _number(named["retry_count"]), kept
 
     def _read_copy_marks(self, raw: RawEntry) -> tuple[EntryId, int, int]:
         """The root, failed attempts, and the number of elements before them (include/entry.lua)."""

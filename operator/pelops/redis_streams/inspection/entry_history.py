@@ -25,6 +25,7 @@ from pelops.domain.inspection import (
     EntryLocation,
     EntryReport,
     FoundEntry,
+    HeldEntry,
     HistoryEvent,
     Place,
 )
@@ -272,11 +273,30 @@ async def _report(
         asked=asked,
         entry_id=location.entry_id,
         root_id=entry.root,
+        place=location.place,
+        at=location.now,
         finding=finding,
-        location=location,
+        pending=_held(location),
+        entry=location.found,
+        attempts=location.attempts,
         events=tuple(sorted(_events(entry, findings, location), key=lambda one: one.at)),
         coverage=tuple(findings.coverage),
         notes=tuple(notes),
+    )
+
+
+def _held(location: EntryLocation) -> HeldEntry | None:
+    pending, cutoff = location.pending, location.cutoff
+    if pending is None:
+        return None
+    return HeldEntry(
+        consumer=pending.owner,
+        idle=pending.idle,
+        delivered=pending.delivered,
+        deliveries=pending.deliveries,
+        liveness=None if cutoff is None else cutoff.reason.value,
+        process=None if cutoff is None else cutoff.message,
+        lock=location.lock,
     )
 
 

@@ -156,6 +156,6 @@ def _line(
         idle=pending.idle,
         deliveries=pending.deliveries,
         liveness=cutoff.reason.value,
-        pod=cutoff.message,
+        process=cutoff.message,
         finding=decide_state(location, view.inspection.recovery, obstacle=view.obstacle),
     )

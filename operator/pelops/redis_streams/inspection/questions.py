@@ -9,19 +9,12 @@ answers it itself by reading Redis.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.inspection_documents import (
-    Document,
-    render_entry_report,
-    render_letters_page,
-    render_letters_report,
-    render_pending_report,
-)
+from pelops.domain.inspection import Answer, Document, render_answer
 from pelops.domain.json_codec import Bound, Codec
 from pelops.redis_streams.inspection.dead_letters import (
     list_letters,
@@ -87,46 +80,27 @@ def parse_question(text: str | bytes) -> Question:
 
 async def answer_question(inspection: GroupInspection, question: Question) -> Document:
     """The answer. Raises NoSuchEntry, InvalidEntryId, and as every read of Redis does."""
-    return await _ANSWERS[question.command](inspection, question)
+    return render_answer(await _answer(inspection, question))
 
 
-async def _why(inspection: GroupInspection, question: Question) -> Document:
-    if question.field:
-        report = await explain_match(inspection, question.field, question.value, deep=question.deep)
-    else:
-        report = await explain_entry(
-            inspection, question.entry_id, is_letter=question.letter, deep=question.deep
-        )
-    return render_entry_report(report)
-
-
-async def _pending(inspection: GroupInspection, question: Question) -> Document:
-    find = list_by_age if question.by_age else list_by_consumer
-    return render_pending_report(await find(inspection))
-
-
-async def _letters(inspection: GroupInspection, question: Question) -> Document:
-    return render_letters_report(await list_letters(inspection, deep=question.deep))
-
-
-async def _letter(inspection: GroupInspection, question: Question) -> Document:
-    return render_letters_page(
-        await show_letter(inspection, question.entry_id, is_discarded=question.discarded)
-    )
-
-
-async def _export(inspection: GroupInspection, question: Question) -> Document:
-    after = question.entry_id if question.id else None
-    return render_letters_page(
-        await read_letters_page(inspection, after=after, is_discarded=question.discarded)
-    )
-
-
-_Answer: TypeAlias = Callable[[GroupInspection, Question], Awaitable[Document]]
-_ANSWERS: Final[Mapping[QuestionKind, _Answer]] = {
-    QuestionKind.WHY: _why,
-    QuestionKind.PENDING: _pending,
-    QuestionKind.LETTERS: _letters,
-    QuestionKind.LETTER: _letter,
-    QuestionKind.EXPORT: _export,
-}
+async def _answer(inspection: GroupInspection, question: Question) -> Answer:
+    match question.command:
+        case QuestionKind.WHY if question.field:
+            return await explain_match(
+                inspection, question.field, question.value, deep=question.deep
+            )
+        case QuestionKind.WHY:
+            return await explain_entry(
+                inspection, question.entry_id, is_letter=question.letter, deep=question.deep
+            )
+        case QuestionKind.PENDING if question.by_age:
+            return await list_by_age(inspection)
+        case QuestionKind.PENDING:
+            return await list_by_consumer(inspection)
+        case QuestionKind.LETTERS:
+            return await list_letters(inspection, deep=question.deep)
+        case QuestionKind.LETTER:
+            return await show_letter(inspection, question.entry_id, is_discarded=question.discarded)
+        case QuestionKind.EXPORT:
+            after = question.entry_id if question.id else None
+            return await read_letters_page(inspection, after=after, is_discarded=question.discarded)
