@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.json_codec import Codec, Id, Stored, names
+from pelops.domain.json_codec import Codec, Id, Name, Stored, names
 from pelops.domain.recovery import Cutoff, PendingEntry, RetryBatch
 
 API_VERSION: Final = "inspection.pelops.dev/v1alpha1"
@@ -33,11 +33,6 @@ Document: TypeAlias = dict[str, Any]
 
 def _show_time(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _show_name(name: str) -> str:
-    """A consumer's name, in which bytes that are not UTF-8 are replaced."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _show_pairs(pairs: Pairs) -> list[Document]:
@@ -53,7 +48,6 @@ def _show_value(value: bytes) -> str | Document:
 
 Time: TypeAlias = Annotated[datetime, Stored(str, write=_show_time)]
 Span: TypeAlias = Annotated[timedelta, Stored(float, write=timedelta.total_seconds)]
-Consumer: TypeAlias = Annotated[str, Stored(str, write=_show_name)]
 Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 
@@ -214,7 +208,7 @@ class Coverage:
 class HeldEntry:
     """Who holds a pending entry, and since when."""
 
-    consumer: Consumer
+    consumer: Name
     idle: Span
     delivered: Time
     deliveries: int
@@ -255,7 +249,7 @@ class PendingLine:
     """What one consumer has pending, or one pending entry."""
 
     stream: str
-    consumer: Consumer
+    consumer: Name
     entries: int
     entry_id: Id  # the lowest
     idle: Span  # of that entry

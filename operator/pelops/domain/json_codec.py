@@ -75,6 +75,14 @@ Id: TypeAlias = Annotated[EntryId, Stored(IdText, parse_entry_id, str)]
 Moment: TypeAlias = Annotated[datetime, Stored(Count, from_ms, to_ms)]  # in milliseconds
 
 
+def _replace_bytes(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+# A name from Redis; in JSON, bytes of it that are not UTF-8 are replaced.
+Name: TypeAlias = Annotated[str, Stored(str, str, _replace_bytes)]
+
+
 def _span(number: float, unit: timedelta) -> timedelta:
     return min(max(number, 0.0), 1e12) * unit
 

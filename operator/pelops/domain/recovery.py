@@ -6,15 +6,15 @@ consumer delivered before it is alive. Only entries delivered strictly before it
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.json_codec import Bound, Codec, Stored
 from pelops.domain.workload import NodeObservation, PodObservation
 from pelops.errors import InvalidSpec
 
@@ -335,52 +335,26 @@ class OwnerMatch:
 class PodRecord:
     """One field `pod:<consumer>`: identifies a pod in case its end is not observed."""
 
-    uid: str
-    name: str
+    uid: Annotated[str, Bound(min_length=1)]
+    name: Annotated[str, Bound(min_length=1)]
     node: str
-    grace_s: float
+    grace_s: Annotated[float, Stored(Annotated[float, Bound(ge=0)], lambda s: min(s, 1e9))]
     namespace: str
     cluster: str = ""  # identity of its Kubernetes cluster; empty when unknown
     is_successor: bool = False  # earlier pods of its name were proven to have ended
 
 
+_PODS: Final = Codec(PodRecord, "the record of a pod", limit=64 * 1024)
+
+
 def parse_pod_record(text: str | None) -> PodRecord | None:
     """The record; None when it is missing or malformed."""
     try:
-        fields = json.loads(text) if text else None
-    except ValueError:
+        return _PODS.parse(text) if text else None
+    except InvalidSpec:
         return None
-    if not isinstance(fields, dict):
-        return None
-    words = [fields.get(name, "") for name in ("uid", "name", "node", "namespace", "cluster")]
-    grace_s = fields.get("grace_s")
-    if not all(isinstance(word, str) for word in words) or not all(words[:2]):
-        return None
-    if isinstance(grace_s, bool) or not isinstance(grace_s, int | float) or not grace_s >= 0:
-        return None
-    uid, name, node, namespace, cluster = words
-    return PodRecord(
-        uid=uid,
-        name=name,
-        node=node,
-        grace_s=min(float(grace_s), 1e9),
-        namespace=namespace,
-        cluster=cluster,
-        is_successor=fields.get("is_successor") is True,
-    )
 
 
 def render_pod_record(record: PodRecord) -> str:
     """The field's value: the same record gives the same text."""
-    fields = {
-        "uid": record.uid,
-        "name": record.name,
-        "node": record.node,
-        "grace_s": record.grace_s,
-        "namespace": record.namespace,
-    }
-    if record.cluster:
-        fields["cluster"] = record.cluster
-    if record.is_successor:
-        fields["is_successor"] = True
-    return json.dumps(fields, separators=(",", ":"))
+    return _PODS.render(record, has_defaults=False, separators=(",", ":"))

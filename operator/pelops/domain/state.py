@@ -11,15 +11,15 @@ two addresses of one server, which neither API server can detect.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.json_codec import Codec, Count, Name, names
 from pelops.errors import InvalidSpec
 
 # The version of the fields below; absent in version 1. It is raised only by a change that an older
@@ -224,14 +224,31 @@ class ScanReport:
 
     reason: str = ""  # why recovery does not work, or only in part; empty: it works
     message: str = ""
-    unmovable: int = 0  # entries that no script can move
+    unmovable: Count = 0  # entries that no script can move
     unmovable_example: str = ""
-    unmatched: tuple[str, ...] = ()  # consumers with pending entries that no pod matches
+    unmatched: tuple[Name, ...] = ()  # consumers with pending entries that no pod matches
     is_partial: bool = False  # there were too many consumers to check, so more may be unmatched
-    waiting: int = 0  # suspects that wait until the retry batch is resolved
-    offered: int = 0  # entries that are offered to workers that claim, and not taken
-    stuck: int | None = None  # stuck entries that were not recovered; None: not known
+    waiting: Count = 0  # suspects that wait until the retry batch is resolved
+    offered: Count = 0  # entries that are offered to workers that claim, and not taken
+    stuck: Count | None = None  # stuck entries that were not recovered; None: not known
     is_not_taken: bool = False  # no worker has taken an offered entry for too long
+    __pydantic_config__: ClassVar[Any] = names(is_not_taken="not_taken")
+
+
+_REPORTS: Final = Codec(ScanReport, "the report of a scan", limit=1024 * 1024)
+
+
+def parse_report(text: str) -> ScanReport:
+    """The report that a scan wrote; a malformed one counts as never written."""
+    try:
+        return _REPORTS.parse(text)
+    except InvalidSpec:
+        return ScanReport()
+
+
+def render_report(report: ScanReport) -> str:
+    """The report as JSON without empty fields; equal reports give equal texts."""
+    return _REPORTS.render(report, has_defaults=False, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +304,7 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
             discarded=_number(fields.get(TOTAL_DISCARDED)) or 0,
             restored=_number(fields.get(TOTAL_RESTORED)) or 0,
         ),
-        report=_parse_report_text(fields.get(SCAN_REPORT)),
+        report=parse_report(fields.get(SCAN_REPORT) or "{}"),
         scanned_at=parse_moment(fields.get(SCAN_DONE)),
         checkpointed_at=parse_moment(fields.get(CHECKPOINT_AT)),
         # 0 is written for the first master that was ever seen.
@@ -298,41 +315,6 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
         trim_tried_at=parse_moment(fields.get(TRIM_AT)),
         retry_wait=_parse_retry_wait(fields.get(RETRY_WAITS)),
     )
-
-
-def parse_report(fields: Mapping[str, object]) -> ScanReport:
-    """The report that a scan wrote as JSON; malformed fields count as absent."""
-    unmatched = fields.get("unmatched")
-    return ScanReport(
-        reason=_text(fields.get("reason")),
-        message=_text(fields.get("message")),
-        unmovable=_count(fields.get("unmovable")),
-        unmovable_example=_text(fields.get("unmovable_example")),
-        unmatched=tuple(map(_text, unmatched)) if isinstance(unmatched, list) else (),
-        is_partial=fields.get("is_partial") is True,
-        waiting=_count(fields.get("waiting")),
-        offered=_count(fields.get("offered")),
-        stuck=_count(fields.get("stuck")) if "stuck" in fields else None,
-        is_not_taken=fields.get("not_taken") is True,
-    )
-
-
-def render_report(report: ScanReport) -> dict[str, object]:
-    """The report as a JSON object without empty fields; equal reports give equal objects."""
-    fields: dict[str, object] = {
-        "reason": report.reason,
-        "message": report.message,
-        "unmovable": report.unmovable,
-        "unmovable_example": report.unmovable_example,
-        "unmatched": list(report.unmatched),
-        "is_partial": report.is_partial,
-        "waiting": report.waiting,
-        "offered": report.offered,
-        "not_taken": report.is_not_taken,
-    }
-    fields = {name: value for name, value in fields.items() if value}
-    # `stuck` is written even when it is 0: a missing value means that it is not known.
-    return fields if report.stuck is None else {**fields, "stuck": report.stuck}
 
 
 def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:
@@ -407,14 +389,6 @@ def _parse_dropped(fields: Mapping[str, str | None]) -> DroppedConsumers | None:
     )
 
 
-def _parse_report_text(text: str | None) -> ScanReport:
-    try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return ScanReport()
-    return parse_report(found) if isinstance(found, dict) else ScanReport()
-
-
 def _number(text: str | None) -> int | None:
     # 19 digits hold every Redis counter; the limit bounds the cost of the conversion.
     fits = text is not None and 0 < len(text) <= 19 and text.isascii() and text.isdigit()
@@ -432,14 +406,6 @@ def _id(text: str | None) -> EntryId | None:
         return parse_entry_id(text) if text and "-" in text else None
     except InvalidSpec:
         return None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 OWNERSHIP_LIFETIME: Final = timedelta(

@@ -6,7 +6,6 @@ time of a completed scan is written every 30 s at most.
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -79,4 +78,4 @@ class ScanCloser:
 
 def render_findings(findings: Findings) -> str:
     """The report as the state of the group has it."""
-    return json.dumps(render_report(findings.report()), sort_keys=True)
+    return render_report(findings.report())
