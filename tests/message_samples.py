@@ -28,14 +28,14 @@ from pelops.controller.group.upkeep import report_expired, warn_of_possible_loss
 from pelops.controller.group.workload_actions import report_budget_conflict, report_budget_refused
 from pelops.controller.recovery.dry_runs import report_dry_run
 from pelops.controller.recovery.findings import Findings, OwnerTally
-from pelops.controller.recovery.lock_expiry import UNSEEN
+from pelops.controller.recovery.lock_expiry import PROBLEM
 from pelops.controller.recovery.scan import explain_idle
 from pelops.controller.redrive.redrive_status import report_progress
 from pelops.controller.runtime.connections import explain_unreachable
 from pelops.controller.runtime.events import list_transitions
 from pelops.controller.runtime.gate import report_timeout, report_unexpected
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.controller.scaling.scale_writes import ReplicaChange, report_scaled
+from pelops.controller.scaling.scale_writes import report_scaled
 from pelops.controller.workload.targets import scale_forbidden
 from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Finding, render_conditions
@@ -78,15 +78,10 @@ from pelops.policy.redrive.redrive_conditions import (
     report_slow_search,
 )
 from pelops.policy.redrive.redrive_facts import Origin, Phase, RedriveFacts
-from pelops.policy.scaling.decision import (
-    OtherGroups,
-    ScalingDecision,
-    decide_fixed,
-    decide_replicas,
-    report_fight,
-)
-from pelops.policy.scaling.demand import Demand
-from pelops.policy.scaling.sharing import Claim, Contribution, decide_part
+from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
+from pelops.policy.scaling.demand import GroupDemand
+from pelops.policy.scaling.replica_writes import report_fight
+from pelops.policy.scaling.sharing import Claim, decide_sharing
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
@@ -97,6 +92,7 @@ from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.resolution import resolve
 from pelops.redis_streams.group.group_observation import wrong_type
 from pelops.redis_streams.group.lifecycle import key_in_use
+from pelops.redis_streams.recovery.keyspace_events import NOT_ENABLED
 from pelops.redis_streams.recovery.scan_calls import raise_refusal
 from pelops.scripts.calls import ScriptAnswer, newer_format
 from tests import audit_facts
@@ -119,7 +115,7 @@ from tests.builders import (
 )
 from tests.pod_states import finished
 from tests.redrive_facts import STARTED, a_redrive, some_counts
-from tests.scaling_cases import SECOND, auto, knowing, owing, wanting
+from tests.scaling_cases import SECOND, auto, knowing, observe, owing, wanting
 
 EVENT: Final = "Event"  # in place of a condition type
 
@@ -322,7 +318,7 @@ def _scalings() -> Iterator[Facts]:
         (follow, (follow,)),
         (replace(lead, name="order-processing", uid="uid-1", created="2026-05-02"), (lead,)),
     ):
-        part = decide_part(own, {own, *claims})
+        part = decide_sharing(own, {own, *claims})
         spec = resource(scaling={"mode": own.mode}).spec
         yield facts(scaling=decide_fixed(spec, workload(), part))
 
@@ -341,11 +337,9 @@ def _decisions() -> Iterator[ScalingDecision]:
     yield _decide(owing(undelivered=700, is_exact=False), 8)
     flooded = replace(knowing(arrivals=0, per_replica=1), finished=40.0, dead_lettered=30.0)
     yield _decide(owing(undelivered=900), 2, wanting(2, meter=flooded))
-    demand = Demand(by_backlog=2.8)
-    mails = Contribution(name="mails", backlog=owing(undelivered=280), demand=demand)
-    sharing = OtherGroups(name="orders", others=(mails,))
+    mails = GroupDemand(name="mails", backlog=owing(undelivered=280), by_backlog=2.8)
     most = auto(combine="Max")
-    yield _decide(owing(undelivered=300), 3, wanting(3), spec=most, sharing=sharing)
+    yield _decide(owing(undelivered=300), 3, wanting(3), spec=most, name="orders", others=(mails,))
     yield ScalingDecision(
         replicas=None, reason=Reason.SCALED_BY_OTHERS, message=report_fight(TARGET)
     )
@@ -362,7 +356,7 @@ def _decide(
     """A decision of automatic scaling; every worker is ready."""
     shown = workload(wished=current, current=current, ready=current)
     known = memory or wanting(0)
-    return decide_replicas(spec or auto(), shown, backlog, known, now=SECOND, **shared)[0]
+    return observe(known, spec or auto(), shown, backlog, now=SECOND, **shared)[0]
 
 
 def _recoveries() -> Iterator[Facts]:
@@ -374,7 +368,7 @@ def _recoveries() -> Iterator[Facts]:
         found = diagnose(error)
         yield facts(stream=_reporting(reason=found.reason, message=found.message))
     unseen = Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE
-    yield facts(stream=_reporting(reason=unseen, message=UNSEEN))
+    yield facts(stream=_reporting(reason=unseen, message=PROBLEM.format(NOT_ENABLED)))
 
 
 def _reporting(**report: Any) -> Any:
@@ -580,8 +574,7 @@ def _lives() -> Iterator[EventContent]:
     for backlog, before in ((owing(undelivered=320), 1), (owing(), 4)):
         scaled = _decide(backlog, before)
         assert scaled.replicas is not None
-        move = ReplicaChange(before=before, after=scaled.replicas)
-        yield report_scaled(TARGET, move, scaled, occurrence="")
+        yield report_scaled(TARGET, before, scaled, occurrence="")
 
 
 def _budgets() -> Iterable[EventContent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,9 +10,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
-from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
-from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
-from pelops.policy.scaling.measurement import Backlog, Capacity, FadingCount, HandlingTime, Meter
+from pelops.domain.workload import WorkloadObservation
+from pelops.policy.scaling.autoscaler import Autoscaler
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.behavior import Recommendation, ReplicaHistory
+from pelops.policy.scaling.capacity import Capacity, FadingCount
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.demand import GroupDemand, measure_demand
+from pelops.policy.scaling.meter import HandlingTime, Meter
 from tests.builders import NOW, resource, workload
 
 SECOND = 1000.0  # of the clock that never jumps
@@ -55,20 +61,26 @@ def owing(**changes: Any) -> Backlog:
     return replace(usual, **changes)
 
 
-def wanting(replicas: int, *, ago_s: float = 600.0, **changes: Any) -> ScalingMemory:
-    """A memory in which so many were wanted so long ago; by default no window holds it."""
+def wanting(replicas: int, *, ago_s: float = 600.0, **known: Any) -> Autoscaler:
+    """An autoscaler that wanted so many so long ago; by default no window holds it.
+
+    `known` are fields of its meter, or the `meter` itself.
+    """
     past = Recommendation(at=SECOND - ago_s, replicas=replicas)
-    return replace(ScalingMemory(history=ScalingHistory(recommendations=(past,))), **changes)
+    meter = replace(known.pop("meter", Meter()), **known)
+    return Autoscaler(history=ReplicaHistory(recommendations=(past,)), meter=meter)
 
 
-def knowing(*, arrivals: float, per_replica: float, is_proven: bool = True) -> Meter:
+def knowing(*, arrivals: float | None, per_replica: float | None, is_proven: bool = True) -> Meter:
     """A meter that knows its rates."""
-    seen = FadingCount(count=arrivals * 40, seconds=40)
+    seen = FadingCount() if arrivals is None else FadingCount(count=arrivals * 40, seconds=40)
     return Meter(
         fast=seen,
         slow=seen,
         capacity=Capacity(
-            per_replica=per_replica, proven=per_replica if is_proven else None, best=per_replica
+            per_replica=per_replica,
+            proven=per_replica if is_proven else None,
+            best=per_replica or 0.0,
         ),
     )
 
@@ -78,11 +90,32 @@ def handling(mean_s: float) -> HandlingTime:
     return HandlingTime(held_s=100 * mean_s, acknowledged=100)
 
 
+def observe(
+    autoscaler: Autoscaler,
+    spec: StreamConsumerGroupSpec,
+    seen: WorkloadObservation,
+    backlog: Backlog | None,
+    **more: Any,
+) -> tuple[ScalingDecision, Autoscaler]:
+    """The decision after one more observation, and the autoscaler then; the one given is not
+    changed.
+    """
+    after_it = copy.deepcopy(autoscaler)
+    return after_it.observe(spec, seen, backlog, **more), after_it
+
+
+def demand_of(
+    backlog: Backlog, meter: Meter | None = None, *, ready: int = 8, **scaling: Any
+) -> GroupDemand:
+    """The demand of a group of which this is known, without any other observation."""
+    return measure_demand(auto(**scaling), backlog, meter or Meter(), ready=ready, now=SECOND)
+
+
 def decide(
     backlog: Backlog | None,
     *,
     current: int,
-    memory: ScalingMemory | None = None,
+    memory: Autoscaler | None = None,
     now: float = SECOND,
     scaling: dict[str, Any] | None = None,
     **seen: Any,
@@ -90,7 +123,7 @@ def decide(
     """The decision alone; by default every worker is ready."""
     shown = workload(**{"wished": current, "current": current, "ready": current, **seen})
     known = wanting(0) if memory is None else memory
-    return decide_replicas(auto(**(scaling or {})), shown, backlog, known, now=now)[0]
+    return observe(known, auto(**(scaling or {})), shown, backlog, now=now)[0]
 
 
 def after(**duration: float) -> timedelta:

@@ -15,16 +15,9 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState
 from pelops.domain.stream_observation import Ahead, GroupObservation, StreamObservation, judge_lag
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.policy.scaling.decision import (
-    ScalingDecision,
-    ScalingMemory,
-    decide_replicas,
-    keep_busy_workers,
-    next_observation,
-    remember_write,
-)
-from pelops.policy.scaling.demand import judge_backlog
-from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.autoscaler import Autoscaler, next_observation
+from pelops.policy.scaling.backlog import Backlog, judge_backlog
+from pelops.policy.scaling.decision import ScalingDecision, keep_busy_workers
 from pelops.policy.scaling.victims import AT_WORK_S
 
 NAME: Final = "pelops"
@@ -51,7 +44,7 @@ class Pelops:
                 },
             }
         )
-        self._memory = ScalingMemory()
+        self._autoscaler = Autoscaler()
         self._next_look = TICK_S + phase
         self._idle_looks = 0
         self._chance = random.Random(f"looks {phase}")  # even steps would keep pace with producers
@@ -92,12 +85,10 @@ class Pelops:
             current=len(world.pods),
             ready=world.ready,
         )
-        decision, self._memory = decide_replicas(
-            self._spec, workload, backlog, self._memory, now=world.now
-        )
+        decision = self._autoscaler.observe(self._spec, workload, backlog, now=world.now)
         if decision.wants_busy:
             busy = sum(_is_busy(pod, decision) for pod in world.alive)
-            return keep_busy_workers(decision, workload, busy)
+            return keep_busy_workers(decision, busy)
         return decision
 
     def _write(self, world: World, decision: ScalingDecision) -> None:
@@ -105,7 +96,7 @@ class Pelops:
         if after is None or after == before:
             return
         world.scale(after, _pending)  # controller.kubernetes.io/pod-deletion-cost
-        self._memory = remember_write(self._memory, before=before, after=after, now=world.now)
+        self._autoscaler.record_write(before=before, after=after, now=world.now)
 
 
 def _is_busy(pod: Pod, decision: ScalingDecision) -> bool:

@@ -11,14 +11,15 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
+from pelops.controller.group.group_observer import RedisObservation
 from pelops.controller.group.victims import Victims
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
-from pelops.controller.scaling.scaled_resources import Scaled
+from pelops.controller.scaling.scale_writes import ScaleWrites
+from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import DEPLOYMENT, STREAM_CONSUMER_GROUP, Address, KubeApi
-from pelops.policy.scaling.decision import ScalingDecision, watch_others
+from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.reasons import Reason
 from tests.builders import resource
 from tests.e2e.declaring import a_deployment
@@ -48,6 +49,19 @@ async def api(plane: ControlPlane, proxy: Proxy, tmp_path: Path) -> AsyncIterato
     await made.close()
 
 
+class Deciding(ScaledResources):
+    """This replica decides, whatever it knows."""
+
+    def __init__(self) -> None:
+        pass
+
+    def is_current(self, scaled: Scaled) -> bool:
+        return True
+
+    def left_s(self) -> float:
+        return 60.0
+
+
 async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
     plane: ControlPlane, namespace: str, api: KubeApi, proxy: Proxy
 ) -> None:
@@ -60,19 +74,15 @@ async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
     )
     targets = Targets(api, cache, lambda: 0.0)
     reporter = Reporter(api, STREAM_CONSUMER_GROUP, identity="a")
-    writes = ScaleWrites(targets, Victims(api, cache), reporter, lambda: 0.0)
+    writes = ScaleWrites(Deciding(), targets, Victims(api, cache), reporter, lambda: 0.0)
     scaled = Scaled(resource=asked, manifest={})
     workload, _ = await targets.observe(asked)
-    scaled.memory = replace(
-        scaled.memory, others=replace(scaled.memory.others, uid=workload.uid, written=1)
-    )
+    known = scaled.autoscaler.writes
+    known.uid, known.written = workload.uid, 1
     decision = ScalingDecision(replicas=3, reason=Reason.SCALED, message="", current=1)
-    scene = WriteContext(
-        workload=workload, fleet=None, is_current=lambda: True, left_s=lambda: 60.0
-    )
     await targets.scale(workload.target, 1)  # what must be asked before a write is known now
     proxy.mute()
-    sending = asyncio.create_task(writes.carry_out(scaled, decision, scene))
+    sending = asyncio.create_task(writes.carry_out(scaled, decision, workload, RedisObservation()))
     asking = ("get", "deploy", NAME, "-n", namespace, "-o", "jsonpath={.spec.replicas}")
     await asyncio.to_thread(
         wait_until,
@@ -83,5 +93,5 @@ async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
     proxy.heal()
     await sending
     assert scaled.problem is not None
-    seen = watch_others(scaled.memory.others, replace(workload, wished=3), now=60)
-    assert (seen.written, seen.moves) == (3, ())
+    assert known.observe(replace(workload, wished=3), now=60) == 2
+    assert (known.written, known.foreign) == (3, ())

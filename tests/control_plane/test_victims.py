@@ -15,7 +15,7 @@ from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers, start_standalone
-from pelops.controller.group.victims import Fleet, Victims
+from pelops.controller.group.victims import GroupWorkers, Victims
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.naming import derive_keys
 from pelops.domain.workload import Target
@@ -43,7 +43,7 @@ class Scene:
     api: KubeApi
     server: Server
     cache: WorkloadCache
-    fleet: Fleet
+    fleet: GroupWorkers
     victims: Victims
 
     def pods(self) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ async def scene(
         await _await_deployment(api, cache, target)
         workload = cache.workload(target)
         assert workload is not None
-        fleet = Fleet(resource=owner, server=server, keys=keys, workload=workload)
+        fleet = GroupWorkers(resource=owner, server=server, keys=keys, workload=workload)
         scene = Scene(
             resources=resources,
             api=api,

@@ -12,7 +12,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver
-from pelops.controller.group.victims import Fleet, Victims
+from pelops.controller.group.victims import GroupWorkers, Victims
 from pelops.controller.workload.workload_cache import WorkloadCache, target_of
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable
@@ -78,7 +78,7 @@ class Scene:
         for name in PODS:
             self.cache.put(POD, a_pod(name))
 
-    async def declare(self, name: str, mode: str | None, *, stream: str = "") -> Fleet:
+    async def declare(self, name: str, mode: str | None, *, stream: str = "") -> GroupWorkers:
         """A resource whose workers these are, and its group."""
         metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
         scaling = {} if mode is None else {"scaling": {"mode": mode}}
@@ -96,9 +96,9 @@ class Scene:
         if not stream:
             await provision(self.server, keys)
         workload = replace(known(self.cache, target_of(asked)), wished=len(PODS))
-        return Fleet(resource=resource, server=self.server, keys=keys, workload=workload)
+        return GroupWorkers(resource=resource, server=self.server, keys=keys, workload=workload)
 
-    async def hold(self, fleet: Fleet, name: str, entries: int = 1) -> None:
+    async def hold(self, fleet: GroupWorkers, name: str, entries: int = 1) -> None:
         """Have a pod read entries of a group, under its one name."""
         for _ in range(entries):
             await add(self.server, fleet.keys.stream)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
 from typing import Any
@@ -14,10 +13,7 @@ from pelops.api.group.scaling import BehaviorSpec, PolicySelect, PolicyType, Sca
 from pelops.policy.scaling.behavior import (
     Change,
     Recommendation,
-    ScalingHistory,
-    apply_behavior,
-    recommend,
-    record_change,
+    ReplicaHistory,
     stabilize,
 )
 from tests.scaling_cases import BEHAVIOR
@@ -37,13 +33,13 @@ def test_stabilisation_equals_its_words(
 ) -> None:
     behavior = BehaviorSpec.model_validate(spec)
     everything: list[tuple[int, int]] = []
-    history, now = ScalingHistory(), 0
+    history, now = ReplicaHistory(), 0
     for after_s, wanted, current in looks:
         now += after_s
         if not everything:
             everything.append((now, current))  # the first recommendation is the present count
         everything.append((now, wanted))
-        history = recommend(history, wanted, current=current, behavior=behavior, now=float(now))
+        history.recommend(wanted, current=current, behavior=behavior, now=float(now))
         found = stabilize(
             history.recommendations, current=current, behavior=behavior, now=float(now)
         )
@@ -74,16 +70,16 @@ def test_policies_equal_their_words(
     spec: dict[str, Any], writes: list[tuple[int, int]], wanted: int
 ) -> None:
     behavior = BehaviorSpec.model_validate(spec)
-    history, counts, now = ScalingHistory(), [(0, 0)], 0
+    history, counts, now = ReplicaHistory(), [(0, 0)], 0
     for after_s, count in writes:
         now += after_s
-        history = record_change(history, count - counts[-1][1], now=float(now))
+        history.record_change(count - counts[-1][1], now=float(now))
         counts.append((now, count))
     now += 5
     current = counts[-1][1]
-    history = replace(history, recommendations=(Recommendation(at=float(now), replicas=wanted),))
-    found = apply_behavior(history, current=current, behavior=behavior, now=float(now))
-    assert found.replicas == _paced(wanted, counts, behavior, now)
+    history.recommendations = (Recommendation(at=float(now), replicas=wanted),)
+    found, _ = history.limit(wanted, current=current, behavior=behavior, now=float(now))
+    assert found == _paced(wanted, counts, behavior, now)
 
 
 def _paced(wanted: int, counts: list[tuple[int, int]], behavior: BehaviorSpec, now: int) -> int:
@@ -124,4 +120,6 @@ def _limit(policy: ScalingPolicy, counts: list[tuple[int, int]], now: int, *, is
 
 
 def test_a_change_is_what_was_written() -> None:
-    assert record_change(ScalingHistory(), -3, now=5.0).changes == (Change(at=5.0, by=-3),)
+    history = ReplicaHistory()
+    history.record_change(-3, now=5.0)
+    assert history.changes == (Change(at=5.0, by=-3),)

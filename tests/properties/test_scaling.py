@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.workload import WorkloadObservation
-from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
-from pelops.policy.scaling.decision import (
-    ScalingMemory,
-    decide_replicas,
-    keep_busy_workers,
-    remember_write,
-)
-from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.autoscaler import Autoscaler
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.behavior import Recommendation, ReplicaHistory
+from pelops.policy.scaling.decision import keep_busy_workers
 from pelops.policy.status.reasons import Reason
 from tests.builders import NOW, pod, workload
-from tests.scaling_cases import BEHAVIOR, auto, knowing, owing
+from tests.scaling_cases import BEHAVIOR, auto, knowing, observe, owing
 
 COUNT = st.integers(0, 30)
 MANY = st.one_of(st.integers(0, 50), st.integers(0, 10**7))
@@ -91,18 +87,16 @@ TURNS = st.lists(
 )
 
 
-def lived(spec: StreamConsumerGroupSpec, turns: list[Turn]) -> tuple[ScalingMemory, float]:
-    """The memory after a life, and the second of its end."""
-    memory, now, at = ScalingMemory(), 1000.0, NOW
+def lived(spec: StreamConsumerGroupSpec, turns: list[Turn]) -> tuple[Autoscaler, float]:
+    """The autoscaler after a life, and the second of its end."""
+    autoscaler, now, at = Autoscaler(), 1000.0, NOW
     for turn in turns:
         now, at = now + turn.after_s, at + timedelta(seconds=turn.after_s)
         seen = None if turn.backlog is None else replace(turn.backlog, at=at)
-        decision, memory = decide_replicas(spec, turn.workload, seen, memory, now=now)
+        decision = autoscaler.observe(spec, turn.workload, seen, now=now)
         if turn.is_written and decision.is_change and decision.replicas is not None:
-            memory = remember_write(
-                memory, before=decision.current, after=decision.replicas, now=now
-            )
-    return memory, now
+            autoscaler.record_write(before=decision.current, after=decision.replicas, now=now)
+    return autoscaler, now
 
 
 @given(scalings(), TURNS, st.none() | backlogs(), workloads(), st.none() | COUNT)
@@ -114,9 +108,9 @@ def test_the_number_is_never_out_of_its_bounds(
     busy: int | None,
 ) -> None:
     spec = auto(**scaling)
-    memory, now = lived(spec, turns)
-    decision = decide_replicas(spec, seen, backlog, memory, now=now)[0]
-    for one in (decision, keep_busy_workers(decision, seen, busy)):
+    autoscaler, now = lived(spec, turns)
+    decision = observe(autoscaler, spec, seen, backlog, now=now)[0]
+    for one in (decision, keep_busy_workers(decision, busy)):
         assert one.message
         if one.replicas is not None:
             assert scaling["minReplicas"] <= one.replicas <= scaling["maxReplicas"]
@@ -131,8 +125,8 @@ def test_a_doubt_ends_no_worker_and_never_the_last_one(
 ) -> None:
     """Invariant 6."""
     spec = auto(**scaling)
-    memory, now = lived(spec, turns)
-    decision = decide_replicas(spec, seen, backlog, memory, now=now)[0]
+    autoscaler, now = lived(spec, turns)
+    decision = observe(autoscaler, spec, seen, backlog, now=now)[0]
     if decision.replicas is None or (backlog and backlog.exists and backlog.is_exact):
         return
     assert decision.replicas >= min(decision.current, scaling["maxReplicas"])
@@ -150,8 +144,8 @@ def test_zero_replicas_require_a_backlog_that_is_certainly_zero(
     scaling: dict[str, Any], turns: list[Turn], backlog: Backlog, seen: WorkloadObservation
 ) -> None:
     spec = auto(**scaling)
-    memory, now = lived(spec, turns)
-    decision = decide_replicas(spec, seen, backlog, memory, now=now)[0]
+    autoscaler, now = lived(spec, turns)
+    decision = observe(autoscaler, spec, seen, backlog, now=now)[0]
     if decision.replicas == 0 and decision.current > 0:
         assert backlog.is_empty
     if decision.replicas == 0 and backlog.exists:
@@ -166,9 +160,9 @@ def test_the_same_facts_give_the_same_answer(
     seen: WorkloadObservation,
 ) -> None:
     spec = auto(**scaling)
-    memory, now = lived(spec, turns)
-    first = decide_replicas(spec, seen, backlog, memory, now=now)
-    assert decide_replicas(spec, seen, backlog, memory, now=now) == first
+    autoscaler, now = lived(spec, turns)
+    first = observe(autoscaler, spec, seen, backlog, now=now)
+    assert observe(autoscaler, spec, seen, backlog, now=now) == first
 
 
 @given(scalings(), TURNS, st.none() | backlogs(), workloads())
@@ -180,13 +174,13 @@ def test_after_the_write_there_is_nothing_to_write(
 ) -> None:
     """Invariant 9; also when the look is older than the write."""
     spec = auto(**scaling)
-    memory, now = lived(spec, turns)
-    decision, memory = decide_replicas(spec, seen, backlog, memory, now=now)
+    autoscaler, now = lived(spec, turns)
+    decision, autoscaler = observe(autoscaler, spec, seen, backlog, now=now)
     if not decision.is_change or decision.replicas is None:
         return
-    memory = remember_write(memory, before=decision.current, after=decision.replicas, now=now)
+    autoscaler.record_write(before=decision.current, after=decision.replicas, now=now)
     for shown in (decision.replicas, seen.wished):
-        again = decide_replicas(spec, replace(seen, wished=shown), backlog, memory, now=now)[0]
+        again = observe(autoscaler, spec, replace(seen, wished=shown), backlog, now=now)[0]
         assert not again.is_change
 
 
@@ -209,13 +203,12 @@ def test_more_work_never_wants_fewer_workers(
         Recommendation(at=1000.0 - ago, replicas=n) for ago, n in sorted(past, reverse=True)
     )
     meter = knowing(arrivals=speed[0], per_replica=speed[1], is_proven=speed[2])
-    memory = ScalingMemory(
-        meter=meter, history=ScalingHistory(recommendations=recommended), empty_since=900.0
-    )
+    meter.empty_since = 900.0
+    autoscaler = Autoscaler(meter=meter, history=ReplicaHistory(recommendations=recommended))
 
     def decide(undelivered: int, held: int) -> int:
         backlog = owing(undelivered=undelivered, held=held)
-        decision = decide_replicas(spec, seen, backlog, memory, now=1000.0)[0]
+        decision = observe(autoscaler, spec, seen, backlog, now=1000.0)[0]
         return 0 if decision.replicas is None else decision.replicas
 
     undelivered, held, more, more_held = work
@@ -226,8 +219,8 @@ def test_more_work_never_wants_fewer_workers(
 def test_workers_that_hold_entries_stay(
     scaling: dict[str, Any], backlog: Backlog, seen: WorkloadObservation, busy: int
 ) -> None:
-    decision = decide_replicas(auto(**scaling), seen, backlog, ScalingMemory(), now=1000.0)[0]
-    spared = keep_busy_workers(decision, seen, busy)
+    decision = Autoscaler().observe(auto(**scaling), seen, backlog, now=1000.0)
+    spared = keep_busy_workers(decision, busy)
     if decision.replicas is None or spared.replicas is None:
         return
     assert spared.replicas >= decision.replicas

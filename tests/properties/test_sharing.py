@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.api.group.scaling import ScalingMode
-from pelops.policy.scaling.decision import (
-    OtherGroups,
-    ScalingDecision,
-    ScalingMemory,
-    decide_replicas,
-)
-from pelops.policy.scaling.demand import Demand
-from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.sharing import Claim, Contribution, Role, decide_part
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.demand import GroupDemand
+from pelops.policy.scaling.replica_writes import ReplicaWrites
+from pelops.policy.scaling.sharing import Claim, Role, decide_sharing
 from tests.builders import workload
 from tests.properties.test_scaling import COUNT, TURNS, Turn, backlogs, lived, scalings
 from tests.scaling_cases import auto
@@ -26,22 +22,20 @@ WORKERS = st.just(0.0) | st.floats(0, 40)
 
 
 @st.composite
-def contributions(draw: st.DrawFn) -> Contribution:
+def demands(draw: st.DrawFn) -> GroupDemand:
     """What another group may ask for, consistent with its backlog or not."""
     backlog = draw(st.none() | backlogs())
     if backlog is None or not backlog.exists:
-        return Contribution(name="unseen")
+        return GroupDemand(name="unseen")
     arrivals = draw(WORKERS)
-    return Contribution(
+    return GroupDemand(
         name="other",
         backlog=backlog,
-        demand=Demand(
-            by_backlog=draw(WORKERS),
-            by_drain=draw(st.none() | WORKERS),
-            by_arrivals=arrivals if arrivals >= 1 else 0.0,
-            arrivals=arrivals,
-            is_proven=draw(st.booleans()),
-        ),
+        by_backlog=draw(WORKERS),
+        by_drain=draw(st.none() | WORKERS),
+        by_arrivals=arrivals if arrivals >= 1 else 0.0,
+        arrivals=arrivals,
+        is_proven=draw(st.booleans()),
         in_doubt=0 if backlog.is_exact else draw(COUNT),
         empty_since=draw(st.floats(0, 1000)) if backlog.is_empty else None,
         flood=draw(st.sampled_from([None, None, "all of it ends as dead letters"])),
@@ -50,8 +44,8 @@ def contributions(draw: st.DrawFn) -> Contribution:
     )
 
 
-OTHERS = st.lists(contributions(), min_size=1, max_size=4).map(tuple)
-Others = tuple[Contribution, ...]
+OTHERS = st.lists(demands(), min_size=1, max_size=4).map(tuple)
+Others = tuple[GroupDemand, ...]
 
 
 def decide(
@@ -64,11 +58,10 @@ def decide(
 ) -> ScalingDecision:
     """The decision about workers that are all ready."""
     spec = auto(**scaling)
-    memory, now = lived(spec, life)
+    autoscaler, now = lived(spec, life)
     seen = workload(wished=current, current=current, ready=current)
-    memory = replace(memory, others=ScalingMemory().others)
-    sharing = OtherGroups(name="leader", others=others)
-    return decide_replicas(spec, seen, backlog, memory, now=now, sharing=sharing)[0]
+    autoscaler.writes = ReplicaWrites()
+    return autoscaler.observe(spec, seen, backlog, now=now, name="leader", others=others)
 
 
 @given(scalings(), TURNS, st.none() | backlogs(), OTHERS, COUNT)
@@ -155,9 +148,11 @@ CLAIMS = st.lists(
 
 @given(CLAIMS)
 def test_one_leads_and_all_agree_who(claims: list[Claim]) -> None:
-    parts = [decide_part(one, claims) for one in claims]
-    leading = [one for one, part in zip(claims, parts, strict=True) if part.role is Role.LEADS]
+    sharings = [decide_sharing(one, claims) for one in claims]
+    leading = [
+        one for one, sharing in zip(claims, sharings, strict=True) if sharing.role is Role.LEADS
+    ]
     deciding = [one for one in claims if one.says_number]
     assert len(leading) == min(1, len(deciding))
-    assert {part.leader for part in parts} == ({leading[0]} if leading else {None})
+    assert {sharing.leader for sharing in sharings} == ({leading[0]} if leading else {None})
     assert all(one.order >= leading[0].order for one in deciding)

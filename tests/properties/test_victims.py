@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.policy.scaling.measurement import PodPending
-from pelops.policy.scaling.victims import MOST_WRITES, rank
+from pelops.policy.scaling.victims import MOST_WRITES, PodPending, rank
 from tests.builders import later
 
 COSTS = st.none() | st.integers(-3, 3) | st.integers(-(2**31) + 1, 2**31 - 2)

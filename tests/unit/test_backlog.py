@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.domain.stream_observation import RetryObservation
-from pelops.policy.scaling.demand import judge_backlog
+from pelops.policy.scaling.backlog import judge_backlog
 from tests.builders import NOW, empty_redis, group, stream
 
 

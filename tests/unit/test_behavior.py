@@ -8,14 +8,10 @@ import pytest
 
 from pelops.api.group.scaling import BehaviorSpec
 from pelops.policy.scaling.behavior import (
-    Allowed,
     Change,
     Recommendation,
-    ScalingHistory,
-    apply_behavior,
+    ReplicaHistory,
     apply_tolerance,
-    recommend,
-    record_change,
 )
 
 NOW = 1000.0
@@ -32,15 +28,14 @@ def allow(
     spec: dict[str, Any] | None = None,
     before: tuple[tuple[float, int], ...] = (),
     changes: tuple[tuple[float, int], ...] = (),
-) -> Allowed:
+) -> tuple[int, str]:
     """What is allowed now, after recommendations and changes so many seconds ago."""
     rules = behavior(**(spec or {}))
-    history = ScalingHistory(
+    history = ReplicaHistory(
         recommendations=tuple(Recommendation(at=NOW - ago, replicas=n) for ago, n in before),
         changes=tuple(Change(at=NOW - ago, by=by) for ago, by in changes),
     )
-    history = recommend(history, wanted, current=current, behavior=rules, now=NOW)
-    return apply_behavior(history, current=current, behavior=rules, now=NOW)
+    return history.limit(wanted, current=current, behavior=rules, now=NOW)
 
 
 DOWN_4_OR_10_PERCENT = {
@@ -166,23 +161,23 @@ def test_behavior_is_that_of_the_kubernetes_documentation(
 ) -> None:
     wanted, current, spec, before, changes, allowed = case
     found = allow(wanted, current=current, spec=spec, before=before, changes=changes)
-    assert found.replicas == allowed
+    assert found[0] == allowed
 
 
 def test_what_limited_the_number_is_reported() -> None:
-    assert allow(100, current=1).by == "the policies of behavior.scaleUp"
-    assert allow(10, current=80, spec=DOWN_4_OR_10_PERCENT, before=LONG_AGO).by == (
+    assert allow(100, current=1)[1] == "the policies of behavior.scaleUp"
+    assert allow(10, current=80, spec=DOWN_4_OR_10_PERCENT, before=LONG_AGO)[1] == (
         "the policies of behavior.scaleDown"
     )
     assert (
-        allow(1, current=9, before=((30, 9),)).by
+        allow(1, current=9, before=((30, 9),))[1]
         == "the 60 s stabilization window of behavior.scaleDown"
     )
     upwards = {"scaleUp": {"stabilizationWindowSeconds": 30}}
-    assert allow(9, current=2, spec=upwards, before=((10, 4),)).by == (
+    assert allow(9, current=2, spec=upwards, before=((10, 4),))[1] == (
         "the 30 s stabilization window of behavior.scaleUp"
     )
-    assert allow(5, current=5).by == ""
+    assert allow(5, current=5)[1] == ""
 
 
 # Each is (demand, current, spec, recommended).
@@ -206,25 +201,22 @@ def test_small_differences_are_tolerated(case: tuple[float, int, dict[str, Any],
 
 
 def test_what_nothing_looks_back_to_is_forgotten() -> None:
-    history = ScalingHistory()
+    history = ReplicaHistory()
     for second in range(10_000):
-        history = recommend(
-            record_change(history, 1, now=float(second)),
-            second % 7,
-            current=3,
-            behavior=behavior(),
-            now=float(second),
-        )
+        history.record_change(1, now=float(second))
+        history.recommend(second % 7, current=3, behavior=behavior(), now=float(second))
     assert len(history.recommendations) <= 61
     assert len(history.changes) <= 1800
 
 
 def test_a_number_that_stays_is_remembered_once() -> None:
-    history = ScalingHistory()
+    history = ReplicaHistory()
     for second in range(50):
-        history = recommend(history, 4, current=4, behavior=behavior(), now=float(second))
+        history.recommend(4, current=4, behavior=behavior(), now=float(second))
     assert history.recommendations == (Recommendation(at=49.0, replicas=4),)
 
 
 def test_a_write_that_moved_nothing_is_no_change() -> None:
-    assert record_change(ScalingHistory(), 0, now=NOW) == ScalingHistory()
+    history = ReplicaHistory()
+    history.record_change(0, now=NOW)
+    assert history == ReplicaHistory()

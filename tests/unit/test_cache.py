@@ -182,8 +182,8 @@ def test_the_number_of_counted_resources_that_share_a_workload_is_bounded(
     assert [len(names) for names in due] == [MOST_SHARING - 1]
     cache.put(STREAM_CONSUMER_GROUP, resource("one-too-many", "workers"))
     assert len(due) == 1
-    part = SharedWorkloads(cache).part(ORDERS)
-    assert part is not None and len(part.others) in (MOST_SHARING - 1, MOST_SHARING)
+    sharing = SharedWorkloads(cache).sharing(ORDERS)
+    assert sharing is not None and len(sharing.others) in (MOST_SHARING - 1, MOST_SHARING)
 
 
 def test_a_workload_that_is_targeted_again_gets_a_new_sharing_version(

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pelops.policy.scaling.measurement import FIRST_PATIENCE_S, Capacity, WorkDone, learn_capacity
+from pelops.policy.scaling.capacity import FIRST_PATIENCE_S, Capacity, Interval
 
 
-def work(**changes: object) -> WorkDone:
+def work(**changes: object) -> Interval:
     """A second in which two of eight workers were busy, and finished 100 entries."""
-    usual = WorkDone(
+    usual = Interval(
         seconds=1.0,
         finished=100,
         ready=8,
@@ -24,8 +24,10 @@ def work(**changes: object) -> WorkDone:
 
 
 def learn(capacity: Capacity, seconds: int, **changes: object) -> Capacity:
+    """The capacity after so many intervals of a second; the one given is not changed."""
+    capacity = replace(capacity)
     for _ in range(seconds):
-        capacity = learn_capacity(capacity, work(**changes))
+        capacity.learn(work(**changes))
     return capacity
 
 

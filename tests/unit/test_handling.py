@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from pelops.policy.scaling.measurement import HandlingTime, watch_handling
+from pelops.policy.scaling.meter import HandlingTime
 
 
 def watch(
     handling: HandlingTime, seconds: int, *, held: float, acknowledged: int, interval: float = 1.0
 ) -> HandlingTime:
     """The same look so many times."""
+    handling = replace(handling)
     for _ in range(seconds):
-        handling = watch_handling(handling, held=held, acknowledged=acknowledged, seconds=interval)
+        handling.add(held=held, acknowledged=acknowledged, seconds=interval)
     return handling
 
 
@@ -49,8 +52,8 @@ def test_failed_entries_do_not_count_as_long_work_without_traffic() -> None:
 
 
 def test_a_long_silence_counts_for_five_minutes_at_most() -> None:
-    silent = watch_handling(HandlingTime(), held=1, acknowledged=0, seconds=10_000)
-    assert watch_handling(silent, held=1, acknowledged=10, seconds=1).mean_s == pytest.approx(30)
+    silent = watch(HandlingTime(), 1, held=1, acknowledged=0, interval=10_000)
+    assert watch(silent, 1, held=1, acknowledged=10).mean_s == pytest.approx(30)
 
 
 def test_work_that_became_quick_is_seen_to_be() -> None:

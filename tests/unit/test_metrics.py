@@ -31,7 +31,7 @@ from pelops.metrics import (
 )
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
 from pelops.policy.audit.audit_facts import AuditFacts
-from pelops.policy.scaling.sharing import Part, Role
+from pelops.policy.scaling.sharing import Role, Sharing
 from pelops.policy.status.reasons import Reason
 from pelops.worker.metrics import build_metrics
 from tests.audit_facts import a_group, after, an_audit, facts
@@ -184,7 +184,7 @@ LIMITS = {
     "pelops_min_replicas": 1,
     "pelops_max_replicas": 20,
 }
-LEADS = Part(role=Role.LEADS)
+LEADS = Sharing(role=Role.LEADS)
 AUTO = {"scaling": {"minReplicas": 1, "maxReplicas": 20}}
 EVERY_45_S = {"scanPeriodSeconds": 45}
 
@@ -194,7 +194,7 @@ def limits(
 ) -> dict[str, float]:
     """The limits that are exported of a resource."""
     spec = {**AUTO, "recovery": {**EVERY_45_S, **(recovery or {})}, **changes.pop("spec", {})}
-    measured(name, part=changes.pop("part", LEADS), spec=spec, **changes)
+    measured(name, sharing=changes.pop("sharing", LEADS), spec=spec, **changes)
     return {metric: value for metric in LIMITS for value in sampled(metric, name).values()}
 
 
@@ -215,9 +215,9 @@ def test_a_limit_that_has_no_effect_is_not_exported_and_comes_back() -> None:
     assert limits("inert", spec={"suspend": True}) == without(*bounds, *acts)
     assert limits("inert", recovery={"dryRun": True}) == without(*bounds, *acts)
     assert limits("inert", redis_problem=conflict) == without(*acts)
-    assert limits("inert", part=Part(role=Role.CONTENDS)) == without(*bounds)
+    assert limits("inert", sharing=Sharing(role=Role.CONTENDS)) == without(*bounds)
     assert limits("inert", spec={"scaling": {"mode": "Manual"}}) == without(*bounds)
-    assert limits("inert", spec={"scaling": None}, part=None) == without(*bounds)
+    assert limits("inert", spec={"scaling": None}, sharing=None) == without(*bounds)
     assert limits("inert", stream=None) == LIMITS  # Redis is unreachable
     forget_group("metrics-test", "inert")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pelops.policy.scaling.decision import next_observation
-from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.autoscaler import next_observation
+from pelops.policy.scaling.backlog import Backlog
 from tests.scaling_cases import owing
 
 # Each is (backlog, what differs from an idle group at zero that nothing wakes, seconds).

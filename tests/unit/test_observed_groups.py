@@ -1,11 +1,18 @@
 """The pace of looks when there are very many groups."""
 
-from pelops.controller.scaling.scaler import BUSY_PER_S, IDLE_PER_S, MOST_FOR_IDLE, ObservedGroups
+from pelops.controller.scaling.pace import (
+    BUSY_PER_S,
+    IDLE_PER_S,
+    MOST_FOR_IDLE,
+    IdleGroups,
+    Pace,
+)
+from pelops.redis_streams.scaling.idle_streams import Waker
 
 
-def co_failed(count: int, *, is_idle: bool) -> ObservedGroups:
+def co_failed(count: int, *, is_idle: bool) -> Pace:
     """So many groups, all of one kind."""
-    filled = ObservedGroups()
+    filled = Pace(IdleGroups(Waker(lambda _: None)))
     for number in range(count):
         filled.stretch(("shop", f"orders-{number}"), 1.0, is_idle=is_idle)
     return filled

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pelops.policy.scaling.measurement import Backlog, Meter, measure
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.meter import Meter
 from tests.scaling_cases import after, owing
 
 
@@ -45,7 +46,7 @@ class Fleet:
     def see(self, **changes: object) -> None:
         """One look that shows this."""
         self.seen = replace(self.seen, **changes)  # type: ignore[arg-type]
-        self.meter = measure(self.meter, self.seen, ready=self.ready)
+        self.meter.measure(self.seen, ready=self.ready)
 
 
 def test_a_steady_flow_is_measured_whatever_the_intervals() -> None:

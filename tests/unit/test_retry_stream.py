@@ -16,7 +16,7 @@ from pelops.domain.state import GroupState, RetryWait, Totals
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_group
 from pelops.policy.recovery.retry_stream import NOTED_AFTER, UNREAD_AFTER, needs_return, plan_note
-from pelops.policy.scaling.demand import judge_backlog
+from pelops.policy.scaling.backlog import judge_backlog
 from pelops.policy.status.alarms import decide_alarms
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts

@@ -56,7 +56,7 @@ class Scripted(Scaler):
     def endpoint_queue(self, name: Name) -> str | None:
         return None if name[1].startswith("theirs") else name[1].rpartition("-")[0]
 
-    async def look(self, names: Sequence[Name]) -> dict[Name, RedisObservation]:
+    async def observe(self, names: Sequence[Name]) -> dict[Name, RedisObservation]:
         self.looks.append((now(), list(names)))
         if names[0][1].startswith("hung"):
             await asyncio.Event().wait()
@@ -65,13 +65,16 @@ class Scripted(Scaler):
             raise ValueError("a mistake of ours")
         return {name: RedisObservation() for name in names}
 
-    async def follow(self, name: Name, redis: RedisObservation) -> float | None:
+    async def scale(self, name: Name, redis: RedisObservation) -> float | None:
         self.turns.append((now(), name))
         self.under_way[name] += 1
         self.overlaps += self.under_way[name] > 1
         await asyncio.sleep(self.turn_s)
         self.under_way[name] -= 1
         return self.again_s
+
+    async def correct_lag(self, name: Name, redis: RedisObservation) -> None:
+        return
 
 
 Scenario = Callable[[ScaleLoop, Scripted], Awaitable[None]]

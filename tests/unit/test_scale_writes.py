@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from pelops.controller.group.group_observer import RedisObservation
 from pelops.controller.group.victims import Victims
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
-from pelops.controller.scaling.scaled_resources import Scaled
+from pelops.controller.scaling.scale_writes import ScaleWrites
+from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
@@ -48,18 +49,27 @@ def write(*, ends_s: float) -> tuple[SlowTargets, Scaled, float]:
         now = asyncio.get_running_loop().time
         api = LeaseApi(LeaseStore())
         reporter = Silent(api, STREAM_CONSUMER_GROUP, identity="one")
-        writes = ScaleWrites(targets, Victims(api, WorkloadCache()), reporter, now)
-        scene = WriteContext(
-            workload=WorkloadObservation(target=TARGET, exists=True),
-            fleet=None,
-            is_current=lambda: True,
-            left_s=lambda: ends_s - now(),
-        )
+        resources, victims = Deciding(ends_s), Victims(api, WorkloadCache())
+        writes = ScaleWrites(resources, targets, victims, reporter, now)
+        workload = WorkloadObservation(target=TARGET, exists=True)
         decision = ScalingDecision(replicas=3, reason=Reason.SCALED, message="", current=1)
-        await writes.carry_out(scaled, decision, scene)
+        await writes.carry_out(scaled, decision, workload, RedisObservation())
         return now()
 
     return targets, scaled, run_virtually(main())
+
+
+class Deciding(ScaledResources):
+    """This replica decides until then."""
+
+    def __init__(self, ends_s: float) -> None:
+        self.ends_s = ends_s
+
+    def is_current(self, scaled: Scaled) -> bool:
+        return True
+
+    def left_s(self) -> float:
+        return self.ends_s - asyncio.get_running_loop().time()
 
 
 class Silent(Reporter):

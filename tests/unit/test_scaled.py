@@ -12,7 +12,8 @@ from pelops.controller.scaling.scaled_resources import ScaledResources
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import NOT_DECIDED
-from pelops.policy.scaling.sharing import Contribution, Role
+from pelops.policy.scaling.demand import GroupDemand
+from pelops.policy.scaling.sharing import Role
 from tests.builders import manifest
 
 NAME: Name = ("shop", "order-processing")
@@ -160,7 +161,7 @@ def test_a_follower_is_admitted_only_while_a_leader_scales_automatically(
     assert scene.scaled.admit(follower) is None, "nobody decides"
     leader = share(scene, "leader", "Auto")
     found = scene.scaled.admit(follower)
-    assert found is not None and found.part.role is Role.FOLLOWS
+    assert found is not None and found.sharing.role is Role.FOLLOWS
     assert scene.scaled.leader_of(found) is None, "it has not been observed yet"
     leading = scene.scaled.admit(leader)
     assert leading is not None and scene.scaled.leader_of(found) is leading
@@ -185,18 +186,18 @@ def test_what_was_decided_is_not_written_once_another_one_leads(scene: Scene) ->
     assert not scene.scaled.is_current(leader)
 
 
-def test_a_new_leader_drops_its_contribution_and_keeps_its_measurements(
+def test_a_new_leader_drops_its_demand_and_keeps_its_measurements(
     scene: Scene,
 ) -> None:
     share(scene, "leader", "Auto")
     follower = scene.scaled.admit(share(scene, "second", "Follow"))
     assert follower is not None
-    follower.contribution, memory = Contribution(name="second"), follower.memory
+    follower.demand, autoscaler = GroupDemand(name="second"), follower.autoscaler
     share(scene, "leader", "Disabled", metadata={"generation": 2})
     share(scene, "second", "Auto", metadata={"generation": 2})
     again = scene.scaled.admit(("shop", "second"))
-    assert again is follower and again.memory is memory
-    assert (again.part.role, again.contribution) == (Role.LEADS, None)
+    assert again is follower and again.autoscaler is autoscaler
+    assert (again.sharing.role, again.demand) == (Role.LEADS, None)
 
 
 def test_the_demand_of_others_counts_while_it_is_fresh(scene: Scene) -> None:
@@ -207,9 +208,9 @@ def test_the_demand_of_others_counts_while_it_is_fresh(scene: Scene) -> None:
     leader = scene.scaled.admit(("shop", "leader"))
     assert leader and fresh and foreign and old
     for one, until in ((fresh, 20.0), (old, 10.0)):
-        one.contribution, one.counts_until = Contribution(name=one.name[1], in_doubt=7), until
+        one.demand, one.counts_until = GroupDemand(name=one.name[1], in_doubt=7), until
     foreign.is_foreign = True
-    found = {one.name: one for one in scene.scaled.sharing(leader, now=15.0).others}
+    found = {one.name: one for one in scene.scaled.demands_of_others(leader, now=15.0)}
     assert found.keys() == {"fresh", "new", "old", "paused"}, "another resource counts the foreign"
     assert found["fresh"].in_doubt == 7
     unknown = {name: one.unknown for name, one in found.items() if name != "fresh"}
@@ -227,4 +228,4 @@ def test_a_dry_run_that_follows_has_no_effect_on_the_workers(scene: Scene) -> No
     assert scene.scaled.admit(name) is None
     leader = scene.scaled.admit(("shop", "leader"))
     assert leader is not None
-    assert scene.scaled.sharing(leader, now=15.0).others == ()
+    assert scene.scaled.demands_of_others(leader, now=15.0) == ()

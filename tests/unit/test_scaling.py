@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 
-from pelops.api.group.scaling import ScalingSpec
-from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
-from pelops.policy.scaling.demand import judge_demand
-from pelops.policy.scaling.measurement import Backlog, HandlingTime, Meter, Rates
+from pelops.policy.scaling.autoscaler import Autoscaler
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.meter import HandlingTime, Meter
 from pelops.policy.status.reasons import Reason
 from tests.builders import pod, resource, workload
-from tests.scaling_cases import SECOND, decide, handling, knowing, owing, wanting
+from tests.scaling_cases import (
+    SECOND,
+    decide,
+    demand_of,
+    handling,
+    knowing,
+    observe,
+    owing,
+    wanting,
+)
 
 FAST = {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "periodSeconds": 15}]}}}
 
@@ -87,7 +96,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
     ),
     "right after a start nothing shrinks": (
         owing(),
-        {"current": 7, "memory": ScalingMemory()},
+        {"current": 7, "memory": Autoscaler()},
         7,
         "Scaled",
         "No backlog; held at 7 by the 60 s stabilization window of behavior.scaleDown",
@@ -108,7 +117,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
     ),
     "an idle group at zero stays there": (
         owing(),
-        {"current": 0, "memory": ScalingMemory()},
+        {"current": 0, "memory": Autoscaler()},
         0,
         "Idle",
         "No backlog",
@@ -282,15 +291,12 @@ def test_without_recovery_scale_down_keeps_workers_that_hold_entries() -> None:
     spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Disabled"}).spec
     memory = wanting(0, meter=Meter(handling=handling(0.1)))
     seen = workload(wished=8, ready=8)
-    decision = decide_replicas(spec, seen, owing(held=5), memory, now=SECOND)[0]
+    decision = observe(memory, spec, seen, owing(held=5), now=SECOND)[0]
     assert (decision.replicas, decision.only_at_work) == (1, False)
 
 
 def test_one_more_entry_asks_for_no_fewer_workers_when_none_is_ready() -> None:
-    idle, more = (
-        judge_demand(ScalingSpec(), owing(undelivered=n, held=500), Rates(), ready=0)
-        for n in (0, 1)
-    )
+    idle, more = (demand_of(owing(undelivered=n, held=500), ready=0) for n in (0, 1))
     assert 1 <= idle.by_backlog <= more.by_backlog
 
 
@@ -306,11 +312,11 @@ def test_an_autoscaler_on_the_target_wins() -> None:
 
 def test_without_scaling_the_backlog_decides_nothing() -> None:
     seen = workload()
-    decision, memory = decide_replicas(
-        resource().spec, seen, owing(undelivered=500), wanting(3), now=SECOND
+    decision, memory = observe(
+        wanting(3), resource().spec, seen, owing(undelivered=500), now=SECOND
     )
     assert (decision.replicas, decision.reason) == (None, Reason.SCALING_DISABLED)
-    assert memory == ScalingMemory()
+    assert memory == Autoscaler()
 
 
 def test_who_decides_is_true_and_what_is_wrong_is_not() -> None:

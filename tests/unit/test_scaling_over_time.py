@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
-from pelops.policy.scaling.decision import (
-    ScalingDecision,
-    ScalingMemory,
-    decide_replicas,
-    remember_write,
-)
-from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.autoscaler import Autoscaler
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.reasons import Reason
 from tests.builders import workload
 from tests.scaling_cases import SECOND, after, auto, owing
@@ -24,7 +21,7 @@ class Group:
         self.current = current
         self.ready = current if ready is None else ready
         self.now = SECOND
-        self.memory = ScalingMemory()
+        self.autoscaler = Autoscaler()
 
     def look(
         self, backlog: Backlog | None, *, after_s: float = 1.0, **seen: Any
@@ -32,12 +29,10 @@ class Group:
         """One look, and the write that it asks for."""
         self.now += after_s
         shown = workload(**{"wished": self.current, "ready": self.ready, **seen})
-        decision, self.memory = decide_replicas(
-            self.spec, shown, backlog, self.memory, now=self.now
-        )
+        decision = self.autoscaler.observe(self.spec, shown, backlog, now=self.now)
         if decision.is_change and decision.replicas is not None:
-            self.memory = remember_write(
-                self.memory, before=decision.current, after=decision.replicas, now=self.now
+            self.autoscaler.record_write(
+                before=decision.current, after=decision.replicas, now=self.now
             )
             self.current = decision.replicas
         return decision
@@ -146,10 +141,11 @@ def test_an_observation_from_before_the_write_is_no_change_by_others() -> None:
     group.look(owing(undelivered=400))
     stale = group.look(owing(undelivered=400), wished=1)
     assert not stale.is_change
-    memory = remember_write(group.memory, before=1, after=4, now=group.now)
-    assert memory == group.memory
+    before = copy.deepcopy(group.autoscaler)
+    group.autoscaler.record_write(before=1, after=4, now=group.now)
+    assert group.autoscaler == before
     group.look(owing(undelivered=400), after_s=16)
-    assert group.memory.others.moves == ()
+    assert group.autoscaler.writes.foreign == ()
 
 
 def test_a_look_that_is_two_writes_old_is_no_move_of_others() -> None:
@@ -157,7 +153,7 @@ def test_a_look_that_is_two_writes_old_is_no_move_of_others() -> None:
     group.look(owing(undelivered=200))
     group.look(owing(undelivered=300))
     assert not group.look(owing(undelivered=300), wished=1).is_change
-    assert group.memory.others.moves == ()
+    assert group.autoscaler.writes.foreign == ()
 
 
 def test_a_recreated_workload_is_no_change_by_others() -> None:

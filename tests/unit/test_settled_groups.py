@@ -20,7 +20,7 @@ from pelops.domain.stream_observation import RetryObservation
 from pelops.errors import RedisUnavailable
 from pelops.kube.container_environment import WorkerAccess
 from pelops.metrics import GROUP_FACTS
-from pelops.policy.scaling.sharing import Claim, Part, Role
+from pelops.policy.scaling.sharing import Claim, Role, Sharing
 from pelops.redis_streams.group.group_observation import Digest
 from tests.builders import facts, group, keys, owner, resource, stream, workload
 from tests.virtual_time import run_virtually
@@ -60,7 +60,7 @@ UNSETTLED: dict[str, dict[str, Any]] = {
         "stream": stream(retry=RetryObservation(exists=False, is_former=True))
     },
     "a dry run": {"resource": resource(recovery={"dryRun": True})},
-    "shared workers": {"part": Part(role=Role.LEADS, others=(a_claim(),))},
+    "shared workers": {"sharing": Sharing(role=Role.LEADS, others=(a_claim(),))},
     "a Redis that is away": {"stream": None},
 }
 

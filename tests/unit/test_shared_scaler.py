@@ -13,9 +13,10 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.leases import Members
-from pelops.controller.scaling.scale_writes import ScaleWrites, WriteContext
-from pelops.controller.scaling.scaled_resources import Scaled
-from pelops.controller.scaling.scaler import LATE_S, IdleGroups, Scaler, ScalerParts
+from pelops.controller.scaling.pace import IdleGroups, Pace
+from pelops.controller.scaling.scale_writes import ScaleWrites
+from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
+from pelops.controller.scaling.scaler import LATE_S, Scaler
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.domain.workload import WorkloadObservation
@@ -71,7 +72,11 @@ class Noted(ScaleWrites):
         self.decisions: list[tuple[str, ScalingDecision]] = []
 
     async def carry_out(
-        self, scaled: Scaled, decision: ScalingDecision, scene: WriteContext
+        self,
+        scaled: Scaled,
+        decision: ScalingDecision,
+        workload: WorkloadObservation,
+        redis: RedisObservation,
     ) -> ScalingDecision:
         self.decisions.append((scaled.name[1], decision))
         return decision
@@ -87,7 +92,7 @@ class Watching(IdleGroups):
         self.watched.add(name)
         return True
 
-    def rouse(self, name: Name) -> None:
+    def unwatch(self, name: Name) -> None:
         self.watched.discard(name)
 
 
@@ -104,17 +109,17 @@ class Play:
     version: int = 0
 
     def __post_init__(self) -> None:
-        parts = ScalerParts(
-            cache=self.cache,
-            members=Deciding(),
-            observer=self.observer,
-            writes=self.writes,
-            idle_groups=self.idle,
+        pace = Pace(self.idle)
+        self.scaler = Scaler(
+            ScaledResources(self.cache, Deciding(), pace.forget),
+            self.observer,
+            self.writes,
+            pace,
+            lambda: self.now,
             make_due=lambda _: None,
             note=lambda *_: None,
             wake=self.woken.append,
         )
-        self.scaler = Scaler(parts, lambda: self.now)
 
     def declare(self, name: Name, mode: str, **spec: Any) -> None:
         """Declare a resource whose workers are the Deployment `workers`."""
@@ -135,7 +140,7 @@ class Play:
         self.scaler.endpoint_queue(name)
         shown = RedisObservation(stream=stream(group=group(lag=lag)))
         shown = replace(shown, **seen)
-        return asyncio.run(self.scaler.follow(name, shown))
+        return asyncio.run(self.scaler.scale(name, shown))
 
     @property
     def last(self) -> ScalingDecision:

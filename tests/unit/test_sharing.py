@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from pelops.api.group.scaling import ScalingMode
-from pelops.policy.scaling.decision import (
-    OtherGroups,
-    ScalingDecision,
-    decide_fixed,
-    decide_replicas,
-)
-from pelops.policy.scaling.demand import judge_demand
-from pelops.policy.scaling.measurement import Backlog, Meter, Rates
-from pelops.policy.scaling.sharing import (
-    Claim,
-    Contribution,
-    Role,
-    Watched,
-    contribute,
-    decide_part,
-    explain_part,
-    merge_known,
-    show_demand,
-    watch_group,
-)
+from pelops.policy.scaling.backlog import Backlog, merge_known
+from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
+from pelops.policy.scaling.demand import GroupDemand, show_demand
+from pelops.policy.scaling.meter import Meter
+from pelops.policy.scaling.sharing import Claim, Role, decide_sharing, explain_sharing
 from pelops.policy.status.reasons import Reason
-from tests.builders import resource, workload
-from tests.scaling_cases import SECOND, auto, handling, knowing, owing, wanting
+from tests.builders import NOW, resource, workload
+from tests.scaling_cases import SECOND, auto, demand_of, handling, knowing, owing, wanting
 
 FIRST, SECOND_ONE = "2026-05-04T03:02:01Z", "2026-05-04T03:02:02Z"
 TARGET = "Deployment shop/workers"
@@ -44,8 +30,8 @@ def claim(name: str, mode: str | None = "Auto", **changes: Any) -> Claim:
 
 def role(own: Claim, *others: Claim) -> tuple[Role, str | None]:
     """The role of the first, and who leads."""
-    part = decide_part(own, [own, *others])
-    return part.role, None if part.leader is None else part.leader.name
+    sharing = decide_sharing(own, [own, *others])
+    return sharing.role, None if sharing.leader is None else sharing.leader.name
 
 
 ROLES: dict[str, tuple[tuple[Claim, ...], Role, str | None]] = {
@@ -145,7 +131,7 @@ EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
 @pytest.mark.parametrize("case", EXPLAINED.values(), ids=EXPLAINED)
 def test_who_decides_instead_is_named(case: tuple[tuple[Claim, ...], Reason, str]) -> None:
     claims, reason, words = case
-    found = explain_part(decide_part(claims[0], claims), TARGET)
+    found = explain_sharing(decide_sharing(claims[0], claims), TARGET)
     assert found.reason == reason
     assert words in found.message
 
@@ -153,19 +139,21 @@ def test_who_decides_instead_is_named(case: tuple[tuple[Claim, ...], Reason, str
 def test_of_too_many_resources_on_one_workload_the_oldest_are_counted() -> None:
     own, leader = claim("young", "Follow", created=SECOND_ONE), claim("leader", is_suspended=False)
     counted = [leader, claim("old", "Follow")]
-    part = decide_part(own, counted)
-    assert (part.role, part.is_counted) == (Role.FOLLOWS, False)
-    found = explain_part(part, TARGET)
+    sharing = decide_sharing(own, counted)
+    assert (sharing.role, sharing.is_counted) == (Role.FOLLOWS, False)
+    found = explain_sharing(sharing, TARGET)
     assert found.reason == Reason.LEADER_MISSING
     assert "too many resources have this workload" in found.message
     assert sorted([own, *counted], key=lambda one: one.rank) == [leader, counted[1], own]
 
 
 def test_a_resource_in_conflict_writes_no_number_in_any_mode() -> None:
-    part = decide_part(claim("b", created=SECOND_ONE), [claim("a"), claim("b", created=SECOND_ONE)])
+    sharing = decide_sharing(
+        claim("b", created=SECOND_ONE), [claim("a"), claim("b", created=SECOND_ONE)]
+    )
     for mode in ("Auto", "Manual"):
         spec = resource(scaling={"mode": mode}, replicas=5).spec
-        decision = decide_fixed(spec, workload(), part)
+        decision = decide_fixed(spec, workload(), sharing)
         assert decision is not None
         assert (decision.replicas, decision.reason) == (None, Reason.CONFLICT)
 
@@ -178,37 +166,35 @@ def test_a_follower_without_others_reports_a_missing_leader() -> None:
 
 
 def test_suspending_one_that_follows_says_so() -> None:
-    part = decide_part(claim("b", "Follow"), [claim("a"), claim("b", "Follow")])
+    sharing = decide_sharing(claim("b", "Follow"), [claim("a"), claim("b", "Follow")])
     spec = resource(scaling={"mode": "Follow"}, suspend=True).spec
-    decision = decide_fixed(spec, workload(), part)
+    decision = decide_fixed(spec, workload(), sharing)
     assert decision is not None and decision.reason is Reason.SUSPENDED
 
 
-def other(name: str = "mailing", backlog: Backlog | None = None, **known: Any) -> Contribution:
-    """What a group that follows asks for: 100 entries each, all workers ready."""
+def other(name: str = "mailing", backlog: Backlog | None = None, **known: Any) -> GroupDemand:
+    """The demand of a group that follows: 100 entries each, all workers ready."""
     seen = owing() if backlog is None else backlog
-    watched = Watched(meter=known.pop("meter", Meter()), **known)
-    found = contribute(auto(), seen, watched, ready=8, now=SECOND)
-    return replace(found, name=name)
+    meter = replace(known.pop("meter", Meter()), **known)
+    return replace(demand_of(seen, meter), name=name)
 
 
-def unseen(name: str = "mailing", why: str = "Redis cannot be observed") -> Contribution:
-    return Contribution(name=name, unknown=why)
+def unseen(name: str = "mailing", why: str = "Redis cannot be observed") -> GroupDemand:
+    return GroupDemand(name=name, unknown=why)
 
 
 def shared(
     backlog: Backlog | None,
-    *others: Contribution,
+    *others: GroupDemand,
     current: int,
     scaling: dict[str, Any] | None = None,
     **more: Any,
 ) -> ScalingDecision:
     """The decision of the resource `orders` beside these."""
     seen = workload(wished=current, current=current, ready=more.pop("ready", current))
-    sharing = OtherGroups(name="orders", others=others)
     memory = wanting(0, **more)
     spec = auto(maxReplicas=100, **(scaling or {}))
-    return decide_replicas(spec, seen, backlog, memory, now=SECOND, sharing=sharing)[0]
+    return memory.observe(spec, seen, backlog, now=SECOND, name="orders", others=others)
 
 
 def test_the_sum_is_rounded_once_and_the_maximum_may_be_too_little() -> None:
@@ -223,9 +209,7 @@ def test_the_sum_is_rounded_once_and_the_maximum_may_be_too_little() -> None:
 
 
 def test_a_demand_keeps_its_own_number_per_worker() -> None:
-    mailing = contribute(
-        auto(backlogPerReplica=10), owing(undelivered=25), Watched(), ready=0, now=SECOND
-    )
+    mailing = demand_of(owing(undelivered=25), ready=0, backlogPerReplica=10)
     assert mailing.workers == 2.5
     assert shared(owing(undelivered=50), mailing, current=0).replicas == 3
 
@@ -233,7 +217,7 @@ def test_a_demand_keeps_its_own_number_per_worker() -> None:
 def test_arrivals_of_many_small_streams_add_up_to_workers() -> None:
     meter = knowing(arrivals=17, per_replica=50)  # 0.4 of a worker, at 85 % of what it can do
     small = [other(f"s{n}", meter=meter) for n in range(9)]
-    assert {one.demand.highest for one in small} == {0.0}
+    assert {one.highest for one in small} == {0.0}
     found = shared(owing(), *small, current=4, meter=meter)
     assert found.replicas == 4
     assert shared(owing(), *small, current=4, meter=meter, scaling={"combine": "Max"}).replicas == 1
@@ -313,32 +297,32 @@ def test_the_decision_contains_the_demand_of_the_group() -> None:
 
 
 def test_a_group_that_is_watched_remembers_since_when_it_is_empty() -> None:
-    seen = workload(ready=2)
-    empty = watch_group(Watched(), owing(), seen, workers=2, now=10.0)
-    assert empty.empty_since == 10.0
-    again = watch_group(empty, owing(), seen, workers=2, now=20.0)
-    assert again.empty_since == 10.0
-    unknown = watch_group(again, None, seen, workers=2, now=30.0)
-    assert unknown.empty_since is None
-    came_and_went = watch_group(again, owing(added=1_005), seen, workers=2, now=30.0)
-    assert came_and_went.empty_since == 30.0
+    meter = Meter()
+
+    def empty_since(backlog: Backlog | None, now: float) -> float | None:
+        meter.observe(backlog, ready=2, workers=2, now=now)
+        return meter.empty_since
+
+    assert empty_since(owing(), 10.0) == 10.0
+    assert empty_since(owing(), 20.0) == 10.0
+    later = owing(added=1_005, at=NOW + timedelta(seconds=1))
+    assert empty_since(later, 30.0) == 30.0, "entries were added and finished"
+    assert empty_since(None, 40.0) is None
 
 
 def test_a_demand_below_one_worker_counts_beside_others() -> None:
-    rates = Rates(arrivals=17, per_replica=50, is_proven=True)
-    demand = judge_demand(auto().scaling or pytest.fail(), owing(), rates, ready=1)
+    demand = demand_of(owing(), knowing(arrivals=17, per_replica=50), ready=1)
     assert (demand.highest, demand.unrounded, demand.proven) == (0.0, 0.4, 0.4)
-    guessed = judge_demand(
-        auto().scaling or pytest.fail(), owing(), replace(rates, is_proven=False), ready=1
-    )
+    unproven = knowing(arrivals=17, per_replica=50, is_proven=False)
+    guessed = demand_of(owing(), unproven, ready=1)
     assert (guessed.unrounded, guessed.proven) == (0.4, 0.0)
 
 
 def test_an_idle_group_beside_an_unknown_one_is_unknown() -> None:
-    assert merge_known(owing(), [unseen()]) is None
-    busy = merge_known(owing(undelivered=3), [unseen()])
+    assert merge_known([owing(), None]) is None
+    busy = merge_known([owing(undelivered=3), None])
     assert busy is not None and busy.undelivered == 3
-    both = merge_known(owing(undelivered=3), [other(backlog=owing(held=4))])
+    both = merge_known([owing(undelivered=3), owing(held=4)])
     assert both is not None and (both.undelivered, both.held) == (3, 4)
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
 import pytest
 
-from pelops.policy.scaling.decision import (
-    OtherGroups,
-    ScalingMemory,
-    decide_replicas,
-    remember_write,
-)
-from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.sharing import Contribution, Watched, contribute, watch_group
+from pelops.policy.scaling.autoscaler import Autoscaler
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.demand import measure_demand
+from pelops.policy.scaling.meter import Meter
 from tests.builders import NOW, workload
 from tests.scaling_cases import auto, owing
 
@@ -31,8 +26,8 @@ class Fleet:
         self.arrivals = arrivals
         self.spec = auto(maxReplicas=40, combine=combine)
         self.waiting = [0.0] * len(arrivals)
-        self.watched = [Watched() for _ in arrivals]
-        self.memory = ScalingMemory()
+        self.meters = [Meter() for _ in arrivals]
+        self.autoscaler = Autoscaler()
         self.replicas = 0
         self.random = Random(1)
 
@@ -64,19 +59,17 @@ class Fleet:
         own, *rest = self.look(second)
         size, now = self.replicas, float(second)
         shown = workload(wished=size, current=size, ready=size)
-        others: list[Contribution] = []
+        others = []
         for number, backlog in enumerate(rest, start=1):
-            known = watch_group(self.watched[number], backlog, shown, workers=size, now=now)
-            self.watched[number] = known
-            found = contribute(auto(), backlog, known, ready=size, now=now)
-            others.append(replace(found, name=f"s{number}"))
-        sharing = OtherGroups(name="s0", others=tuple(others))
-        decision, self.memory = decide_replicas(
-            self.spec, shown, own, self.memory, now=now, sharing=sharing
+            meter, name = self.meters[number], f"s{number}"
+            meter.observe(backlog, ready=size, workers=size, now=now)
+            others.append(measure_demand(auto(), backlog, meter, name=name, ready=size, now=now))
+        decision = self.autoscaler.observe(
+            self.spec, shown, own, now=now, name="s0", others=tuple(others)
         )
         if decision.is_change and decision.replicas is not None:
             self.replicas = decision.replicas
-            self.memory = remember_write(self.memory, before=size, after=self.replicas, now=now)
+            self.autoscaler.record_write(before=size, after=self.replicas, now=now)
 
 
 @pytest.mark.parametrize("arrivals", [[200.0], [100.0, 100.0], [50.0, 150.0], [20.0] * 10], ids=str)

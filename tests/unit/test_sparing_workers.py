@@ -7,7 +7,7 @@ from typing import Any
 
 from pelops.policy.scaling.decision import keep_busy_workers
 from pelops.policy.status.reasons import Reason
-from tests.builders import TARGET, workload
+from tests.builders import TARGET
 from tests.scaling_cases import SECOND, decide, owing, wanting
 
 LONG_JOBS = owing(held=5)
@@ -18,7 +18,7 @@ def test_workers_that_hold_entries_are_spared() -> None:
     decision = decide(LONG_JOBS, **IDLE_FOR_LONG)
     assert decision.replicas == 1
     assert decision.wants_busy
-    spared = keep_busy_workers(decision, workload(), 4)
+    spared = keep_busy_workers(decision, 4)
     assert (spared.replicas, spared.reason) == (4, Reason.SCALED)
     assert spared.message.endswith(
         "1 worker wanted by backlog; held at 4, because 4 workers have pending entries"
@@ -26,7 +26,7 @@ def test_workers_that_hold_entries_are_spared() -> None:
 
 
 def test_no_worker_is_removed_while_the_owners_of_pending_entries_are_unknown() -> None:
-    spared = keep_busy_workers(decide(LONG_JOBS, **IDLE_FOR_LONG), workload(), None)
+    spared = keep_busy_workers(decide(LONG_JOBS, **IDLE_FOR_LONG), None)
     assert spared.replicas == 5
     assert spared.message.endswith(
         "held at 5, because it is unknown which workers have pending entries"
@@ -35,7 +35,7 @@ def test_no_worker_is_removed_while_the_owners_of_pending_entries_are_unknown() 
 
 def test_sparing_never_adds_a_worker() -> None:
     decision = decide(owing(held=50), current=3, memory=wanting(0))
-    assert keep_busy_workers(decision, workload(), 40).replicas == 3
+    assert keep_busy_workers(decision, 40).replicas == 3
 
 
 def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> None:
@@ -43,7 +43,7 @@ def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> Non
     memory = wanting(0, empty_since=SECOND - 60)
     decision = decide(owing(waiting=2), current=1, memory=memory)
     assert (decision.replicas, decision.wants_busy) == (0, True)
-    spared = keep_busy_workers(decision, workload(), 1)
+    spared = keep_busy_workers(decision, 1)
     assert (spared.replicas, spared.reason) == (1, Reason.SCALED)
     assert spared.message.endswith("held at 1, because 1 worker has pending entries")
 
@@ -52,7 +52,7 @@ def test_a_stateful_set_keeps_all_pods_while_one_is_busy() -> None:
     """A StatefulSet takes its highest pods: the one that holds the entry may be the last."""
     target = replace(TARGET, kind="StatefulSet")
     decision = decide(owing(held=1), current=8, target=target)
-    assert keep_busy_workers(decision, workload(), 8).replicas == 8
+    assert keep_busy_workers(decision, 8).replicas == 8
     assert not decide(owing(), current=8, target=target).wants_busy
 
 

@@ -16,7 +16,7 @@ from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
-from pelops.policy.scaling.sharing import Claim, decide_part
+from pelops.policy.scaling.sharing import Claim, decide_sharing
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import Reason
@@ -329,7 +329,7 @@ def sharing(demands: dict[str, float | None] | None, *names: str) -> Facts:
     own = Claim(name="order-processing", uid="uid-1", mode=ScalingMode.FOLLOW)
     modes = [ScalingMode.AUTO, *(len(names) - 1) * [ScalingMode.FOLLOW]]
     others = (Claim(name=n, uid=n, mode=m) for n, m in zip(names, modes, strict=True))
-    return facts(part=decide_part(own, others), demands=demands)
+    return facts(sharing=decide_sharing(own, others), demands=demands)
 
 
 def test_the_status_shows_the_leader_and_the_demand_of_each_group() -> None:

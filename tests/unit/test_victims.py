@@ -9,10 +9,10 @@ import pytest
 from pelops.domain.workload import PodObservation
 from pelops.kube.workload_observation import observe_pod
 from pelops.policy.recovery.owners import Owners
-from pelops.policy.scaling.measurement import PodPending
 from pelops.policy.scaling.victims import (
     HIGHEST,
     LOWEST,
+    PodPending,
     count_kept,
     count_unknown,
     find_contested,

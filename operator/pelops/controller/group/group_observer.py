@@ -182,12 +182,12 @@ class GroupObserver:
         owner = self.owner_of(resource)
         (redis,) = await self.observe_redis([resource], with_consumers=True)
         workload, problem = await self.observe_workload(resource)
-        part = self._shared.part((owner.namespace, owner.name))
+        sharing = self._shared.sharing((owner.namespace, owner.name))
         facts = Facts(
             resource=resource,
             workload=workload,
-            part=part,
-            scaling=decide_fixed(resource.spec, workload, part)
+            sharing=sharing,
+            scaling=decide_fixed(resource.spec, workload, sharing)
             or decide_unchanged(
                 resource.spec, redis_problem=redis.problem, workload_problem=problem
             ),

@@ -44,7 +44,8 @@ from pelops.metrics import (
 )
 from pelops.policy.recovery.dry_run import DryRun
 from pelops.policy.recovery.processing_timeouts import decide_processing_timeouts
-from pelops.policy.scaling.sharing import Role, show_demand
+from pelops.policy.scaling.demand import show_demand
+from pelops.policy.scaling.sharing import Role
 from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType
 
@@ -258,11 +259,11 @@ def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
 
     A replica that does not know the demands repeats the reported ones.
     """
-    part, own = facts.part, facts.resource.metadata.name
-    if part is None or not part.is_shared:
+    sharing, own = facts.sharing, facts.resource.metadata.name
+    if sharing is None or not sharing.is_shared:
         return None
     asked: dict[str, str | None] = {}
-    if part.leader is None or not part.leader.counts:
+    if sharing.leader is None or not sharing.leader.counts:
         pass  # there are no demands
     elif facts.demands is None:
         each = (before, *(before.get("sharedWith") or ()))
@@ -270,9 +271,9 @@ def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
     else:
         known = facts.demands.items()
         asked = {name: None if one is None else show_demand(one) for name, one in known}
-    leader = part.leader
+    leader = sharing.leader
     leads = "" if leader is None else leader.uid
-    others = sorted(part.others, key=lambda one: (one.uid != leads, one.name))[:SHOWN]
+    others = sorted(sharing.others, key=lambda one: (one.uid != leads, one.name))[:SHOWN]
     return _present(
         {
             "leader": None if leader is None else leader.name,
@@ -418,7 +419,7 @@ def _limits(facts: Facts) -> dict[str, float]:
     if acts and not facts.is_foreign:
         limits["scan_interval"] = spec.recovery.scan_period_seconds
         limits["dead_letter_retention"] = spec.dead_letter.retention_seconds
-    leads = facts.part is not None and facts.part.role is Role.LEADS
+    leads = facts.sharing is not None and facts.sharing.role is Role.LEADS
     if acts and leads and spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
         limits["min_replicas"] = spec.scaling.min_replicas
         limits["max_replicas"] = spec.scaling.max_replicas

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.group_observer import GroupObserver
+from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.runtime.cache import Recent
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.naming import GroupKeys
@@ -59,7 +59,7 @@ _WITH_COSTS: Final = frozenset({"Deployment", "ReplicaSet", "Rollout"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class GroupWorkers:
     """The workers of one resource, and where to see what they hold."""
 
     resource: StreamConsumerGroup
@@ -70,6 +70,21 @@ class Fleet:
 
     def __str__(self) -> str:
         return self.resource.metadata.key
+
+
+def find_workers(
+    resource: StreamConsumerGroup, redis: RedisObservation, workload: WorkloadObservation
+) -> GroupWorkers | None:
+    """Return the workers of a resource; None if Redis does not show what they hold."""
+    if redis.server is None or redis.keys is None or redis.stream is None:
+        return None
+    return GroupWorkers(
+        resource=resource,
+        server=redis.server,
+        keys=redis.keys,
+        workload=workload,
+        has_former_retry=redis.has_former_retry,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +125,7 @@ class Victims:
         self._observer = observer
         self._looks: Recent[str, tuple[float, _Holdings]] = Recent(REMEMBERED)
 
-    async def count_busy(self, fleet: Fleet, *, only_at_work: bool = False) -> int | None:
+    async def count_busy(self, workers: GroupWorkers, *, only_at_work: bool = False) -> int | None:
         """The fewest replicas with which no pod has to go that holds entries; with `only_at_work`,
         none whose consumers are still busy with them.
 
@@ -119,35 +134,35 @@ class Victims:
         may be any of them. Terminating pods do not count. None if it is not known: Redis does not
         answer, or there are too many consumers to list.
         """
-        pods, owners = self._pods(fleet)
+        pods, owners = self._pods(workers)
         try:
-            held = await self._see_held(fleet)
+            held = await self._see_held(workers)
         except PelopsError as error:
-            _report(fleet, f"Could not list the pods that hold pending entries: {error}")
+            _report(workers, f"Could not list the pods that hold pending entries: {error}")
             return None
         if held is None:
             return None
         if held.unseen:
-            _report(fleet, f"Could not list the pods that hold pending entries: {held.unseen[0]}")
+            _report(workers, f"Could not list the pods that hold pending entries: {held.unseen[0]}")
             return None
         kept = held.counted
         counted = kept.at_work if only_at_work else kept.pending
         return count_kept(
             list_holdings(filter(is_active, pods), owners, counted, kept.at_work),
             unknown=count_unknown(owners, counted),
-            by_ordinal=fleet.workload.target.kind == "StatefulSet",
+            by_ordinal=workers.workload.target.kind == "StatefulSet",
         )
 
-    async def name_victims(self, fleet: Fleet, leaving: int) -> None:
+    async def name_victims(self, workers: GroupWorkers, leaving: int) -> None:
         """Write deletion costs so that a scale-in by `leaving` pods deletes the chosen ones.
 
         To be called right before the scale-in. It does not raise, and takes seconds at most.
         """
         try:
-            costs, uids = await self._rank(fleet, leaving)
+            costs, uids = await self._rank(workers, leaving)
             async with asyncio.timeout(NAMING_S):
                 outcomes = await asyncio.gather(
-                    *(self._mark(fleet, name, uids[name], cost) for name, cost in costs.items())
+                    *(self._mark(workers, name, uids[name], cost) for name, cost in costs.items())
                 )
             problem = next((str(error) for error in outcomes if error is not None), None)
         except PelopsError as error:
@@ -155,61 +170,63 @@ class Victims:
         except TimeoutError:
             problem = f"the API server did not answer within {NAMING_S:g} s"
         if problem is not None:
-            _report(fleet, f"Could not choose the pods to remove first: {problem}")
+            _report(workers, f"Could not choose the pods to remove first: {problem}")
 
-    async def _rank(self, fleet: Fleet, leaving: int) -> tuple[dict[str, int], dict[str, str]]:
+    async def _rank(
+        self, workers: GroupWorkers, leaving: int
+    ) -> tuple[dict[str, int], dict[str, str]]:
         """The costs to write, and the uids of their pods. Raises PelopsError."""
-        pods, owners = self._pods(fleet)
-        wished = fleet.workload.wished
+        pods, owners = self._pods(workers)
+        wished = workers.workload.wished
         if wished is not None:
             # Pods that were never made need not go, and those of an earlier scale-in still have to.
             leaving += sum(map(is_active, pods)) - wished
         contested, leaving = find_contested(pods, leaving)
-        if leaving == 0 or fleet.workload.target.kind not in _WITH_COSTS:
+        if leaving == 0 or workers.workload.target.kind not in _WITH_COSTS:
             return {}, {}
-        held = await self._see_held(fleet)
+        held = await self._see_held(workers)
         if held is None:
             return {}, {}
         every = held.everything
         holdings = list_holdings(contested, owners, every.pending, every.at_work)
         return rank(holdings, leaving), {one.pod: one.uid for one in holdings}
 
-    def _pods(self, fleet: Fleet) -> tuple[list[PodObservation], Owners]:
-        pods, gone = self._cache.pods_of(fleet.workload)
-        namespace = fleet.workload.target.namespace
+    def _pods(self, workers: GroupWorkers) -> tuple[list[PodObservation], Owners]:
+        pods, gone = self._cache.pods_of(workers.workload)
+        namespace = workers.workload.target.namespace
 
         def is_pod(name: str) -> bool:
             return self._cache.pods.get((namespace, name)) is not None
 
         return pods, Owners(pods, gone, is_stranger=is_pod)
 
-    async def _see_held(self, fleet: Fleet) -> _Holdings | None:
+    async def _see_held(self, workers: GroupWorkers) -> _Holdings | None:
         """What consumers hold; None when there are too many to list. Raises PelopsError.
 
         A consumer that reads several streams has one name in all their groups, and the sum of their
         pending entries counts. Other groups that cannot be observed are left out.
         """
-        uid, now = fleet.resource.metadata.uid, self._cache.clock()
+        uid, now = workers.resource.metadata.uid, self._cache.clock()
         known = self._looks.get(uid)
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
-        own = await _list_held(fleet)
+        own = await _list_held(workers)
         if own is None:
             return None
         held = _Holdings()
         held.everything.merge(own)
         held.counted.merge(own)
-        unseen = await self._add_others(fleet, held) if self._observer is not None else []
+        unseen = await self._add_others(workers, held) if self._observer is not None else []
         held = replace(held, unseen=tuple(unseen))
         self._looks[uid] = (now, held)
         return held
 
-    async def _add_others(self, fleet: Fleet, held: _Holdings) -> list[str]:
+    async def _add_others(self, workers: GroupWorkers, held: _Holdings) -> list[str]:
         """Add the other groups with these workers, each once: why some are missing."""
-        manifests = self._other_resources(fleet)
-        answers = await asyncio.gather(*(self._reach(fleet, one) for one in manifests))
-        groups = {_identify(one): one for one in answers if isinstance(one, Fleet)}
-        groups.pop(_identify(fleet), None)
+        manifests = self._other_resources(workers)
+        answers = await asyncio.gather(*(self._reach(workers, one) for one in manifests))
+        groups = {_identify(one): one for one in answers if isinstance(one, GroupWorkers)}
+        groups.pop(_identify(workers), None)
         unseen = [one for one in answers if isinstance(one, str)]
         for other, listed in zip(
             groups.values(), await asyncio.gather(*map(_try_list, groups.values())), strict=True
@@ -224,13 +241,13 @@ class Victims:
                 unseen.append(f"{other}: {listed}")
         return unseen
 
-    def _other_resources(self, fleet: Fleet) -> list[Manifest]:
-        names = sorted(self._cache.resources_of(fleet.workload.target))
+    def _other_resources(self, workers: GroupWorkers) -> list[Manifest]:
+        names = sorted(self._cache.resources_of(workers.workload.target))
         manifests = (self._cache.resources.get(name) for name in names)
-        own = fleet.resource.metadata.uid
+        own = workers.resource.metadata.uid
         return [one for one in manifests if one is not None and one["metadata"]["uid"] != own]
 
-    async def _reach(self, fleet: Fleet, manifest: Manifest) -> Fleet | str | None:
+    async def _reach(self, workers: GroupWorkers, manifest: Manifest) -> GroupWorkers | str | None:
         """Another group with these workers, or why it cannot be reached; None: no matter."""
         observer = self._observer
         if observer is None:
@@ -245,17 +262,19 @@ class Victims:
                 has_former = await observer.has_former_retry(resource, server, keys)
         except (PelopsError, TimeoutError) as error:
             return f"{resource.metadata.key}: {error}" if is_measured(resource.spec) else None
-        return Fleet(
+        return GroupWorkers(
             resource=resource,
             server=server,
             keys=keys,
-            workload=fleet.workload,
+            workload=workers.workload,
             has_former_retry=has_former,
         )
 
-    async def _mark(self, fleet: Fleet, name: str, uid: str, cost: int) -> PelopsError | None:
+    async def _mark(
+        self, workers: GroupWorkers, name: str, uid: str, cost: int
+    ) -> PelopsError | None:
         """Write the cost of one pod. Returns the error; None also if the pod was deleted."""
-        address = Address(kind=POD, namespace=fleet.workload.target.namespace, name=name)
+        address = Address(kind=POD, namespace=workers.workload.target.namespace, name=name)
         metadata: Manifest = {"uid": uid, "annotations": {DELETION_COST: str(cost)}}
         try:
             answer = await self._api.merge(address, {"metadata": metadata}, manager=SCALE_MANAGER)
@@ -265,32 +284,32 @@ class Victims:
         return None
 
 
-async def _list_held(fleet: Fleet) -> _Held | None:
+async def _list_held(workers: GroupWorkers) -> _Held | None:
     """What the consumers of a group hold; None: there are too many to list. Raises PelopsError."""
-    keys, held = fleet.keys, _Held()
-    with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
+    keys, held = workers.keys, _Held()
+    with_retry = workers.has_former_retry or needs_retry_stream(workers.resource.spec)
     for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
-        count = await count_consumers(fleet.server, stream, keys.group)
+        count = await count_consumers(workers.server, stream, keys.group)
         if count > LISTABLE:
             return None
-        for consumer in await list_consumers(fleet.server, stream, keys.group) if count else ():
+        for consumer in await list_consumers(workers.server, stream, keys.group) if count else ():
             held.add(consumer)
     return held
 
 
-async def _try_list(fleet: Fleet) -> _Held | str:
+async def _try_list(workers: GroupWorkers) -> _Held | str:
     """What the consumers of another group hold, or why that cannot be seen."""
     try:
         async with asyncio.timeout(NAMING_S):
-            held = await _list_held(fleet)
+            held = await _list_held(workers)
     except (PelopsError, TimeoutError) as error:
         return str(error) or f"Redis did not answer within {NAMING_S:g} s"
     return held or f"the group has more than {LISTABLE} consumers"
 
 
-def _identify(fleet: Fleet) -> tuple[str, str, str]:
-    return fleet.server.address, fleet.keys.stream, fleet.keys.group
+def _identify(workers: GroupWorkers) -> tuple[str, str, str]:
+    return workers.server.address, workers.keys.stream, workers.keys.group
 
 
-def _report(fleet: Fleet, what: str) -> None:
-    log.warning("%s", what, extra={"resource": str(fleet)})
+def _report(workers: GroupWorkers, what: str) -> None:
+    log.warning("%s", what, extra={"resource": str(workers)})

@@ -11,7 +11,7 @@ from pelops.controller.group.group_observer import (
     GroupPart,
     ObservedGroup,
 )
-from pelops.controller.group.victims import Fleet, Victims
+from pelops.controller.group.victims import GroupWorkers, Victims
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.workload.targets import Targets
@@ -136,13 +136,13 @@ class WorkloadActions:
         leaving = (facts.workload.wished or 0) - replicas
         if replicas == 0 or leaving <= 0 or observed.server is None or facts.keys is None:
             return
-        fleet = Fleet(
+        workers = GroupWorkers(
             resource=facts.resource,
             server=observed.server,
             keys=facts.keys,
             workload=facts.workload,
         )
-        await self._victims.name_victims(fleet, leaving)
+        await self._victims.name_victims(workers, leaving)
 
 
 def _belongs_to(deployment: Deployment, uid: str) -> bool:

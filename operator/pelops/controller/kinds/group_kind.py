@@ -46,7 +46,7 @@ from pelops.controller.runtime.kind import (
     StatusDecision,
 )
 from pelops.controller.runtime.namespaces import NamespaceLevels
-from pelops.controller.scaling.loop import ScalingLoop, ScalingParts
+from pelops.controller.scaling.loop import ScalingLoop
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
@@ -130,17 +130,18 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scanner = Scanner(parts, clock)
         self._dry_runs = scanner.dry_runs
         self._scans = ScanLoop(scanner, cache, services.members, services.progress, clock)
-        scaling_parts = ScalingParts(
-            api=api,
-            cache=cache,
-            members=services.members,
-            observer=observer,
-            targets=targets,
-            reporter=reporter,
+        self._scaling = ScalingLoop(
+            api,
+            cache,
+            services.members,
+            observer,
+            targets,
+            reporter,
+            services.progress,
+            clock,
             make_due=self.queue.add,
             note=memories.note,
         )
-        self._scaling = ScalingLoop(scaling_parts, services.progress, clock)
 
     # --- a pass
 
@@ -154,9 +155,10 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and current.rank == 0:
             scaling = self._scaling.decision(current.name)
-        part, demands = observed.facts.part, None
-        if part is not None and part.is_shared and part.leader is not None and current.rank == 0:
-            demands = self._scaling.demands((current.name[0], part.leader.name))
+        sharing, demands = observed.facts.sharing, None
+        leader = sharing.leader if sharing is not None and sharing.is_shared else None
+        if leader is not None and current.rank == 0:
+            demands = self._scaling.demands((current.name[0], leader.name))
         changes: dict[str, Any] = {
             "scaling": scaling,
             "audits": self._notices(current.name),

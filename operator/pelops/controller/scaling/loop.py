@@ -1,7 +1,7 @@
 """Scaling, put together: the loop, what it works with, and what wakes it.
 
-A queue is one Redis. Its looks follow each other, so that whatever became due meanwhile shares the
-next one; what follows from a look does not hold up the queue, and queues do not hold up each other.
+A queue is one Redis. It is observed again and again, each time with all groups that became due
+meanwhile. Decisions and writes do not hold up the queue, and queues do not hold up each other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
@@ -22,26 +21,29 @@ from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.leases import Members, follow_standing
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
+from pelops.controller.scaling.pace import IdleGroups, Pace
 from pelops.controller.scaling.scale_writes import ScaleWrites
-from pelops.controller.scaling.scaler import IdleGroups, Scaler, ScalerParts
+from pelops.controller.scaling.scaled_resources import ScaledResources
+from pelops.controller.scaling.scaler import Scaler
 from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.errors import DeadlineExceeded, InternalError, PelopsError
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Kind, KubeApi
+from pelops.metrics import forget_scaling
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.redis_streams.scaling.idle_streams import Waker
 
 log = logging.getLogger(__name__)
 
-MOST: Final = 20  # groups per look; more would make those wait that were woken
+MOST: Final = 20  # groups per observation; more would make those wait that were woken
 START_UP_S: Final = 1.0
 NOTICE_S: Final = 0.1  # changes come in bursts
 AFTER_ERROR_S: Final = (1.0, 3.0)
 AFTER_BREAK_S: Final = 30.0
 
 
-# Of a look at the groups of one Redis, and of what follows for one of them.
+# Of an observation of the groups of one Redis, and of scaling one of them.
 LIMITS: Final = Limits(deadline_s=20.0, most=512)
 
 
@@ -69,13 +71,13 @@ class ScaleLoop:
         progress.follow("scaling", self._gate.stalled_s, self._queue.overdue_s)
 
     def wake(self, name: Name) -> None:
-        """Look at once: something was added."""
+        """Observe at once: an entry was added."""
         log.debug("woken", extra={"resource": "/".join(name)})
         self._woken.add(name)
         self._queue.add(name)
 
     def notice(self, kind: Kind, name: Name) -> None:
-        """A resource, its workers or its autoscaler changed: look soon if that may matter."""
+        """A resource, its workers or its autoscaler changed: observe soon if that may matter."""
         if kind is STREAM_CONSUMER_GROUP and not self._is_news(name):
             return
         self._queue.add(name, delay_s=NOTICE_S)
@@ -111,46 +113,51 @@ class ScaleLoop:
             return None
 
     async def _serve(self, endpoint_queue: str, tasks: asyncio.TaskGroup) -> None:
-        """Look at what waits, again and again until nothing does."""
+        """Observe the groups that wait, again and again until none does."""
         waiting = self._queues[endpoint_queue]
         while waiting and is_wanted():
             names = sorted(waiting, key=lambda name: name not in self._woken)[:MOST]
             for name in names:
                 del waiting[name]
                 self._woken.discard(name)
-            views = await self._look(endpoint_queue, names)
+            observations = await self._observe(endpoint_queue, names)
             for name in names:
-                tasks.create_task(self._follow(name, views.get(name)))
+                tasks.create_task(self._scale(name, observations.get(name)))
         del self._queues[endpoint_queue]
 
-    async def _look(self, endpoint_queue: str, names: list[Name]) -> dict[Name, RedisObservation]:
-        """What Redis shows of resources of one queue; empty when the look was cut off."""
-        place, look = Place(names[0][0], endpoint_queue), partial(self._scaler.look, names)
+    async def _observe(
+        self, endpoint_queue: str, names: list[Name]
+    ) -> dict[Name, RedisObservation]:
+        """What Redis shows of resources of one queue; empty when it could not be observed."""
+        place, observe = Place(names[0][0], endpoint_queue), partial(self._scaler.observe, names)
         try:
-            return await self._gate.run(place, look, what="/".join(names[0]))
+            return await self._gate.run(place, observe, what="/".join(names[0]))
         except PelopsError as error:
             log.info("Could not observe %s groups: %s", len(names), error)
             return {}
 
-    async def _follow(self, name: Name, view: RedisObservation | None) -> None:
-        again_s = random.uniform(*AFTER_ERROR_S) if view is None else await self._turn(name, view)
-        self._queue.done(name, again_s=again_s)
-
-    async def _turn(self, name: Name, view: RedisObservation) -> float | None:
-        """What follows from a look, whatever it meets: seconds until the next, or None."""
+    async def _scale(self, name: Name, redis: RedisObservation | None) -> None:
+        """Scale one resource after an observation, whatever error comes of it."""
+        again_s: float | None = random.uniform(*AFTER_ERROR_S)
         key = "/".join(name)
         try:
-            follow = partial(self._scaler.follow, name, view)
-            return await self._gate.run(Place(name[0], "workload"), follow, what=key)
+            if redis is not None:
+                scale = partial(self._scale_and_repair, name, redis)
+                again_s = await self._gate.run(Place(name[0], "workload"), scale, what=key)
         except (DeadlineExceeded, InternalError) as error:
             log.warning("Could not scale: %s", error, extra={"resource": key})
-            return AFTER_BREAK_S
+            again_s = AFTER_BREAK_S
         except PelopsError as error:
             log.info("Could not scale: %s", error, extra={"resource": key})
-            return random.uniform(*AFTER_ERROR_S)
+        self._queue.done(name, again_s=again_s)
+
+    async def _scale_and_repair(self, name: Name, redis: RedisObservation) -> float | None:
+        wait_s = await self._scaler.scale(name, redis)
+        await self._scaler.correct_lag(name, redis)
+        return wait_s
 
     async def _follow_members(self) -> None:
-        """Who decides changes with the replicas: look at all again then."""
+        """Who decides changes with the replicas of the operator: observe all groups again then."""
         async for _ in follow_standing(self._members):
             for name in list(self._cache.resources):
                 self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
@@ -173,39 +180,45 @@ class ScaleLoop:
         return is_news
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingParts:
-    """What scaling is made of."""
-
-    api: KubeApi
-    cache: WorkloadCache
-    members: Members
-    observer: GroupObserver
-    targets: Targets
-    reporter: Reporter
-    make_due: Callable[[Name], None]  # the status of this resource is worth a pass
-    note: Callable[[StreamConsumerGroup, RedisObservation], None]  # keeps what a look found
-
-
 class ScalingLoop:
     """Scales, in mode Auto, the resources for which this replica ranks first."""
 
-    def __init__(self, parts: ScalingParts, progress: Progress, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        cache: WorkloadCache,
+        members: Members,
+        observer: GroupObserver,
+        targets: Targets,
+        reporter: Reporter,
+        progress: Progress,
+        clock: Callable[[], float],
+        *,
+        make_due: Callable[[Name], None],
+        note: Callable[[StreamConsumerGroup, RedisObservation], None],
+    ) -> None:
+        """`make_due` and `note` are those of `Scaler`."""
         self._progress = progress
         self._waker = Waker(self._wake)
-        victims = Victims(parts.api, parts.cache, parts.observer)
-        scaler_parts = ScalerParts(
-            cache=parts.cache,
-            members=parts.members,
-            observer=parts.observer,
-            writes=ScaleWrites(parts.targets, victims, parts.reporter, clock),
-            idle_groups=IdleGroups(self._waker),
-            make_due=parts.make_due,
-            note=parts.note,
+        pace = Pace(IdleGroups(self._waker))
+
+        def forget(name: Name) -> None:
+            pace.forget(name)
+            forget_scaling(*name)
+
+        resources = ScaledResources(cache, members, forget)
+        writes = ScaleWrites(resources, targets, Victims(api, cache, observer), reporter, clock)
+        self._scaler = Scaler(
+            resources,
+            observer,
+            writes,
+            pace,
+            clock,
+            make_due=make_due,
+            note=note,
             wake=self._wake,
         )
-        self._scaler = Scaler(scaler_parts, clock)
-        self._loop = ScaleLoop(self._scaler, parts.cache, parts.members, progress, clock)
+        self._loop = ScaleLoop(self._scaler, cache, members, progress, clock)
 
     def decision(self, name: Name) -> ScalingDecision | None:
         """What was decided last; None when nothing was, or not by this replica."""

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pelops.controller.group.victims import Fleet, Victims
+from pelops.controller.group.group_observer import RedisObservation
+from pelops.controller.group.victims import Victims, find_workers
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import FIRST_RETRY_S, LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S
-from pelops.controller.scaling.scaled_resources import Scaled
+from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
 from pelops.controller.workload.targets import Targets
 from pelops.domain.backoff import backoff_s
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import SCALE_WRITES
-from pelops.policy.scaling.decision import (
-    ScalingDecision,
-    keep_busy_workers,
-    record_try,
-    remember_write,
-    report_failure,
-)
+from pelops.policy.scaling.decision import ScalingDecision, keep_busy_workers, report_failure
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
 
@@ -34,39 +28,18 @@ log = logging.getLogger(__name__)
 TOGETHER: Final = 32  # writes under way
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteContext:
-    """The workload that a decision is written to."""
-
-    workload: WorkloadObservation
-    fleet: Fleet | None  # None: it cannot be known which workers are busy
-    is_current: Callable[[], bool]  # whether the spec is still the one of the decision
-    left_s: Callable[[], float]  # how long this replica may write, unless its Lease is renewed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaChange:
-    """From how many replicas to how many."""
-
-    before: int
-    after: int
-
-    @property
-    def direction(self) -> int:
-        """1 up, -1 down."""
-        return 1 if self.after > self.before else -1
-
-
 class ScaleWrites:
     """Brings replicas to what was decided."""
 
     def __init__(
         self,
+        resources: ScaledResources,
         targets: Targets,
         victims: Victims,
         reporter: Reporter,
         clock: Callable[[], float],
     ) -> None:
+        self._resources = resources
         self._targets = targets
         self._victims = victims
         self._reporter = reporter
@@ -74,54 +47,64 @@ class ScaleWrites:
         self._room = asyncio.Semaphore(TOGETHER)
 
     async def carry_out(
-        self, scaled: Scaled, decision: ScalingDecision, context: WriteContext
+        self,
+        scaled: Scaled,
+        decision: ScalingDecision,
+        workload: WorkloadObservation,
+        redis: RedisObservation,
     ) -> ScalingDecision:
-        """Write the replicas if they differ: the decision as it turned out."""
-        if decision.replicas is None or not context.workload.exists:
+        """Write the replicas if they differ, and return the decision as it turned out.
+
+        `redis` is the observation that was decided by: it tells where to see which workers are
+        busy.
+        """
+        if decision.replicas is None or not workload.exists:
             return decision
-        decision = await self._spare_busy(decision, context)
-        change = ReplicaChange(before=decision.current, after=decision.replicas or 0)
+        workers = find_workers(scaled.resource, redis, workload)
+        if decision.is_change and decision.wants_busy:
+            busy = None
+            if workers is not None:
+                only_at_work = decision.only_at_work
+                busy = await self._victims.count_busy(workers, only_at_work=only_at_work)
+            decision = keep_busy_workers(decision, busy)
+        before, after = decision.current, decision.replicas or 0
         if not decision.is_change:
             scaled.failures, scaled.problem = 0, None
             return decision
         if scaled.problem is not None and self._clock() < scaled.write_after:
             return report_failure(decision, scaled.problem)
         try:
-            is_written = await self._write(context, change)
+            async with self._room:
+                if not self._resources.is_current(scaled):
+                    return decision
+                if workers is not None and 0 < after < before:
+                    await self._victims.name_victims(workers, before - after)
+                    if not self._resources.is_current(scaled):
+                        return decision
+                write = self._targets.scale(workload.target, after)
+                await _finish(write, self._resources.left_s)
         except NotFound:
             return decision  # it was deleted: the next observation shows it
         except PelopsError as error:
             if isinstance(error, KubernetesUnavailable):
-                _remember_try(scaled, change)
+                scaled.autoscaler.writes.record_unanswered(before=before, after=after)
             return self._note_failure(scaled, decision, error)
-        if is_written:
-            await self._close(scaled, context, change, decision)
+        scaled.failures, scaled.problem = 0, None
+        scaled.autoscaler.record_write(before=before, after=after, now=self._clock())
+        await self._report(scaled, workload.target, before, decision)
         return decision
 
-    async def _spare_busy(
-        self, decision: ScalingDecision, context: WriteContext
-    ) -> ScalingDecision:
-        if not (decision.is_change and decision.wants_busy):
-            return decision
-        busy = None
-        if context.fleet is not None:
-            only_at_work = decision.only_at_work
-            busy = await self._victims.count_busy(context.fleet, only_at_work=only_at_work)
-        return keep_busy_workers(decision, context.workload, busy)
-
-    async def _write(self, context: WriteContext, change: ReplicaChange) -> bool:
-        """Whether it was written: not if the decision is outdated. Raises KubernetesError."""
-        async with self._room:
-            if not context.is_current():
-                return False
-            if context.fleet is not None and 0 < change.after < change.before:
-                await self._victims.name_victims(context.fleet, change.before - change.after)
-            if not context.is_current():
-                return False
-            await _finish(
-                self._targets.scale(context.workload.target, change.after), context.left_s
-            )
-        return True
+    async def _report(
+        self, scaled: Scaled, target: Target, before: int, decision: ScalingDecision
+    ) -> None:
+        """Count and log a write, and create an Event if the direction has changed."""
+        direction = 1 if (decision.replicas or 0) > before else -1
+        SCALE_WRITES.labels("up" if direction > 0 else "down").inc()
+        event = report_scaled(target, before, decision, occurrence=datetime.now(UTC).isoformat())
+        log.info("%s", event.note, extra={"resource": "/".join(scaled.name)})
+        if direction != scaled.direction:
+            scaled.direction = direction
+            await self._reporter.report(scaled.resource.metadata, event)
 
     def _note_failure(
         self, scaled: Scaled, decision: ScalingDecision, error: PelopsError
@@ -136,41 +119,17 @@ class ScaleWrites:
         scaled.write_after = self._clock() + wait
         return report_failure(decision, problem)
 
-    async def _close(
-        self,
-        scaled: Scaled,
-        context: WriteContext,
-        change: ReplicaChange,
-        decision: ScalingDecision,
-    ) -> None:
-        """Record a write, and create an Event if the direction has changed."""
-        scaled.failures, scaled.problem = 0, None
-        scaled.memory = remember_write(
-            scaled.memory, before=change.before, after=change.after, now=self._clock()
-        )
-        SCALE_WRITES.labels("up" if change.direction > 0 else "down").inc()
-        event = report_scaled(
-            context.workload.target, change, decision, occurrence=datetime.now(UTC).isoformat()
-        )
-        log.info("%s", event.note, extra={"resource": "/".join(scaled.name)})
-        if change.direction == scaled.direction:
-            return
-        scaled.direction = change.direction
-        await self._reporter.report(scaled.resource.metadata, event)
-
 
 def report_scaled(
-    target: Target, change: ReplicaChange, decision: ScalingDecision, *, occurrence: str
+    target: Target, before: int, decision: ScalingDecision, *, occurrence: str
 ) -> EventContent:
-    """The Event for a number of replicas that was written."""
+    """The Event for a number of replicas that was written; `before` is the number until then."""
+    after = decision.replicas or 0
     return EventContent(
         type="Normal",
-        reason=Reason.SCALED_UP if change.direction > 0 else Reason.SCALED_DOWN,
+        reason=Reason.SCALED_UP if after > before else Reason.SCALED_DOWN,
         action="Scale",
-        note=(
-            f"Scaled {target} from {change.before:,} to {change.after:,} replicas. "
-            f"{decision.message}"
-        ),
+        note=f"Scaled {target} from {before:,} to {after:,} replicas. {decision.message}",
         occurrence=occurrence,
     )
 
@@ -191,9 +150,3 @@ async def _finish(write: Coroutine[Any, Any, None], left_s: Callable[[], float])
         writing.result()
     finally:
         writing.cancel()
-
-
-def _remember_try(scaled: Scaled, change: ReplicaChange) -> None:
-    """Record a write without an answer: if it happened, it is not another client's."""
-    others = record_try(scaled.memory.others, before=change.before, after=change.after)
-    scaled.memory = replace(scaled.memory, others=others)

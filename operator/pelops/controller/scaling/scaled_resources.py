@@ -18,9 +18,11 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.errors import InvalidSpec
 from pelops.kube.client import Manifest
-from pelops.policy.scaling.decision import OtherGroups, ScalingDecision, ScalingMemory, is_measured
-from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.sharing import Claim, Contribution, Part, Role
+from pelops.policy.scaling.autoscaler import Autoscaler
+from pelops.policy.scaling.backlog import Backlog
+from pelops.policy.scaling.decision import ScalingDecision, is_measured
+from pelops.policy.scaling.demand import GroupDemand
+from pelops.policy.scaling.sharing import Claim, Role, Sharing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,13 +31,12 @@ class Scaled:
 
     resource: StreamConsumerGroup
     manifest: Manifest  # what the resource was read from
-    memory: ScalingMemory = field(default_factory=ScalingMemory)
+    autoscaler: Autoscaler = field(default_factory=Autoscaler)
     backlog: Backlog | None = None  # as it was seen last
     decision: ScalingDecision | None = None  # the last one; None: another field has the reason
-    part: Part = field(default_factory=lambda: Part(role=Role.LEADS))
-    # Of one that follows: what it asks for, until when that counts, and whether it counts at all.
-    contribution: Contribution | None = None
-    counts_until: float = -math.inf
+    sharing: Sharing = field(default_factory=lambda: Sharing(role=Role.LEADS))
+    demand: GroupDemand | None = None  # of one that follows
+    counts_until: float = -math.inf  # when that demand is too old
     is_foreign: bool = False  # another resource acts on the group, and is the one to count it
     direction: int = 0  # of the last write: 1 up, -1 down, 0 none yet
     idle_observations: int = 0  # in a row that found nothing to do
@@ -49,6 +50,12 @@ class Scaled:
     def name(self) -> Name:
         """Its namespace and name."""
         return self.resource.metadata.namespace, self.resource.metadata.name
+
+    @property
+    def min_replicas(self) -> int:
+        """The fewest replicas that the spec allows."""
+        scaling = self.resource.spec.scaling
+        return 0 if scaling is None else scaling.min_replicas
 
     @property
     def endpoint_queue(self) -> str:
@@ -69,29 +76,34 @@ class ScaledResources:
         """`forget` is called for each resource that this replica no longer scales."""
         self._cache = cache
         self._members = members
-        self._forget = forget
+        self._on_forget = forget
         self._shared = SharedWorkloads(cache)
         self._scaled: dict[Name, Scaled] = {}
 
     def admit(self, name: Name) -> Scaled | None:
         """The resource with its current spec, if this replica scales it."""
         manifest = self._cache.resources.get(name)
-        known, part = self._scaled.get(name), self._shared.part(name)
+        known, sharing = self._scaled.get(name), self._shared.sharing(name)
         resource = self._read(name, manifest, known)
-        if manifest is None or resource is None or part is None or not _is_looked_at(part):
+        is_observed = sharing is not None and sharing.is_counted and sharing.leader is not None
+        if manifest is None or resource is None or sharing is None or not is_observed:
             self._drop(name)
             return None
         if known is None or known.resource.metadata.uid != resource.metadata.uid:
             self._drop(name)
             known = self._scaled[name] = Scaled(resource=resource, manifest=manifest)
-        if known.part.role is not part.role:
-            known.decision, known.contribution = None, None
-        known.resource, known.manifest, known.part = resource, manifest, part
+        if known.sharing.role is not sharing.role:
+            known.decision, known.demand = None, None
+        known.resource, known.manifest, known.sharing = resource, manifest, sharing
         return known
 
     def get(self, name: Name) -> Scaled | None:
         """What is remembered of a resource that was admitted and not dropped since."""
         return self._scaled.get(name)
+
+    def forget(self, name: Name) -> None:
+        """Have everything forgotten that is kept of a resource elsewhere."""
+        self._on_forget(name)
 
     def is_current(self, scaled: Scaled) -> bool:
         """Whether the decision may still be written: the spec has not changed.
@@ -102,8 +114,8 @@ class ScaledResources:
             return False
         if self._scaled.get(scaled.name) is not scaled or not self._decides(scaled.name):
             return False
-        part = self._shared.part(scaled.name)
-        if part is None or part.role is not Role.LEADS:
+        sharing = self._shared.sharing(scaled.name)
+        if sharing is None or sharing.role is not Role.LEADS:
             return False
         metadata = self._cache.resources.get(scaled.name, {}).get("metadata", {})
         mine = scaled.resource.metadata
@@ -111,28 +123,27 @@ class ScaledResources:
         return seen == (mine.uid, mine.generation) and not metadata.get("deletionTimestamp")
 
     def leader_of(self, scaled: Scaled) -> Scaled | None:
-        """Who decides for a resource that follows; None when that is not known yet."""
-        leader = scaled.part.leader
+        """The resource that decides for one that follows; None while that is not known."""
+        leader = scaled.sharing.leader
         return None if leader is None else self._scaled.get((scaled.name[0], leader.name))
 
-    def sharing(self, scaled: Scaled, *, now: float) -> OtherGroups:
-        """What the groups that follow this resource ask for. What is old is not known any more."""
-        found = (self._contribution(scaled, one, now) for one in scaled.part.followers)
-        others = tuple(one for one in found if one is not None)
-        return OtherGroups(name=scaled.name[1], others=others)
+    def demands_of_others(self, scaled: Scaled, *, now: float) -> tuple[GroupDemand, ...]:
+        """The demands of the groups that follow this resource. An old demand is not known."""
+        demands = (self._demand(scaled, claim, now) for claim in scaled.sharing.followers)
+        return tuple(demand for demand in demands if demand is not None)
 
-    def _contribution(self, leader: Scaled, claim: Claim, now: float) -> Contribution | None:
-        """What one group asks for; None when another resource acts on it."""
+    def _demand(self, leader: Scaled, claim: Claim, now: float) -> GroupDemand | None:
+        """The demand of one group; None when another resource acts on it."""
         if claim.is_suspended:
-            return Contribution(name=claim.name, unknown="it is suspended")
+            return GroupDemand(name=claim.name, unknown="it is suspended")
         scaled = self._scaled.get((leader.name[0], claim.name))
         if scaled is None or scaled.resource.metadata.uid != claim.uid:
-            return Contribution(name=claim.name, unknown="it has not been observed yet")
+            return GroupDemand(name=claim.name, unknown="it has not been observed yet")
         if scaled.is_foreign:
             return None
-        if scaled.contribution is None or now >= scaled.counts_until:
-            return Contribution(name=claim.name, unknown="its last observation is too old")
-        return scaled.contribution
+        if scaled.demand is None or now >= scaled.counts_until:
+            return GroupDemand(name=claim.name, unknown="its last observation is too old")
+        return scaled.demand
 
     def left_s(self) -> float:
         """How long a write of what was decided may take: then another replica may decide."""
@@ -161,9 +172,4 @@ class ScaledResources:
 
     def _drop(self, name: Name) -> None:
         if self._scaled.pop(name, None) is not None:
-            self._forget(name)
-
-
-def _is_looked_at(part: Part) -> bool:
-    """Whether a leader exists that decides with the backlog of this group."""
-    return part.is_counted and part.leader is not None
+            self.forget(name)

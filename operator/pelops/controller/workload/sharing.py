@@ -1,4 +1,4 @@
-"""Which resources have the same workers, and the part of each in scaling them."""
+"""Which resources have the same workers, and the role of each in scaling them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pelops.controller.runtime.cache import Name, Recent
 from pelops.controller.workload.workload_cache import MOST_SHARING, WorkloadCache, target_of
 from pelops.domain.workload import Target
 from pelops.kube.client import Manifest
-from pelops.policy.scaling.sharing import Claim, Part, decide_part
+from pelops.policy.scaling.sharing import Claim, Sharing, decide_sharing
 
 REMEMBERED: Final = 10_000  # workloads
 
@@ -24,13 +24,13 @@ class SharedWorkloads:
         self._claims: Recent[Target, tuple[int, tuple[Claim, ...]]] = Recent(REMEMBERED)
         self._read: Recent[Name, tuple[Manifest, Claim]] = Recent(REMEMBERED)
 
-    def part(self, name: Name) -> Part | None:
-        """The part of a resource in scaling its workers; None if it is deleted."""
+    def sharing(self, name: Name) -> Sharing | None:
+        """The role of a resource in scaling its workers; None if it is deleted."""
         manifest = self._cache.resources.get(name)
         if manifest is None:
             return None
         own, target = self._claim(name, manifest), target_of(manifest)
-        return decide_part(own, [own] if target.is_undeclared else self._claims_of(target))
+        return decide_sharing(own, [own] if target.is_undeclared else self._claims_of(target))
 
     def version(self, name: Name) -> int:
         """Another number after each change of who shares the workers of a resource."""

@@ -10,9 +10,9 @@ seconds on a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelops.api.group.scaling import (
     BehaviorSpec,
@@ -27,36 +27,18 @@ from pelops.domain.quantities import render_seconds
 _LONGEST_PERIOD_S: Final = 1800.0  # the maximum in the API
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class Recommendation(NamedTuple):
     """A number of replicas that was wanted, after tolerance and before all limits."""
 
     at: float  # when it was last wanted
     replicas: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """A write that changed the replicas."""
 
     at: float
     by: int  # positive: added; negative: removed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingHistory:
-    """Recommendations and changes, as far back as the longest window or period requires."""
-
-    recommendations: tuple[Recommendation, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
-    """The number that behavior allows, and what limited it."""
-
-    replicas: int
-    by: str = ""  # empty: it is the wanted number
 
 
 def apply_tolerance(demand: float, *, current: int, behavior: BehaviorSpec) -> int:
@@ -73,52 +55,51 @@ def apply_tolerance(demand: float, *, current: int, behavior: BehaviorSpec) -> i
     return current if 1.0 - down <= ratio <= 1.0 + up else ceil(demand)
 
 
-def recommend(
-    history: ScalingHistory, replicas: int, *, current: int, behavior: BehaviorSpec, now: float
-) -> ScalingHistory:
-    """Return the history with one more recommendation, without those outside of all windows.
+@dataclass(slots=True, kw_only=True)
+class ReplicaHistory:
+    """Recommendations and changes, as far back as the longest window or period requires."""
 
-    An empty history starts with the current count, so that no replica is removed right after a
-    start (recordInitialRecommendation). A repeated number is kept once, with its latest time, which
-    decides whether it is in a window.
-    """
-    known = history.recommendations or (Recommendation(at=now, replicas=current),)
-    longest = max(_window(behavior.scale_up), _window(behavior.scale_down))
-    kept = [one for one in known if one.at > now - longest]
-    if kept and kept[-1].replicas == replicas:
-        kept.pop()
-    kept.append(Recommendation(at=now, replicas=replicas))
-    changes = tuple(one for one in history.changes if one.at > now - _LONGEST_PERIOD_S)
-    return ScalingHistory(recommendations=tuple(kept), changes=changes)
+    recommendations: tuple[Recommendation, ...] = ()
+    changes: tuple[Change, ...] = ()
 
+    def recommend(self, replicas: int, *, current: int, behavior: BehaviorSpec, now: float) -> None:
+        """Add a recommendation, and forget those outside of all windows.
 
-def record_change(history: ScalingHistory, by: int, *, now: float) -> ScalingHistory:
-    """Return the history after a write that changed the replicas (storeScaleEvent)."""
-    if by == 0:
-        return history
-    return replace(history, changes=(*history.changes, Change(at=now, by=by)))
+        An empty history starts with the current count, so that no replica is removed right after a
+        start (recordInitialRecommendation). A repeated number is kept once, with its latest time,
+        which decides whether it is in a window.
+        """
+        known = self.recommendations or (Recommendation(now, current),)
+        longest = max(_window(behavior.scale_up), _window(behavior.scale_down))
+        kept = [one for one in known if one.at > now - longest]
+        if kept and kept[-1].replicas == replicas:
+            kept.pop()
+        self.recommendations = (*kept, Recommendation(now, replicas))
+        self.changes = tuple(one for one in self.changes if one.at > now - _LONGEST_PERIOD_S)
 
+    def limit(
+        self, wanted: int, *, current: int, behavior: BehaviorSpec, now: float
+    ) -> tuple[int, str]:
+        """Add a recommendation. Return the number that windows and policies allow now, and what
+        limited it: an empty text if it is the wanted number.
+        """
+        self.recommend(wanted, current=current, behavior=behavior, now=now)
+        stable = stabilize(self.recommendations, current=current, behavior=behavior, now=now)
+        limited = _limit_rate(stable, self.changes, current=current, behavior=behavior, now=now)
+        if limited == wanted:
+            return limited, ""
+        direction = "scaleUp" if wanted > limited else "scaleDown"
+        if limited != stable:
+            return limited, f"the policies of behavior.{direction}"
+        window = _window(behavior.scale_up if wanted > limited else behavior.scale_down)
+        return limited, (
+            f"the {render_seconds(window)} stabilization window of behavior.{direction}"
+        )
 
-def apply_behavior(
-    history: ScalingHistory, *, current: int, behavior: BehaviorSpec, now: float
-) -> Allowed:
-    """Return the number that windows and policies allow now, for the newest recommendation.
-
-    The history must contain one: call `recommend` first.
-    """
-    wanted = history.recommendations[-1].replicas
-    stable = stabilize(history.recommendations, current=current, behavior=behavior, now=now)
-    limited = _limit_rate(stable, history.changes, current=current, behavior=behavior, now=now)
-    if limited == wanted:
-        return Allowed(replicas=limited)
-    direction = "scaleUp" if wanted > limited else "scaleDown"
-    if limited != stable:
-        return Allowed(replicas=limited, by=f"the policies of behavior.{direction}")
-    window = _window(behavior.scale_up if wanted > limited else behavior.scale_down)
-    return Allowed(
-        replicas=limited,
-        by=f"the {render_seconds(window)} stabilization window of behavior.{direction}",
-    )
+    def record_change(self, by: int, *, now: float) -> None:
+        """Record a write that changed the replicas (storeScaleEvent)."""
+        if by != 0:
+            self.changes = (*self.changes, Change(now, by))
 
 
 def stabilize(

@@ -15,13 +15,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby, islice
 from types import MappingProxyType
 from typing import Final
 
 from pelops.domain.workload import PodObservation
 from pelops.policy.recovery.owners import Owners
-from pelops.policy.scaling.measurement import PodPending
 
 # A consumer that asks for more has finished its entries; one that has not asked for so long is
 # still processing them. (XINFO CONSUMERS, field idle: time since the last attempt to interact.)
@@ -29,6 +30,19 @@ AT_WORK_S: Final = 10.0
 MOST_WRITES: Final = 50  # for one scale-in
 LOWEST: Final = -(2**31)
 HIGHEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPending:
+    """How many entries one worker pod holds."""
+
+    pod: str  # name
+    uid: str
+    pending: int
+    at_work: int = 0  # of these, held by consumers that are busy
+    created: datetime | None = None
+    cost: int | None = None  # its annotation controller.kubernetes.io/pod-deletion-cost
+
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _PHASES: Final = {"Pending": 0, "Unknown": 1}

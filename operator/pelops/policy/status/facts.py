@@ -16,7 +16,7 @@ from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.recovery.dry_run import DryRun
 from pelops.policy.scaling.decision import ScalingDecision
-from pelops.policy.scaling.sharing import Part
+from pelops.policy.scaling.sharing import Sharing
 from pelops.policy.status.reasons import Reason
 
 _NAMES_REPORTED: Final = 5
@@ -29,7 +29,7 @@ class Facts:
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
-    part: Part | None = None  # its role in scaling the workers; None: there are no workers
+    sharing: Sharing | None = None  # its role in scaling the workers; None: there are no workers
     # The demand of each group with these workers, by resource; None: another replica knows it.
     demands: Mapping[str, float | None] | None = None
     # None: another replica of the operator decides, and the reported status is kept.
@@ -68,7 +68,7 @@ class Facts:
         if stream is None or backlog is None or stream.ownership is None or self.is_dry:
             return False
         is_former = stream.retry is not None and stream.retry.is_former
-        is_shared = self.part is not None and self.part.is_shared
+        is_shared = self.sharing is not None and self.sharing.is_shared
         return backlog.lag == 0 and backlog.pending == 0 and not is_former and not is_shared
 
     @property
