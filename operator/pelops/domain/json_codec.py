@@ -64,9 +64,8 @@ class Stored:
         return core_schema.no_info_after_validator_function(self.read, stored, serialization=write)
 
 
-Count: TypeAlias = Annotated[
-    int, Bound(strict=True, ge=0, lt=2**63)
-]  # the range of a Redis counter
+# The range of a Redis counter.
+Count: TypeAlias = Annotated[int, Bound(strict=True, ge=0, lt=2**63)]
 Ratio: TypeAlias = Annotated[float, Bound(strict=True, gt=-1e15, lt=1e15, allow_inf_nan=False)]
 Word: TypeAlias = Annotated[str, Bound(max_length=64)]
 Text: TypeAlias = Annotated[str, Bound(max_length=4096)]
@@ -142,20 +141,19 @@ class Codec(Generic[Record]):
         from pydantic import ValidationError
 
         what = what or self._what
-        # Half of a surrogate pair is not valid JSON in UTF-8, and is refused by the parser.
+        # The parser refuses half of a surrogate pair.
         content = text.encode(errors="surrogatepass") if isinstance(text, str) else text
         if len(content) > self._limit:
             raise InvalidSpec(f"{what} is longer than {self._limit} bytes")
         try:
             return self._adapter.validate_json(content, strict=True)
         except ValidationError as error:
-            raise InvalidSpec(f"{what}{_explain(error)}") from error
+            # Without the original, whose text has every fault and the values.
+            raise InvalidSpec(f"{what}{_explain(error)}") from None
 
-    def to_object(self, record: Record, *, has_defaults: bool = True) -> dict[str, Any]:
+    def to_object(self, record: Record, *, has_defaults: bool = True) -> Any:
         """The JSON object of a record; `has_defaults` includes fields that have their default."""
-        return self._adapter.dump_python(  # type: ignore[no-any-return]
-            record, mode="json", exclude_defaults=not has_defaults
-        )
+        return self._adapter.dump_python(record, mode="json", exclude_defaults=not has_defaults)
 
     def render(self, record: Record, *, has_defaults: bool = True, **options: Any) -> str:
         """The JSON text of a record. Equal records give equal texts; `options` are of `json`."""

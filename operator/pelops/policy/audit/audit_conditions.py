@@ -29,7 +29,7 @@ from pelops.clock import LATEST_MS, from_ms
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
-from pelops.domain.json_fields import part_of
+from pelops.domain.packed_parts import part_of
 from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
 from pelops.policy.status.alarms import ACKNOWLEDGE
 from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason

@@ -6,7 +6,6 @@ cannot list them otherwise.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -24,6 +23,7 @@ from pelops.domain.audit import (
     render_summary_text,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.json_codec import Codec
 from pelops.domain.naming import GroupKeys, audit_index_key
 from pelops.errors import InvalidSpec, PelopsError
 from pelops.redis_core.replies.shapes import reading
@@ -36,6 +36,7 @@ from pelops.scripts.calls import load_script
 _RECORD: Final = load_script("record_audit")
 _FORGET: Final = load_script("forget_audit")
 _READ: Final = load_script("read_audit")
+_GROUPS: Final = Codec(tuple[tuple[str, str], ...], "the list of groups", limit=4 * 1024 * 1024)
 
 
 async def record_audit(
@@ -121,7 +122,7 @@ async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, s
             "audit: narrow it"
         )
     key = audit_index_key(check_audit_name(name))
-    text = json.dumps(pairs, ensure_ascii=False)
+    text = _GROUPS.render(tuple(pairs), ensure_ascii=False)
     await server.execute("HSET", key, "groups", text, key=key)
 
 
@@ -133,11 +134,9 @@ async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
     key = audit_index_key(check_audit_name(name))
     (text,) = await server.execute("HMGET", key, "groups", key=key)
     try:
-        groups = json.loads(text or b"[]")
-        pairs = tuple((str(stream), str(group)) for stream, group in groups)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidSpec(f"the key {key} does not contain a list of groups: delete it") from error
-    return pairs[:MOST_GROUPS]
+        return _GROUPS.parse(text or b"[]")[:MOST_GROUPS]
+    except InvalidSpec as error:
+        raise InvalidSpec(f"the key {key} is damaged: {error}; delete it") from error
 
 
 async def forget_groups(server: Server, name: str) -> None:
