@@ -7,7 +7,7 @@ from typing import Any, Final
 from pelops.api.group.recovery import LocksSpec, RecoverySpec
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
-from pelops.controller.recovery.scan import StreamRun, StreamScan, review, settle
+from pelops.controller.recovery.scan import StreamScan
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, OwnerMatch, Trigger
 from pelops.redis_core.server import Server
@@ -44,10 +44,10 @@ def died(at: datetime) -> dict[str, Judgement]:
 
 async def a_run(
     server: Server, *, context: dict[str, Any] | None = None, **recovery: Any
-) -> StreamRun:
+) -> StreamScan:
     """A scan that begins, with the group as it is observed now."""
     observation = await look(server)
-    return StreamRun(
+    return StreamScan(
         server=server,
         context=a_context(**(context or {})),
         recovery=RecoverySpec(**recovery),
@@ -58,15 +58,15 @@ async def a_run(
 
 
 async def scan(
-    run: StreamRun, judgements: dict[str, Judgement] | None = None, most_pages: int = MANY
+    run: StreamScan, judgements: dict[str, Judgement] | None = None, most_pages: int = MANY
 ) -> Findings:
     """A whole scan of the stream, as the operator does it."""
-    work = StreamScan(run, judgements or {}, most_pages=most_pages)
-    await review(run)
-    await work.recover_dead()
-    await work.recover_idle()
-    await work.find_dangling()
-    await settle(run, work.crashes)
+    run.judgements, run.most_pages = judgements or {}, most_pages
+    await run.review_offers()
+    await run.recover_dead()
+    await run.recover_idle()
+    await run.find_dangling()
+    await run.settle()
     return run.findings
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pelops.api.group.recovery import RecoverySpec
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.scan import AFTER_A_PART, StreamRun
+from pelops.controller.recovery.scan import AFTER_A_PART, StreamScan
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Trigger
 from pelops.redis_core.server import Server
@@ -136,7 +136,7 @@ async def test_the_retry_stream_is_scanned_whole_and_leaves_the_cursor_alone(
     await make_idle(server, ids, stream=KEYS.retry)
     observation = await look(server, with_retry=True)
     assert observation.retry is not None
-    run = StreamRun(
+    run = StreamScan(
         server=server,
         context=a_context(source=KEYS.retry, target=KEYS.retry, allows_others=True),
         recovery=RecoverySpec(),

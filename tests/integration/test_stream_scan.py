@@ -10,7 +10,7 @@ from kubernetes.aio.client import Configuration
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import BackoffSpec
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.scan import AFTER_A_PART, GroupScan, StreamScan
+from pelops.controller.recovery.scan import AFTER_A_PART, GroupScan
 from pelops.controller.recovery.scan_report import ScanCloser
 from pelops.controller.runtime.events import Reporter
 from pelops.domain.entry_id import EntryId
@@ -61,10 +61,10 @@ async def test_entries_examined_as_dead_are_not_examined_again_as_idle(
     lock = lock_key(LOCKS.key_template, KEYS, locked)
     await server.execute("SET", lock, "held", key=lock)
     run = await a_run(server, locks=LOCKS)
-    work = StreamScan(run, died(run.observation.now))
-    await work.recover_dead()
-    await work.recover_idle()
-    (crash,) = work.crashes
+    run.judgements = died(run.observation.now)
+    await run.recover_dead()
+    await run.recover_idle()
+    (crash,) = run.crashes
     assert [one.entry_id for one in crash.suspects] == suspects
     assert run.findings.verdicts[EntryVerdict.LOCKED] == 1
     assert run.findings.locked == [lock]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
-from pelops.controller.recovery.scan import GroupScan, StreamRun
+from pelops.controller.recovery.scan import GroupScan, StreamScan
 from pelops.controller.runtime.cache import Name
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -29,11 +29,8 @@ from pelops.redis_streams.recovery.scan_calls import read_fields
 _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
 LOWEST: Final = 200  # pending entries whose owners are checked if there are too many consumers
 
-# The state of each owner's process, and the consumers if there are not too many to list.
-Judged: TypeAlias = tuple[dict[str, Judgement], list[ObservedConsumer]]
 
-
-async def read_records(run: StreamRun, owners: list[str]) -> dict[str, str]:
+async def read_records(run: StreamScan, owners: list[str]) -> dict[str, str]:
     """The records of these consumers: by the operator, and by the workers themselves."""
     records: dict[str, str] = {}
     for kind in (POD, BOOT):
@@ -63,11 +60,14 @@ class OwnerLookup:
         """Drop what is remembered of a resource."""
         self._workloads.pop(name, None)
 
-    async def judge(self, scan: GroupScan, run: StreamRun) -> Judged:
-        """The state of the processes behind the group's consumers."""
+    async def judge(self, scan: GroupScan, run: StreamScan) -> list[ObservedConsumer]:
+        """Find out whether the owners of the stream still run, and write it to `run.judgements`.
+
+        Return the consumers of the stream, or none if there are too many to list.
+        """
         stream, workload = run.stream, await self._observe_workload(scan)
         if stream.consumers == 0:
-            return {}, []
+            return []
         consumers: list[ObservedConsumer] = []
         if stream.consumers <= LISTABLE:
             consumers = await list_consumers(run.server, stream.name, scan.keys.group)
@@ -90,10 +90,10 @@ class OwnerLookup:
             master_since=scan.observation.master_since,
             server=run.server.address,
         )
-        judgements = await self._evidence.judge(question)
+        run.judgements = await self._evidence.judge(question)
         for owner in owing:
-            _learn(scan, owner, judgements[owner])
-        return judgements, consumers
+            _learn(scan, owner, run.judgements[owner])
+        return consumers
 
     async def _observe_workload(self, scan: GroupScan) -> WorkloadObservation:
         try:

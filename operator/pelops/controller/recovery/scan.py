@@ -43,7 +43,14 @@ from pelops.domain.recovery import (
     Suspect,
 )
 from pelops.errors import RetryBatchChanged
-from pelops.policy.recovery.attempts import ONE_READ, AttemptPlan, Crash, OwnerPlan, plan_attempts
+from pelops.policy.recovery.attempts import (
+    ONE_READ,
+    AttemptPlan,
+    Crash,
+    OwnerPlan,
+    Rules,
+    plan_attempts,
+)
 from pelops.policy.recovery.processing_timeouts import (
     ProcessingTimeouts,
     counts_attempt,
@@ -148,9 +155,9 @@ class GroupScan:
         return self.resource.metadata.namespace, self.resource.metadata.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRun:
-    """The scan of one stream: the group, the spec of the resource, and what was observed."""
+@dataclass(slots=True, kw_only=True)
+class StreamScan:
+    """The scan of one stream of a group: the stream itself, or its retry stream."""
 
     server: Server
     context: ScanContext
@@ -158,6 +165,22 @@ class StreamRun:
     observation: ScanObservation
     stream: StreamInScan  # the one that is scanned
     findings: Findings
+    most_pages: int = MOST_PAGES
+    judgements: dict[str, Judgement] = field(default_factory=dict)  # of the owners
+    crashes: list[Crash] = field(default_factory=list)  # who failed, and the suspects left
+    _idle: dict[str, Failure] = field(default_factory=dict)
+    _rules: Rules = field(init=False)
+    _limits: ProcessingTimeouts = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive the rules from the spec."""
+        self._rules = decide_rules(self.recovery)
+        self._limits = decide_processing_timeouts(self.recovery)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the stream itself, not its retry stream."""
+        return self.context.source == self.context.keys.stream
 
     @property
     def delay_before(self) -> datetime | None:
@@ -167,30 +190,16 @@ class StreamRun:
             return None
         return observation.delay_before
 
-
-class StreamScan:
-    """The scan of one stream of a group: the stream itself, or its retry stream."""
-
-    def __init__(
-        self, run: StreamRun, judgements: dict[str, Judgement], *, most_pages: int = MOST_PAGES
-    ) -> None:
-        self._run = run
-        self._most_pages = most_pages
-        self._is_main = run.context.source == run.context.keys.stream
-        self._judgements = judgements
-        self._rules = decide_rules(run.recovery)
-        self._limits: ProcessingTimeouts = decide_processing_timeouts(run.recovery)
-        self._crashes: list[Crash] = []
-        self._idle: dict[str, Failure] = {}
-
-    @property
-    def crashes(self) -> list[Crash]:
-        """Who failed, and the suspects that they left."""
-        return self._crashes
+    async def review_offers(self) -> None:
+        """Count the offers that workers took. The others stay offered under Release alone."""
+        if self.is_main and self.observation.offers:
+            releases = self.recovery.strategy is RecoveryStrategy.RELEASE
+            offers = await review_offers(self.server, self.context, withdraws=not releases)
+            self.findings.review(offers)
 
     async def recover_dead(self) -> None:
         """Move what dead owners were delivered before their cutoff."""
-        for owner, judgement in self._judgements.items():
+        for owner, judgement in self.judgements.items():
             if judgement.cutoff.at is not None:
                 await self._recover_owner(owner, judgement, judgement.cutoff.at)
 
@@ -200,13 +209,13 @@ class StreamScan:
         It stops after `most_pages` pages of the main stream. The next scan, of any replica,
         continues there, or at the beginning after a scan that reached the end.
         """
-        server, context = self._run.server, self._run.context
-        began = self._run.observation.cursor if self._is_main else ""
+        server, context = self.server, self.context
+        began = self.observation.cursor if self.is_main else ""
         cursor = await self._visit(began)
         # What failed with an entry may lie in another part.
         is_whole = self._rules.runs_alone_first or not (began or cursor)
         for failure in self._idle.values():
-            self._crashes += await self._judge_idle(failure, is_whole=is_whole)
+            self.crashes += await self._judge_idle(failure, is_whole=is_whole)
         if cursor:
             self._come_back(AFTER_A_PART)
         if cursor != began:
@@ -217,7 +226,7 @@ class StreamScan:
     async def _judge_idle(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
         """What idled in the process that runs now, apart from what an earlier one may have held."""
         cutoff = self._cutoff_of(failure.owner)
-        since = decide_process_since(cutoff, self._run.observation.master_since)
+        since = decide_process_since(cutoff, self.observation.master_since)
         earlier, present = failure.split(since)
         present.death = Death.CRASHED
         unproven_since, is_outdone = await self._observe_progress(
@@ -240,14 +249,13 @@ class StreamScan:
 
         Asked only when an entry may be given up for it.
         """
-        run = self._run
         if not self._rules.may_give_up(failure.suspects.values()):
             return None, False
         # A process outside of pods may have restarted under the same name.
-        if not is_pod or run.stream.consumers > LISTABLE:
+        if not is_pod or self.stream.consumers > LISTABLE:
             return ENDLESS, True
-        group = run.context.keys.group
-        progress = await observe_progress(run.server, run.stream.name, group, failure.owner)
+        group = self.context.keys.group
+        progress = await observe_progress(self.server, self.stream.name, group, failure.owner)
         is_proven = progress.has_finished(self._limits.alive)
         is_outdone = progress.have_others_finished(self._limits.alive)
         return None if is_proven else progress.asked, is_outdone
@@ -258,34 +266,32 @@ class StreamScan:
         They still belong to their workers, which may complete them. A worker that claims one of
         them would silently drop it, so they are reported before.
         """
-        run = self._run
-        group = run.context.keys.group
-        dangling = await count_dangling(run.server, run.stream, group)
+        group = self.context.keys.group
+        dangling = await count_dangling(self.server, self.stream, group)
         if dangling:
-            run.findings.dangling += dangling
-            run.findings.lowest_dangling = run.stream.lowest_pending
+            self.findings.dangling += dangling
+            self.findings.lowest_dangling = self.stream.lowest_pending
 
     async def _recover_owner(self, owner: str, judgement: Judgement, cutoff: datetime) -> None:
         order = self._order(owner, judgement.cutoff.message, judgement.cutoff.death)
         failure = Failure(owner=owner, death=judgement.cutoff.death)
         async for batch in self._recover_all(order, cutoff):
             self._take(owner, judgement.cutoff, batch)
-            self._run.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
+            self.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
             failure.add(batch)
-        self._crashes += failure.crashes(cutoff)
+        self.crashes += failure.crashes(cutoff)
 
     async def _recover_all(
         self, order: RecoveryOrder, cutoff: datetime
     ) -> AsyncIterator[Recovered]:
         """Everything that the owner was delivered before the cutoff, but for what a lock keeps."""
-        run = self._run
-        if run.recovery.locks is None:
-            async for batch in recover_owner(run.server, run.context, order, cutoff=cutoff):
+        if self.recovery.locks is None:
+            async for batch in recover_owner(self.server, self.context, order, cutoff=cutoff):
                 yield batch
             return
         # The locks must be named with the script that moves: first see what there is.
         look = replace(order, recovers=False)
-        async for seen in recover_owner(run.server, run.context, look, cutoff=cutoff):
+        async for seen in recover_owner(self.server, self.context, look, cutoff=cutoff):
             ids = [(one.entry_id, timedelta()) for one in seen.suspects]
             yield replace(seen, suspects=())
             if ids:
@@ -293,14 +299,14 @@ class StreamScan:
 
     async def _visit(self, began: str) -> str:
         """Look through the pages from a cursor on; where it stopped, empty for the end."""
-        run, cursor, count = self._run, "", 0
-        group, idle = run.context.keys.group, self._limits.smallest
-        pages = find_idle(run.server, run.stream, group, idle=idle, cursor=began)
+        cursor, count = "", 0
+        group, idle = self.context.keys.group, self._limits.smallest
+        pages = find_idle(self.server, self.stream, group, idle=idle, cursor=began)
         async with aclosing(pages):
             async for page, following in pages:
                 await self._recover_page(page)
                 cursor, count = following, count + 1
-                if self._is_main and count >= self._most_pages:
+                if self.is_main and count >= self.most_pages:
                     break
         return cursor
 
@@ -309,23 +315,23 @@ class StreamScan:
         for entry in page:
             by_owner[entry.owner].append(entry)
         for owner, entries in by_owner.items():
-            if owner or self._run.recovery.copies_entries:
+            if owner or self.recovery.copies_entries:
                 await self._recover_idle_of(owner, entries)
 
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
         cutoff = self._cutoff_of(owner)
         limit = self._limits.limit(is_unknown=cutoff is None, is_unowned=not owner)
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
-        self._run.findings.skipped += len(entries) - len(stuck)
+        self.findings.skipped += len(entries) - len(stuck)
         death = decide_idle_death(cutoff)
         order = self._order(owner, explain_idle(limit) if owner else "held by no consumer", death)
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
         # lock or the like keeps it, or this is a dry run.
-        judgement = self._judgements.get(owner)
+        judgement = self.judgements.get(owner)
         before = None if judgement is None else judgement.cutoff.at
         ids = [(one.entry_id, limit) for one in stuck if before is None or one.delivered >= before]
-        size = self._run.context.batch
+        size = self.context.batch
         while ids:
             batch = await self._recover_ids(order, ids[:size])
             self._take(owner, None, batch)
@@ -336,7 +342,7 @@ class StreamScan:
 
     def _cutoff_of(self, owner: str) -> Cutoff | None:
         """The liveness of the owner's process; None if its name does not belong to a pod."""
-        judgement = self._judgements.get(owner)
+        judgement = self.judgements.get(owner)
         return None if judgement is None or judgement.match.is_unknown else judgement.cutoff
 
     async def _recover_ids(
@@ -346,99 +352,111 @@ class StreamScan:
         *,
         cutoff: datetime | None = None,
     ) -> Recovered:
-        run, context = self._run, self._run.context
-        locks = _locks(run, [entry_id for entry_id, _ in ids])
+        locks = self._locks([entry_id for entry_id, _ in ids])
         names = tuple(locks.values())
-        batch = await recover_entries(run.server, context, order, ids, cutoff=cutoff, locks=names)
+        batch = await recover_entries(
+            self.server, self.context, order, ids, cutoff=cutoff, locks=names
+        )
         locked = [locks[one] for one, verdict in batch.stays if verdict is EntryVerdict.LOCKED]
-        run.findings.locked += locked
+        self.findings.locked += locked
         return batch
 
     def _order(self, owner: str, reason: str, death: Death) -> RecoveryOrder:
-        run = self._run
         return RecoveryOrder(
             owner=owner,
             reason=reason,
             counts_attempt=counts_attempt(death),
-            count_from=run.observation.master_since,
-            delay_before=run.delay_before,
+            count_from=self.observation.master_since,
+            delay_before=self.delay_before,
             stages_first=self._rules.retries_nothing,
             wait=self._rules.backoff.after(1),
-            recovers=run.recovery.copies_entries,
+            recovers=self.recovery.copies_entries,
         )
 
     def _take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
-        self._run.findings.take(owner, cutoff, batch)
+        self.findings.take(owner, cutoff, batch)
         if batch.count(EntryVerdict.WAITING):
             self._come_back(self._rules.backoff.after(1))
 
     def _come_back(self, wait: timedelta) -> None:
-        findings = self._run.findings
+        findings = self.findings
         findings.earliest = min(findings.earliest or wait, wait)
 
+    async def settle(self) -> None:
+        """Decide about all suspects of the stream together, and do what is to be done now."""
+        # What is on offer stays so until it is taken: `review_offers` repeats it.
+        crashes = [_without_offers(crash) for crash in self.crashes]
+        batch, now = self.observation.retry_batch, self.observation.now
+        plan = plan_attempts(crashes, batch, self._rules, now=now)
+        following, until = plan.following, monotonic() + FOLLOWED_FOR.total_seconds()
+        self.findings.waiting += plan.waiting
+        self.findings.under_way += len(plan.kept)
+        try:
+            for owner in plan.owners:
+                plan = await self._settle_owner(plan, owner)
+            for owner in following:
+                if not await self._is_delivered(plan, until=until):
+                    break
+                plan = await self._settle_owner(plan, owner)
+                self.findings.waiting -= len(owner.settlements)
+        except RetryBatchChanged:
+            self.findings.waiting += 1  # another replica was faster; the next scan sees the rest
 
-async def review(run: StreamRun) -> None:
-    """Count the offers that workers took. The others stay offered under Release alone."""
-    is_main = run.context.source == run.context.keys.stream
-    if is_main and run.observation.offers:
-        releases = run.recovery.strategy is RecoveryStrategy.RELEASE
-        offers = await review_offers(run.server, run.context, withdraws=not releases)
-        run.findings.review(offers)
-
-
-async def settle(run: StreamRun, crashes: Sequence[Crash]) -> None:
-    """Decide about all suspects of a group together, and do what is to be done now."""
-    rules = decide_rules(run.recovery)
-    # What is on offer stays so until it is taken: `review_offers` repeats it.
-    crashes = [_without_offers(crash) for crash in crashes]
-    plan = plan_attempts(crashes, run.observation.retry_batch, rules, now=run.observation.now)
-    following, until = plan.following, monotonic() + FOLLOWED_FOR.total_seconds()
-    run.findings.waiting += plan.waiting
-    run.findings.under_way += len(plan.kept)
-    try:
-        for owner in plan.owners:
-            plan = await _settle_owner(run, plan, owner)
-        for owner in following:
-            if not await _is_delivered(run, plan, until=until):
-                break
-            plan = await _settle_owner(run, plan, owner)
-            run.findings.waiting -= len(owner.settlements)
-    except RetryBatchChanged:
-        run.findings.waiting += 1  # another replica was faster; the next look sees what is left
-
-
-async def _is_delivered(run: StreamRun, plan: AttemptPlan, *, until: float) -> bool:
-    """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
-    once."""
-    if not run.recovery.copies_entries:
-        return False  # the IDs stay; when a worker has claimed them, the next look sees it
-    while monotonic() < until:
-        if await are_delivered(run.server, run.context, plan.kept):
+    async def _is_delivered(self, plan: AttemptPlan, *, until: float) -> bool:
+        """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
+        once."""
+        if not self.recovery.copies_entries:
+            return False  # the IDs stay; when a worker has claimed them, the next look sees it
+        while monotonic() < until:
+            if await are_delivered(self.server, self.context, plan.kept):
+                await asyncio.sleep(BETWEEN_READS.total_seconds())
+                return True
             await asyncio.sleep(BETWEEN_READS.total_seconds())
-            return True
-        await asyncio.sleep(BETWEEN_READS.total_seconds())
-    return False
+        return False
+
+    async def _settle_owner(self, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
+        releases = self.recovery.strategy is RecoveryStrategy.RELEASE
+        dead, rest = _split(owner) if releases else (owner, None)
+        if dead is not None and (dead.settlements or dead.co_failed):
+            reasons = self._explain(dead)
+            done = await settle_suspects(self.server, self.context, plan, dead, reasons=reasons)
+            self.findings.settle(dead, done)
+            plan = plan.after(done.retry_batch)
+        if rest is not None and rest.settlements:
+            done = await offer_entries(
+                self.server, self.context, plan, rest, reason="offered to claiming workers"
+            )
+            self.findings.offer(rest, done)
+            plan = plan.after(done.retry_batch)
+        return plan
+
+    def _explain(self, owner: OwnerPlan) -> Reasons:
+        locks = self._locks([one.entry_id for one in owner.settlements])
+        attempts = max((one.attempts for one in owner.settlements), default=0)
+        error = (
+            f"the worker failed {render_count(attempts, 'time')} while it processed the entry, the "
+            "last time in isolation"
+        )
+        if owner.is_idle:
+            error = (
+                "not acknowledged within the processing timeout after "
+                f"{render_count(attempts, 'delivery', 'deliveries')}, the last time in isolation"
+            )
+        return Reasons(
+            reason=LetterReason.MAX_RETRIES,
+            error=error,
+            locks=tuple(locks.values()),
+        )
+
+    def _locks(self, ids: Sequence[EntryId]) -> dict[EntryId, str]:
+        locks = self.recovery.locks
+        if locks is None:
+            return {}
+        return {one: lock_key(locks.key_template, self.context.keys, one) for one in ids}
 
 
 def _without_offers(crash: Crash) -> Crash:
     return replace(crash, suspects=tuple(one for one in crash.suspects if not one.is_on_offer))
-
-
-async def _settle_owner(run: StreamRun, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
-    releases = run.recovery.strategy is RecoveryStrategy.RELEASE
-    dead, rest = _split(owner) if releases else (owner, None)
-    if dead is not None and (dead.settlements or dead.co_failed):
-        reasons = _reasons(run, dead)
-        done = await settle_suspects(run.server, run.context, plan, dead, reasons=reasons)
-        run.findings.settle(dead, done)
-        plan = plan.after(done.retry_batch)
-    if rest is not None and rest.settlements:
-        done = await offer_entries(
-            run.server, run.context, plan, rest, reason="offered to claiming workers"
-        )
-        run.findings.offer(rest, done)
-        plan = plan.after(done.retry_batch)
-    return plan
 
 
 def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
@@ -451,29 +469,3 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
 def explain_idle(limit: timedelta) -> str:
     """Why entries are recovered whose consumer is not known to have ended."""
     return f"idle for more than {render_seconds(limit.total_seconds())} (processing timeout)"
-
-
-def _reasons(run: StreamRun, owner: OwnerPlan) -> Reasons:
-    locks = _locks(run, [one.entry_id for one in owner.settlements])
-    attempts = max((one.attempts for one in owner.settlements), default=0)
-    error = (
-        f"the worker failed {render_count(attempts, 'time')} while it processed the entry, the "
-        "last time in isolation"
-    )
-    if owner.is_idle:
-        error = (
-            "not acknowledged within the processing timeout after "
-            f"{render_count(attempts, 'delivery', 'deliveries')}, the last time in isolation"
-        )
-    return Reasons(
-        reason=LetterReason.MAX_RETRIES,
-        error=error,
-        locks=tuple(locks.values()),
-    )
-
-
-def _locks(run: StreamRun, ids: Sequence[EntryId]) -> dict[EntryId, str]:
-    locks = run.recovery.locks
-    if locks is None:
-        return {}
-    return {one: lock_key(locks.key_template, run.context.keys, one) for one in ids}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -21,16 +21,13 @@ from pelops.clock import with_jitter
 from pelops.controller.group.group_observer import GroupObserver
 from pelops.controller.recovery.dry_runs import DryRuns
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.owners import Judged, OwnerLookup, is_gone
-from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence
+from pelops.controller.recovery.owners import OwnerLookup, is_gone
+from pelops.controller.recovery.pod_evidence import LivenessEvidence
 from pelops.controller.recovery.scan import (
     MOST_DRY_PAGES,
     MOST_PAGES,
     GroupScan,
-    StreamRun,
     StreamScan,
-    review,
-    settle,
 )
 from pelops.controller.recovery.scan_report import ScanCloser, render_findings
 from pelops.controller.recovery.scan_schedule import ScanSchedule
@@ -306,42 +303,39 @@ class Scanner:
             findings.problem = (Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE, unheard)
 
     async def _scan_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
-        """One stream; what keeps it from being scanned is reported, and does not stop the other
-        one."""
+        """Scan one stream. What prevents it is reported, and does not stop the other stream."""
         run = self._begin(scan, stream)
         problem = find_unusable_locks(scan)
         if problem is not None:
             scan.findings.fail(Reason.LOCK_IN_ANOTHER_SLOT, problem)
             scan.findings.is_counted = False  # what is locked is not stuck
             return
-        judged: Judged | None = None
+        consumers: list[ObservedConsumer] | None = None
         try:
-            await review(run)
-            judged = judgements, consumers = await self._judging.judge(scan, run)
-            most_pages = MOST_DRY_PAGES if scan.server.is_dry else MOST_PAGES
-            work = StreamScan(run, judgements, most_pages=most_pages)
+            await run.review_offers()
+            consumers = await self._judging.judge(scan, run)
             if stream.pending:
-                await work.recover_dead()
-                await work.recover_idle()
-                await work.find_dangling()
-            await settle(run, work.crashes)
-            await self._remove_consumers(run, judgements, consumers)
+                await run.recover_dead()
+                await run.recover_idle()
+                await run.find_dangling()
+            await run.settle()
+            await self._remove_consumers(run, consumers)
         except PelopsError as error:
             if _is_passing(error):
                 raise
             finding = diagnose(error)
             scan.findings.fail(finding.reason, finding.message)
             if not scan.server.is_dry:
-                await self._count_rest(run, judged)
+                await self._count_rest(run, consumers)
 
-    async def _count_rest(self, run: StreamRun, judged: Judged | None) -> None:
+    async def _count_rest(self, run: StreamScan, consumers: list[ObservedConsumer] | None) -> None:
         """Count what is stuck in a stream that could not be scanned to its end, if it can be."""
         findings = run.findings
-        if judged is None:
+        if consumers is None:
             findings.is_counted = False
             return
         try:
-            findings.counted += await count_stuck(run, *judged)
+            findings.counted += await count_stuck(run, consumers)
         except PelopsError:
             findings.is_counted = False
 
@@ -351,10 +345,10 @@ class Scanner:
         if find_unusable_locks(scan) is not None:
             scan.findings.is_counted = False
             return
-        judgements, consumers = await self._judging.judge(scan, run)
-        scan.findings.counted += await count_stuck(run, judgements, consumers)
+        consumers = await self._judging.judge(scan, run)
+        scan.findings.counted += await count_stuck(run, consumers)
 
-    def _begin(self, scan: GroupScan, stream: StreamInScan) -> StreamRun:
+    def _begin(self, scan: GroupScan, stream: StreamInScan) -> StreamScan:
         recovery, keys = scan.resource.spec.recovery, scan.keys
         with_retry = needs_retry_stream(scan.resource.spec)
         has_former_retry = scan.observation.retry is not None and not with_retry
@@ -374,24 +368,20 @@ class Scanner:
             allows_others=with_retry,
             former_retry=keys.retry if has_former_retry else "",
         )
-        return StreamRun(
+        return StreamScan(
             server=scan.server,
             context=context,
             recovery=recovery,
             observation=scan.observation,
             stream=stream,
             findings=scan.findings,
+            most_pages=MOST_DRY_PAGES if scan.server.is_dry else MOST_PAGES,
         )
 
-    async def _remove_consumers(
-        self,
-        run: StreamRun,
-        judgements: Mapping[str, Judgement],
-        consumers: list[ObservedConsumer],
-    ) -> None:
+    async def _remove_consumers(self, run: StreamScan, consumers: list[ObservedConsumer]) -> None:
         """Remove the consumers of deleted pods. The script checks that they own no entries."""
         for consumer in consumers:
-            judgement = judgements.get(consumer.name)
+            judgement = run.judgements.get(consumer.name)
             has_left = judgement is not None and is_gone(judgement)
             if has_left and await remove_consumer(run.server, run.context, consumer.name):
                 run.findings.removed.append(consumer.name)

@@ -6,13 +6,12 @@ beyond the processing timeout of its owner. The count is bounded, because stuck 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Final
 
-from pelops.controller.recovery.pod_evidence import Judgement
-from pelops.controller.recovery.scan import StreamRun
+from pelops.controller.recovery.scan import StreamScan
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import LivenessReason, PendingEntry
@@ -27,31 +26,32 @@ MOST_PAGES: Final = 50  # of pending entries that are looked at for one owner, o
 _ENDED: Final = frozenset({LivenessReason.GONE, LivenessReason.FINISHED, LivenessReason.VANISHED})
 
 
-async def count_stuck(
-    run: StreamRun, judgements: Mapping[str, Judgement], consumers: Sequence[ObservedConsumer]
-) -> int:
-    """Stuck entries of the stream, `MOST_COUNTED` at most. Raises as reads of Redis do."""
+async def count_stuck(run: StreamScan, consumers: Sequence[ObservedConsumer]) -> int:
+    """Stuck entries of the stream, `MOST_COUNTED` at most. Raises as reads of Redis do.
+
+    `consumers` are those of the stream, after `run.judgements` were made of them.
+    """
     if not run.stream.pending:
         return 0
     pending = {consumer.name: consumer.pending for consumer in consumers}
     cutoffs = {
         owner: judgement.cutoff.at
-        for owner, judgement in judgements.items()
+        for owner, judgement in run.judgements.items()
         if judgement.cutoff.at is not None and pending.get(owner, 1)
     }
     count = 0
     for owner, cutoff in cutoffs.items():
-        has_ended = judgements[owner].cutoff.reason in _ENDED
+        has_ended = run.judgements[owner].cutoff.reason in _ENDED
         if has_ended and owner in pending and run.recovery.locks is None:
             count += pending[owner]
         elif count < MOST_COUNTED:
             count += await _count(run, _dead(run, owner, cutoff), MOST_COUNTED - count)
     if count < MOST_COUNTED:
-        count += await _count(run, _idle(run, judgements, cutoffs), MOST_COUNTED - count)
+        count += await _count(run, _idle(run, cutoffs), MOST_COUNTED - count)
     return min(count, MOST_COUNTED)
 
 
-async def _count(run: StreamRun, pages: AsyncIterator[list[EntryId]], most: int) -> int:
+async def _count(run: StreamScan, pages: AsyncIterator[list[EntryId]], most: int) -> int:
     count, looked_at = 0, 0
     async for page in pages:
         count, looked_at = count + await _count_unlocked(run, page), looked_at + 1
@@ -60,7 +60,7 @@ async def _count(run: StreamRun, pages: AsyncIterator[list[EntryId]], most: int)
     return count
 
 
-async def _count_unlocked(run: StreamRun, ids: Sequence[EntryId]) -> int:
+async def _count_unlocked(run: StreamScan, ids: Sequence[EntryId]) -> int:
     locks = run.recovery.locks
     if locks is None or not ids:
         return len(ids)
@@ -68,7 +68,7 @@ async def _count_unlocked(run: StreamRun, ids: Sequence[EntryId]) -> int:
     return len(ids) - len(await find_existing(run.server, keys))
 
 
-async def _dead(run: StreamRun, owner: str, cutoff: datetime) -> AsyncIterator[list[EntryId]]:
+async def _dead(run: StreamScan, owner: str, cutoff: datetime) -> AsyncIterator[list[EntryId]]:
     """What the owner was delivered before its cutoff."""
     now, group = run.observation.now, run.context.keys.group
     pages = list_pending_of(run.server, run.stream.name, group, owner)
@@ -77,14 +77,12 @@ async def _dead(run: StreamRun, owner: str, cutoff: datetime) -> AsyncIterator[l
             yield [entry_id for entry_id, idle in page if now - idle < cutoff]
 
 
-async def _idle(
-    run: StreamRun, judgements: Mapping[str, Judgement], counted: Collection[str]
-) -> AsyncIterator[list[EntryId]]:
+async def _idle(run: StreamScan, counted: Collection[str]) -> AsyncIterator[list[EntryId]]:
     """What is idle beyond the limit of its owner, but for owners that were counted."""
     limits, group = decide_processing_timeouts(run.recovery), run.context.keys.group
 
     def is_stuck(entry: PendingEntry) -> bool:
-        judgement = judgements.get(entry.owner)
+        judgement = run.judgements.get(entry.owner)
         is_unknown = judgement is None or judgement.match.is_unknown
         limit = limits.limit(is_unknown=is_unknown, is_unowned=not entry.owner)
         return entry.owner not in counted and (entry.idle >= limit or not entry.owner)
