@@ -10,7 +10,7 @@ from typing import Any
 from pelops.api.audit.stream_audit import StreamAudit
 from pelops.domain.audit import AuditRecord, AuditSummary
 from pelops.kube.container_environment import WorkerAccess
-from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, Runs, StreamEnds
 from pelops.policy.audit.plan import AuditPlan, plan_audit
 from tests.audits import CLOSED, a_summary
 from tests.builders import resource
@@ -55,12 +55,12 @@ def a_plan(audit: StreamAudit | None = None) -> AuditPlan:
     return plan
 
 
-def a_group(summary: AuditSummary | None = None, **changes: Any) -> GroupAudit:
+def a_group(summary: AuditSummary | None = None, **changes: Any) -> RecordedGroup:
     """A group that was audited, of whose stream everything is archived and nothing trimmed."""
     known = {"lost", "stuck", "dead_lettered"} & changes.keys()
     summary = summary or a_summary(**{name: changes.pop(name) for name in known})
     acknowledged = changes.pop("acknowledged", 0)
-    usual = GroupAudit(
+    usual = RecordedGroup(
         stream="orders:events",
         group="order-processing",
         resource="order-processing",
@@ -80,7 +80,7 @@ def some_runs(**changes: Any) -> Runs:
     return replace(usual, **changes)
 
 
-def facts(groups: Sequence[GroupAudit] = (), **changes: Any) -> AuditFacts:
+def facts(groups: Sequence[RecordedGroup] = (), **changes: Any) -> AuditFacts:
     """Everything is well."""
     usual = AuditFacts(
         audit=an_audit(),

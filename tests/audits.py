@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pelops.domain.audit import (
+    AuditEvidence,
     AuditSummary,
     AuditVerdict,
     EntryStatus,
-    EvidenceKind,
     Window,
     build_summary,
 )
@@ -50,6 +50,6 @@ def a_summary(window: Window | None = None, **changes: Any) -> AuditSummary:
         counts={EntryStatus.ACKNOWLEDGED_INFERRED: rest, **counts},
         verdict=verdict,
         sentence=f"{rest} of {produced} entries were acknowledged.",
-        evidence=EvidenceKind.LEDGER,
+        evidence=AuditEvidence.LEDGER,
     )
     return build_summary(replace(usual, **changes))

@@ -13,7 +13,7 @@ from local_cluster.java import require_java
 from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.tables import WINDOWS
 from tests.e2e.auditing import (
     AUDIT,
@@ -170,7 +170,7 @@ def _await_schedule(resources: Resources, schedule: str) -> None:
 def _audited(archive: Path) -> list[dict[str, Any]]:
     """What the audits have found, by window and group."""
     rows: list[dict[str, Any]] = DeltaTable(str(archive / WINDOWS)).to_pyarrow_table().to_pylist()
-    return [row for row in rows if row["phase"] == Phase.AUDITED and row["group"] is not None]
+    return [row for row in rows if row["phase"] == WindowPhase.AUDITED and row["group"] is not None]
 
 
 def _newest_window(archive: Path) -> int:

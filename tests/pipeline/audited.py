@@ -19,7 +19,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.context import open_run
-from pelops.pipeline.records import GroupRecord, Phase
+from pelops.pipeline.records import GroupRecord, WindowPhase
 from pelops.pipeline.report.model import GroupReport
 from pelops.pipeline.run import find_targets, run_audit
 from pelops.pipeline.session import LazySession
@@ -165,7 +165,9 @@ class Audited:
 
     def report(self, number: int = 0, group: str = GROUP) -> GroupReport:
         """What the audit of a window found of a group."""
-        return GroupReport.model_validate_json(self._window(number, group, Phase.AUDITED)["report"])
+        return GroupReport.model_validate_json(
+            self._window(number, group, WindowPhase.AUDITED)["report"]
+        )
 
     def limits(self, number: int = 0, group: str = GROUP) -> list[str]:
         """What the audit of a window could not prove as a whole, in sentences."""
@@ -173,13 +175,13 @@ class Audited:
 
     def state(self, number: int = 0, group: str = GROUP) -> GroupRecord:
         """What the audit of a window keeps of a group for the next one."""
-        return _RECORDS.validate_json(self._window(number, group, Phase.AUDITED)["state"])
+        return _RECORDS.validate_json(self._window(number, group, WindowPhase.AUDITED)["state"])
 
     def plan(self, number: int = 0) -> Plan:
         """The plan of a window."""
-        return parse_plan(self._window(number, None, Phase.PLANNED)["state"])
+        return parse_plan(self._window(number, None, WindowPhase.PLANNED)["state"])
 
-    def windows(self, phase: Phase | None = None) -> list[Row]:
+    def windows(self, phase: WindowPhase | None = None) -> list[Row]:
         """The rows of the stream in the table `windows`, in order of windows and runs."""
         rows = self._table(WINDOWS, ds.field("stream") == self.stream)
         chosen = [row for row in rows if phase in (None, row["phase"])]
@@ -246,13 +248,13 @@ class Audited:
         An archive whose run was repeated has the same ones: it is planned more often, that is all.
         """
         found = {name: sorted(map(_plain, self._table(name)), key=str) for name in SCHEMAS}
-        planned = [row for row in found[WINDOWS] if row["phase"] == Phase.PLANNED]
+        planned = [row for row in found[WINDOWS] if row["phase"] == WindowPhase.PLANNED]
         again = [row for place, row in enumerate(planned) if row in planned[:place]]
         for row in again:
             found[WINDOWS].remove(row)
         return found
 
-    def _window(self, number: int, group: str | None, phase: Phase) -> Row:
+    def _window(self, number: int, group: str | None, phase: WindowPhase) -> Row:
         """The newest row of this kind."""
         rows = [row for row in self.windows(phase) if row["window"] == number]
         return [row for row in rows if row["group"] == group][-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.triage.redrive_plan import DeadLetter, parse_dead_letter
+from pelops.pipeline.triage.redrive_plan import TriagedLetter, parse_dead_letter
 
 FIRST_MS = 1_760_000_000_000
 
@@ -33,13 +33,13 @@ def dead_letter_fields(
 
 def dead_letter(
     number: int, payload: Pairs, *, prefix: str = "_", **marks: str | bytes
-) -> DeadLetter:
+) -> TriagedLetter:
     """A dead letter as the operator writes it, parsed."""
     flat = dead_letter_fields(number, payload, prefix=prefix, **marks)
     return parse_dead_letter(EntryId(FIRST_MS + 1000 * number), flat, prefix)
 
 
-def foreign_letter(number: int, payload: Pairs) -> DeadLetter:
+def foreign_letter(number: int, payload: Pairs) -> TriagedLetter:
     """An entry of another producer in the dead-letter stream."""
     return parse_dead_letter(EntryId(FIRST_MS + 1000 * number), _flat(payload))
 

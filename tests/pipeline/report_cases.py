@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from pelops.domain.audit import (
     EXPECTED_STATUSES,
+    AuditEvidence,
     AuditFinding,
     AuditSummary,
     AuditVerdict,
     EntryStatus,
-    EvidenceKind,
     RecoveryTimes,
     Window,
     build_summary,
@@ -31,15 +31,15 @@ from pelops.pipeline.report.model import (
     ExceptionalEntry,
     Exceptions,
     GroupReport,
-    Part,
     Report,
+    ReportPart,
     Spread,
     Timeline,
     Unproven,
 )
 from tests.pipeline.report_parts import FIRST_MS, cluster, clusters, entries, timeline
 
-PartType = TypeVar("PartType", bound=Part)
+PartType = TypeVar("PartType", bound=ReportPart)
 AT = datetime(2025, 10, 9, 9, 8, 20, tzinfo=UTC)
 HOSTILE = (
     '</script><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>'
@@ -113,7 +113,7 @@ def full_group() -> GroupReport:
         oldest_stuck=timedelta(hours=2, minutes=13),
         recovery=RecoveryTimes(p50=timedelta(milliseconds=40), p99=timedelta(seconds=2)),
         retention_margin=0.93,
-        evidence=EvidenceKind.LEDGER,
+        evidence=AuditEvidence.LEDGER,
     )
     return GroupReport(
         summary=reported,
@@ -211,7 +211,7 @@ def quiet_group() -> GroupReport:
     """All looked at, nothing found."""
     return GroupReport(
         summary=summary(
-            {EntryStatus.ACKNOWLEDGED_PROVEN: 10}, group="mailing", evidence=EvidenceKind.AOF
+            {EntryStatus.ACKNOWLEDGED_PROVEN: 10}, group="mailing", evidence=AuditEvidence.AOF
         ),
         timeline=Timeline(
             start=AT,
@@ -327,7 +327,7 @@ def _one_of_many(n: int) -> GroupReport:
         group=f"team-{n // 40}-consumers",
         verdict=verdict,
         sentence=f"{900 + n} of {sum(counts.values())} entries were acknowledged.",
-        evidence=EvidenceKind.LEDGER,
+        evidence=AuditEvidence.LEDGER,
     )
     total = sum(bad.values())
     return GroupReport(

@@ -17,7 +17,7 @@ from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.errors import RunOvertaken
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.report.places import DOCUMENT, PAGE, report_path
 from pelops.pipeline.tables import ENTRIES, STATUSES, WINDOWS, Archive, find_archive, make_rows
 from tests.pipeline.audited import FIRST_MS, GROUP
@@ -149,7 +149,7 @@ def test_runs_that_lose_the_store_or_meet_leave_each_entry_once(case: Case) -> N
         assert code == 0 or "another run works on the archive" in errors(said)[-1], said[-3000:]
     code, said = end_of(case.audit("again"))
     assert code == 0, said[-3000:]
-    audited = [row for row in case.rows(WINDOWS) if row["phase"] == Phase.AUDITED]
+    audited = [row for row in case.rows(WINDOWS) if row["phase"] == WindowPhase.AUDITED]
     assert [row["window"] for row in audited if row["group"] == GROUP] == [0]
     for table in (ENTRIES, STATUSES):
         ids = [(row["ms"], row["seq"]) for row in case.rows(table)]
@@ -162,7 +162,14 @@ def test_of_many_claims_at_once_the_store_takes_one_for_each_number(
     root, runs = f"s3a://{BUCKET}/{tmp_path.name}", 4
     plans = make_rows(
         WINDOWS,
-        [{"date": date(2026, 1, 1), "stream": "s", "window": 0, "phase": Phase.PLANNED.value}],
+        [
+            {
+                "date": date(2026, 1, 1),
+                "stream": "s",
+                "window": 0,
+                "phase": WindowPhase.PLANNED.value,
+            }
+        ],
     )
     open_archive(store, root).claim(plans, since=0)
     together = Barrier(runs)

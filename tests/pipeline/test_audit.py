@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict, EvidenceKind
+from pelops.domain.audit import AuditEvidence, AuditVerdict
 from pelops.pipeline.context import open_run
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.settings import ArchivedPayload, UserTable
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
@@ -30,7 +30,7 @@ def test_every_entry_of_a_window_has_one_status(audited: Audited) -> None:
         "undelivered": 40,
     }
     assert summary.verdict is AuditVerdict.FINDINGS
-    assert summary.evidence is EvidenceKind.NONE
+    assert summary.evidence is AuditEvidence.NONE
     assert summary.open == 50
     rows = {(row["ms"], row["seq"]): row for row in audited.rows("exceptions")}
     assert len(rows) == 50
@@ -269,7 +269,7 @@ def test_windows_that_are_older_than_the_archive_is_kept_are_removed(audited: Au
     for _ in range(4):
         audited.add(2)
         audited.audit_one(retention=timedelta(days=9))
-    assert [row["window"] for row in audited.windows(Phase.ARCHIVED)] == [0, 1, 2, 3]
+    assert [row["window"] for row in audited.windows(WindowPhase.ARCHIVED)] == [0, 1, 2, 3]
     for number in (0, 1, 2, 3):
         audited.grow_older(number, timedelta(days=10))
     audited.add(1)

@@ -21,7 +21,7 @@ from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main, render_table
 from pelops.pipeline.name_check import check_dead_letters, check_names
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession, progress_reported
@@ -311,6 +311,6 @@ def test_an_interrupted_run_is_reported_in_one_line_and_continued(
         .splitlines()[-1]
         .endswith("interrupted: finished steps are kept, and the same command continues from there")
     )
-    assert not audited.windows(Phase.AUDITED)
+    assert not audited.windows(WindowPhase.AUDITED)
     assert audited.audit()[0].produced == 500
     assert len(audited.entries(0)) == 500

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.settings import BROKEN
 from pelops.pipeline.tables import STATUSES
 from tests.pipeline.audited import GROUP, Audited
@@ -90,8 +90,8 @@ def test_the_next_run_removes_the_rows_of_a_killed_driver(
     for step in (Step.ENTRIES, Step.STATUSES):
         process = start(audited, log, dies_after=step, is_large=is_large)
         assert ends(process, log) == -signal.SIGKILL, log.read_text()[-3000:]
-    assert [row["run"] for row in audited.windows(Phase.PLANNED)] == [1, 2]
-    assert not audited.windows(Phase.AUDITED)
+    assert [row["run"] for row in audited.windows(WindowPhase.PLANNED)] == [1, 2]
+    assert not audited.windows(WindowPhase.AUDITED)
     assert {row["run"] for row in audited.statuses()} == {2}
 
     assert ends(start(audited, log, is_large=is_large), log) == 3
@@ -139,7 +139,7 @@ def test_files_at_their_size_limit_are_a_clear_error_without_partial_archives(
     # The limit is on every file: here Spark's own are the first to reach it.
     (reported,) = [line for line in log.read_text().splitlines() if "ERROR cannot write" in line]
     assert "no room is left. Make room there" in reported and "File too large" in reported
-    assert not audited.windows(Phase.ARCHIVED) and not audited.entries()
+    assert not audited.windows(WindowPhase.ARCHIVED) and not audited.entries()
     # With room again, the run continues where that one ended, and reports what it found.
     process = start(audited, log)
     assert ends(process, log) == 0, log.read_text()[-3000:]

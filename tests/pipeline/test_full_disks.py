@@ -11,7 +11,7 @@ import pytest
 
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.tables import SCHEMAS, find_archive
 from tests.pipeline.audited import Audited, changed
 from tests.pipeline.repeating import die_after, first_window, prepare
@@ -89,7 +89,7 @@ def test_a_disk_of_spark_that_is_full_is_a_clear_error(audited: Audited, tmp_pat
         assert ends(start(audited, log, is_large=True, variables=variables), log) == 1
         reported = [line for line in log.read_text().splitlines() if " ERROR cannot write" in line]
         assert [line for line in reported if f"temporary files of Spark in {local}: {SAID}" in line]
-    assert not audited.windows(Phase.AUDITED)
+    assert not audited.windows(WindowPhase.AUDITED)
     assert ends(start(audited, log, is_large=True), log) == 0, log.read_text()[-3000:]
     assert "300 of 300 produced" in log.read_text()
     assert len(audited.entries(0)) == len(audited.statuses(0)) == 300

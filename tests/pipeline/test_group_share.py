@@ -12,7 +12,7 @@ from pelops.domain.audit import AuditVerdict, EntryStatus, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.pipeline.audit.group_share import (
-    Archived,
+    ArchivedWindow,
     GroupShare,
     GroupStart,
     find_audited_after,
@@ -50,7 +50,7 @@ def find(
 ) -> GroupShare:
     """The share of WINDOW of a group that was created there according to the ledger."""
     ledger = read_first_creation("orders", ledger_of(created(position, why=why)))
-    there = Archived(entries=archived, count_until=lambda _: before, **beyond)
+    there = ArchivedWindow(entries=archived, count_until=lambda _: before, **beyond)
     begin = find_beginning(ledger, GroupStart(), there, position=None)
     return find_share(WINDOW, there, begin=begin.at)
 
@@ -115,14 +115,14 @@ def test_a_group_began_at_the_lowest_reported_position(
     found: GroupStart,
 ) -> None:
     reported = read_first_creation("orders", ledger_of(*ledger))
-    archived = Archived(entries=10, count_until=lambda _: 4)
+    archived = ArchivedWindow(entries=10, count_until=lambda _: 4)
     assert find_beginning(reported, files, archived, position=position) == found
 
 
 def test_what_the_archive_cannot_hold_was_not_gone_before_the_group_began() -> None:
     """Entries at the end of the window are the group's; others of unknown origin stay."""
     ledger = read_first_creation("orders", ledger_of(created("14-0", added="15")))
-    there = Archived(entries=10, count_until=lambda _: 4, beyond=3, beyond_seq=2)
+    there = ArchivedWindow(entries=10, count_until=lambda _: 4, beyond=3, beyond_seq=2)
     found = find_beginning(ledger, GroupStart(), there, position=None)
     assert found == GroupStart(at=EntryId(14), gone=9)
     share = find("14-0", archived=6, before=4, beyond=1, beyond_seq=2)

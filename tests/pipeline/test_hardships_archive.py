@@ -12,7 +12,7 @@ import pytest
 
 from pelops.domain.audit import AuditVerdict
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.tables import ENTRIES
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import half_read
@@ -66,7 +66,7 @@ def test_a_full_archive_is_a_clear_error_and_continues_with_room(
         audited.audit()
     assert str(audited.archive / ENTRIES) in str(some.value)
     filling.unlink()
-    assert {row["phase"] for row in audited.windows()} == {Phase.PLANNED}
+    assert {row["phase"] for row in audited.windows()} == {WindowPhase.PLANNED}
     assert not audited.entries()
     summary = audited.audit()[0]
     assert summary.produced == summary.archived == 30

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from pelops.clock import to_ms
-from pelops.domain.audit import EvidenceKind
-from pelops.pipeline.records import Phase
+from pelops.domain.audit import AuditEvidence
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.tables import WINDOWS
 from pelops.pipeline.windows import parse_record, render_record
 from tests.faults.skewing import NoFaketime, skewed_start
@@ -63,7 +63,7 @@ def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited
     reported = ("entries_added", 10, "last_generated", ids[-1])
     audited.record("bookmark", *reported, entry_id=f"{quiet}-0")
     first = audited.audit_one(window=HOUR, name=NAME)
-    assert first.evidence is EvidenceKind.LEDGER
+    assert first.evidence is AuditEvidence.LEDGER
     set_ahead(audited)
     # A failover put the clock right. The ledger continues from its last ID, before that audit.
     audited.acknowledge(*ids[:6])
@@ -81,13 +81,15 @@ def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited
 
 def set_ahead(audited: Audited) -> None:
     """Make the first window one that a server closed whose clock was ahead."""
-    (row,) = [one for one in audited.windows(Phase.AUDITED) if one["group"] is None]
+    (row,) = [one for one in audited.windows(WindowPhase.AUDITED) if one["group"] is None]
     record = parse_record(row["state"])
     window = replace(record.plan.window, at=record.plan.window.at + AHEAD)
     record = replace(record, plan=replace(record.plan, window=window))
     table = DeltaTable(audited.archive_tables.place.path(WINDOWS))
     changes: dict[str, Any] = {"state": render_record(record)}
-    table.update(new_values=changes, predicate=f"phase = '{Phase.AUDITED}' AND \"group\" IS NULL")
+    table.update(
+        new_values=changes, predicate=f"phase = '{WindowPhase.AUDITED}' AND \"group\" IS NULL"
+    )
     at_ms = to_ms(window.at)
     audited.client.hset(audited.keys.audit, f"totals:{NAME}", f"{at_ms} 0 0")
 

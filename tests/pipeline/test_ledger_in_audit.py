@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
+from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, EntryStatus, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone
@@ -38,7 +38,7 @@ def test_ledger_events_end_entries_and_copies_count_for_their_root(
     audited.record("requeued", "consumer", "a", ids[0], f"{copy} {ids[0]} 1 1 40")
     audited.record("dead-lettered", "reason", "Poison", ids[1], f"9-9 {ids[1]} 3 4 70")
     summary = audited.audit_one()
-    assert summary.evidence is EvidenceKind.LEDGER
+    assert summary.evidence is AuditEvidence.LEDGER
     assert audited.counts(summary) == {
         "acknowledged_inferred": 4,
         "requeued": 1,

@@ -18,7 +18,7 @@ from pelops.errors import PelopsError
 from pelops.pipeline.entry_history import EntryHistory
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.lookup import LookupQuestion, look_up
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.tables import (
     ENTRIES,
@@ -51,23 +51,23 @@ class Written:
         acts: list[tuple[str, str, str]],
         statuses: list[str],
         copies: dict[str, str] | None = None,
-        upto: Phase = Phase.AUDITED,
+        upto: WindowPhase = WindowPhase.AUDITED,
     ) -> None:
         """Write a window; `copies` are held by the retry stream, each with its root."""
         archive = Archive(find_archive(str(self.root), s3_endpoint=None, s3_region=None))
         at = datetime(2026, 1, 2, tzinfo=UTC)
         shared = {"date": at.date(), "stream": self.stream, "window": number, "group": GROUP}
 
-        def phase(name: Phase) -> Any:
+        def phase(name: WindowPhase) -> Any:
             return make_rows(WINDOWS, [shared | {"phase": name.value}])
 
-        archive.claim(phase(Phase.PLANNED), since=archive.newest_run())
+        archive.claim(phase(WindowPhase.PLANNED), since=archive.newest_run())
         rows = [shared | ids(one) | {"bytes": 10} for one in entries]
         for copy, root in (copies or {}).items():
             rows.append(shared | {"stream": self.retry} | ids(copy) | ids(root, "root_"))
         archive.append(ENTRIES, make_rows(ENTRIES, rows))
-        if upto is not Phase.PLANNED:
-            archive.append(WINDOWS, phase(Phase.ARCHIVED))
+        if upto is not WindowPhase.PLANNED:
+            archive.append(WINDOWS, phase(WindowPhase.ARCHIVED))
         done = []
         for kind, entry, new in acts:
             target = self.retry if new in (copies or {}) else None
@@ -84,8 +84,8 @@ class Written:
                 STATUSES, [shared | ids(one) | found | {"audited_at": at} for one in statuses]
             ),
         )
-        if upto is Phase.AUDITED:
-            archive.end(phase(Phase.AUDITED))
+        if upto is WindowPhase.AUDITED:
+            archive.end(phase(WindowPhase.AUDITED))
 
     def find(self, entry: str) -> list[EntryHistory]:
         return look_up(open_archive(str(self.root)), LookupQuestion(entry=parse_entry_id(entry)))
@@ -242,8 +242,8 @@ def test_only_rows_of_runs_that_ended_count(written: Written) -> None:
     written.window(0, entries=["5-0"], acts=[], statuses=["5-0"])
     # Entries that were archived stay; the run's events about them are read again by the next.
     act = ("dead-lettered", "5-0", "9-0")
-    written.window(1, entries=["6-0"], acts=[act], statuses=["6-0"], upto=Phase.ARCHIVED)
-    written.window(2, entries=["7-0"], acts=[act], statuses=["7-0"], upto=Phase.PLANNED)
+    written.window(1, entries=["6-0"], acts=[act], statuses=["6-0"], upto=WindowPhase.ARCHIVED)
+    written.window(2, entries=["7-0"], acts=[act], statuses=["7-0"], upto=WindowPhase.PLANNED)
     assert [one.what for one in written.look("5-0").events] == ["added", "found in flight"]
     assert [(one.window, one.what) for one in written.look("6-0").events] == [(1, "added")]
     assert written.find("7-0") == []

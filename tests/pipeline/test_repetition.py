@@ -11,7 +11,7 @@ import pytest
 
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline.errors import RunOvertaken
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES
 from tests.pipeline.audited import Audited
 from tests.pipeline.repeating import die_after, first_window, prepare
@@ -70,8 +70,8 @@ def test_of_two_runs_the_overtaken_one_ends_without_rows(
     # The other run finishes the window of this one, and then closes another.
     summary, _ = other.result()
     assert summary.produced == sum(summary.counts.values()) == 300
-    assert [row["run"] for row in audited.windows(Phase.PLANNED)] == [1, 2, 3]
-    assert {row["run"] for row in audited.windows(Phase.AUDITED)} == {2, 3}
+    assert [row["run"] for row in audited.windows(WindowPhase.PLANNED)] == [1, 2, 3]
+    assert {row["run"] for row in audited.windows(WindowPhase.AUDITED)} == {2, 3}
     assert rows_of(audited, STATUSES, 1) == rows_of(audited, EVENTS, 1) == 0
     assert {row["run"] for row in audited.statuses()} == {2, 3}
     assert len({(row["ms"], row["seq"]) for row in audited.entries()}) == 300
@@ -99,5 +99,5 @@ def test_of_two_concurrent_runs_one_audits_and_no_row_is_doubled(
     assert len(rows) == len({(row["ms"], row["seq"]) for row in rows}) == 20
     statuses = [(row["group"], row["id"], row["as_of"]) for row in audited.statuses()]
     assert len(statuses) == len(set(statuses))
-    audits = [(row["window"], row["group"]) for row in audited.windows(Phase.AUDITED)]
+    audits = [(row["window"], row["group"]) for row in audited.windows(WindowPhase.AUDITED)]
     assert len(audits) == len(set(audits))

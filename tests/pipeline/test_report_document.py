@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict, EntryStatus, EvidenceKind, parse_summary
+from pelops.domain.audit import AuditEvidence, AuditVerdict, EntryStatus, parse_summary
 from pelops.pipeline.report.model import CountCheck, GroupReport, Report, build_schema, main
 from pelops.pipeline.report.page import render_page
 from tests.pipeline.json_schema import violations
@@ -132,7 +132,7 @@ def test_the_schema_knows_the_words_of_the_domain() -> None:
     assert summary["counts"]["propertyNames"] == {"$ref": "#/$defs/EntryStatus"}
     assert set(known["AuditVerdict"]["enum"]) == set(AuditVerdict)
     assert summary["evidence"]["$ref"] == "#/$defs/EvidenceKind"
-    assert set(known["EvidenceKind"]["enum"]) == set(EvidenceKind)
+    assert set(known["EvidenceKind"]["enum"]) == set(AuditEvidence)
 
 
 def test_the_summary_within_is_the_one_that_the_operator_reads() -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from pelops.domain.audit import (
     EXPECTED_STATUSES,
+    AuditEvidence,
     AuditFinding,
     AuditSummary,
     AuditVerdict,
     Certainty,
     EntryStatus,
-    EvidenceKind,
 )
 from pelops.pipeline.report.findings import Severity
 from pelops.pipeline.report.model import DeadLetters, GroupReport, Report
@@ -78,7 +78,7 @@ def test_what_each_window_counts_again_is_no_note(status: str) -> None:
     counts=st.dictionaries(st.sampled_from(BAD), st.integers(0, 3), max_size=3),
     there=st.integers(0, 2),
     kinds=st.lists(st.sampled_from(["lost", "stuck-earlier", "epoch-break", "new-kind"])),
-    evidence=st.sampled_from(EvidenceKind),
+    evidence=st.sampled_from(AuditEvidence),
     is_first=st.booleans(),
 )
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -86,7 +86,7 @@ def test_page_and_document_have_the_verdict_of_the_summary(
     counts: dict[EntryStatus, int],
     there: int,
     kinds: list[str],
-    evidence: EvidenceKind,
+    evidence: AuditEvidence,
     is_first: bool,
 ) -> None:
     found = tuple(AuditFinding(kind=kind, count=1, sentence="So it is.") for kind in kinds)
@@ -114,20 +114,20 @@ def test_entries_that_no_table_lists_are_counted_among_those_to_look_at() -> Non
 @pytest.mark.parametrize(
     ("counts", "evidence", "reported", "badge"),
     [
-        ({EntryStatus.ACKNOWLEDGED_PROVEN: 5}, EvidenceKind.NONE, "Balanced, proven", "balanced"),
+        ({EntryStatus.ACKNOWLEDGED_PROVEN: 5}, AuditEvidence.NONE, "Balanced, proven", "balanced"),
         (
             {EntryStatus.ACKNOWLEDGED_INFERRED: 5},
-            EvidenceKind.AOF,
+            AuditEvidence.AOF,
             "Balanced, inferred",
             "balanced",
         ),
-        ({}, EvidenceKind.LEDGER, "Balanced, inferred", "balanced"),
-        ({}, EvidenceKind.AOF, "Balanced, proven", "balanced"),
-        ({EntryStatus.INDETERMINATE: 1}, EvidenceKind.AOF, "Unknown", "unknown"),
+        ({}, AuditEvidence.LEDGER, "Balanced, inferred", "balanced"),
+        ({}, AuditEvidence.AOF, "Balanced, proven", "balanced"),
+        ({EntryStatus.INDETERMINATE: 1}, AuditEvidence.AOF, "Unknown", "unknown"),
     ],
 )
 def test_balanced_is_said_with_what_it_rests_on(
-    counts: dict[EntryStatus, int], evidence: EvidenceKind, reported: str, badge: str
+    counts: dict[EntryStatus, int], evidence: AuditEvidence, reported: str, badge: str
 ) -> None:
     page = render_page(report(group(counts, evidence=evidence)))
     assert f"<title>{reported}: " in page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, EvidenceKind
+from pelops.domain.audit import TOTALS_PREFIX, AuditEvidence, EntryStatus
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import ArchivedPayload, read_place
 from pelops.redis_streams.access import Role, acl_rules
@@ -43,7 +43,7 @@ def test_an_auditor_needs_no_other_right_and_writes_one_key(restricted: Audited)
     _live(audited)
     before = _keys(audited)
     summary = audited.audit_one()
-    assert summary.evidence is EvidenceKind.LEDGER
+    assert summary.evidence is AuditEvidence.LEDGER
     assert summary.counts[EntryStatus.DEAD_LETTERED] == 1
     assert summary.counts[EntryStatus.REQUEUED] == 1
     audited.add(5)

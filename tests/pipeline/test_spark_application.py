@@ -12,7 +12,7 @@ import pytest
 
 from local_cluster.java import require_java
 from pelops.kube.audit_spark import MAIN_FILE, build_application
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from tests.audit_facts import ACCESS, a_plan, after, an_audit
 from tests.pipeline.audited import Audited
 from tests.pipeline.executors import event_options, read_events
@@ -63,7 +63,7 @@ def test_the_tasks_of_a_submitted_audit_run_on_its_executors(
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout[-3000:]
     assert "on local-cluster[2,1,1024]: " in ended.stdout
-    assert len(audited.windows(Phase.AUDITED)) == 2  # of the stream, and of its group
+    assert len(audited.windows(WindowPhase.AUDITED)) == 2  # of the stream, and of its group
     assert len(audited.statuses(0)) == 5000
     done = read_events(events)
     assert len(done.executors) == 2 and "driver" not in done.executors

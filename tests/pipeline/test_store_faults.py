@@ -17,7 +17,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.pipeline import tables
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.tables import SCHEMAS, Archive, find_archive, make_rows
 from tests.pipeline.audited import GROUP, Audited, Row, changed
@@ -48,7 +48,7 @@ SAID = {
 
 
 _PLACE = {"date": date(2026, 1, 1), "stream": "orders", "window": 0}
-PLAN = make_rows(tables.WINDOWS, [_PLACE | {"phase": Phase.PLANNED.value}])
+PLAN = make_rows(tables.WINDOWS, [_PLACE | {"phase": WindowPhase.PLANNED.value}])
 ENTRY = make_rows(tables.ENTRIES, [_PLACE | {"ms": 1, "seq": 2}])
 
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline.audit.status_rows import BASES
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.settings import AuditTarget
 from pelops.pipeline.tables import ENTRIES, LAYOUT, SCHEMAS, STATUSES, WINDOWS, local_frame
 from pelops.policy.audit.classification import Why
@@ -142,7 +142,7 @@ def test_the_windows_table_has_the_result_of_each_audit(audited: Audited) -> Non
     assert {row["group"] for row in rows} == {GROUP, ODD}
     for row in rows:
         summary = summaries[row["group"]]
-        assert row["phase"] == Phase.AUDITED
+        assert row["phase"] == WindowPhase.AUDITED
         assert (row["produced"], row["archived"], row["open"]) == (50, 50, summary.open)
         assert (row["verdict"], row["certainty"]) == (summary.verdict, summary.certainty)
         assert row["sentence"] == summary.sentence

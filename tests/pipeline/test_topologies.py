@@ -15,7 +15,7 @@ from local_cluster.redis_servers import (
     SentinelServers,
     StandaloneServers,
 )
-from pelops.domain.audit import AuditSummary, AuditVerdict, EvidenceKind
+from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.pipeline import rounds, snapshot
 from pelops.pipeline.session import LazySession
@@ -53,7 +53,7 @@ def test_every_supported_server_is_audited(
         assert audited.counts(summary) == {
             "acknowledged_inferred": 9, "requeued": 1, "in_flight": 10, "undelivered": 11,
         }  # fmt: skip
-        assert summary.evidence is EvidenceKind.LEDGER
+        assert summary.evidence is AuditEvidence.LEDGER
         assert NAME.encode() in audited.client.hgetall(audited.keys.audit)
 
 

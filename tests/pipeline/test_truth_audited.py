@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import EntryStatus, EvidenceKind
+from pelops.domain.audit import AuditEvidence, EntryStatus
 from tests.pipeline.auditing_truth import Compared, audit_life
 
 # The promised number: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` shows more.
@@ -35,7 +35,7 @@ async def test_an_audit_is_true_with_files_and_honest_without(
     compared = 0
     async for found in audit_life(spark, tmp_path, entries=entries, seed=11, size=SIZE, pauses=2):
         compared += 1
-        assert found.has_files == all(one.evidence is EvidenceKind.AOF for one in found.summaries)
+        assert found.has_files == all(one.evidence is AuditEvidence.AOF for one in found.summaries)
         assert set(found.true.values()) == EXPECTED
         assert found.wrong() == {}
         assert found.miscounted() == []

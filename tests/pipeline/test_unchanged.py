@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import AuditVerdict
 from pelops.pipeline.context import open_run
-from pelops.pipeline.records import Phase
+from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.report.pages import write_new_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession
@@ -63,7 +63,7 @@ def quiet(
 
 
 def windows(audited: Audited) -> int:
-    return len(audited.windows(Phase.ARCHIVED))
+    return len(audited.windows(WindowPhase.ARCHIVED))
 
 
 def test_a_stream_on_which_nothing_has_changed_gets_no_new_window(
@@ -150,7 +150,7 @@ def test_counters_that_are_recorded_again_are_no_change(quiet: Audited) -> None:
 @pytest.mark.full
 def test_a_run_that_died_before_its_end_is_finished(quiet: Audited) -> None:
     found, statuses = quiet.report().summary, quiet.statuses(0)
-    quiet.archive_tables.remove(WINDOWS, f"phase = '{Phase.AUDITED}'")
+    quiet.archive_tables.remove(WINDOWS, f"phase = '{WindowPhase.AUDITED}'")
     first, *_ = quiet.audit()
     assert first == quiet.report().summary == found
     again = quiet.statuses(0)

@@ -27,7 +27,7 @@ from pelops.domain.audit import (
 from pelops.domain.entry_id import EntryId
 from pelops.errors import InvalidSpec
 from pelops.policy.audit.audit_conditions import decide_audit_conditions, find_margin, is_behind
-from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, StreamEnds
+from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, StreamEnds
 from pelops.policy.audit.notices import read_notices
 from tests.audit_facts import after, facts, some_runs
 from tests.audits import a_summary, a_window
@@ -108,7 +108,7 @@ def test_the_margin_never_grows_as_trimming_comes_nearer(
     if waiting and gone > archived:
         record = AuditRecord(summary=summary)
         ends = StreamEnds(added=added, length=added - gone)
-        assert is_behind(GroupAudit(stream="s", group="g", record=record, ends=ends))
+        assert is_behind(RecordedGroup(stream="s", group="g", record=record, ends=ends))
 
 
 @st.composite
@@ -123,7 +123,7 @@ def worlds(draw: st.DrawFn) -> AuditFacts:
             record = AuditRecord(summary=summary, lost=lost, acknowledged=draw(COUNT))
         ends = st.builds(StreamEnds, added=COUNT, length=COUNT, first_unaudited=st.just(EntryId(1)))
         groups.append(
-            GroupAudit(
+            RecordedGroup(
                 stream=f"s-{number}",
                 group="g",
                 resource=draw(st.none() | st.just(f"r-{number}")),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.domain.redrive import PlannedAction
+from pelops.domain.redrive import LetterAction
 from pelops.policy.redrive.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
 from pelops.policy.redrive.triage import (
     TYPE_LIMIT,
@@ -188,18 +188,18 @@ def _advice(reason: str, error: str = "", returned: int = 0) -> Advice:
 @pytest.mark.parametrize(
     ("reason", "error", "returned", "action"),
     [
-        ("PayloadGone", "gone", 0, PlannedAction.DISCARD),
-        ("StreamExhausted", "", 0, PlannedAction.REDRIVE),
-        ("HandlerFailed", "ConnectTimeout: late", 0, PlannedAction.REDRIVE),
-        ("HandlerFailed", "OSError: connection refused", 0, PlannedAction.REDRIVE),
-        ("HandlerFailed", "ConnectTimeout: late", 1, PlannedAction.INSPECT),
-        ("HandlerFailed", "KeyError: 'x'", 0, PlannedAction.INSPECT),
-        ("Undecodable", "connection: is no number", 0, PlannedAction.INSPECT),
-        ("MaxRetriesExceeded", "the connection of pod web ended", 0, PlannedAction.INSPECT),
-        ("Unknown", "", 0, PlannedAction.INSPECT),
+        ("PayloadGone", "gone", 0, LetterAction.DISCARD),
+        ("StreamExhausted", "", 0, LetterAction.REDRIVE),
+        ("HandlerFailed", "ConnectTimeout: late", 0, LetterAction.REDRIVE),
+        ("HandlerFailed", "OSError: connection refused", 0, LetterAction.REDRIVE),
+        ("HandlerFailed", "ConnectTimeout: late", 1, LetterAction.INSPECT),
+        ("HandlerFailed", "KeyError: 'x'", 0, LetterAction.INSPECT),
+        ("Undecodable", "connection: is no number", 0, LetterAction.INSPECT),
+        ("MaxRetriesExceeded", "the connection of pod web ended", 0, LetterAction.INSPECT),
+        ("Unknown", "", 0, LetterAction.INSPECT),
     ],
 )
-def test_what_is_advised(reason: str, error: str, returned: int, action: PlannedAction) -> None:
+def test_what_is_advised(reason: str, error: str, returned: int, action: LetterAction) -> None:
     assert _advice(reason, error, returned).action == action
 
 
@@ -207,4 +207,4 @@ def test_what_is_advised(reason: str, error: str, returned: int, action: Planned
 def test_nothing_is_discarded_but_what_is_gone(reason: str, error: str) -> None:
     advice = _advice(reason, error)
     assert advice.reason.endswith(".")
-    assert (advice.action == PlannedAction.DISCARD) == (normalize_words(reason) == "PayloadGone")
+    assert (advice.action == LetterAction.DISCARD) == (normalize_words(reason) == "PayloadGone")

@@ -9,15 +9,15 @@ import pytest
 
 from pelops.clock import EPOCH
 from pelops.domain.audit import (
+    AuditEvidence,
     AuditSummary,
     AuditVerdict,
     Certainty,
     EntryStatus,
-    EvidenceKind,
     Window,
 )
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.audit.summary import GroupFacts, Identity, build_group_summary, list_broken
+from pelops.pipeline.audit.summary import Identity, SummaryInput, build_group_summary, list_broken
 from pelops.policy.audit.classification import Why
 
 WINDOW = Window(
@@ -38,9 +38,9 @@ def summary(counts: dict[EntryStatus, int], **changes: Any) -> AuditSummary:
         "oldest_stuck_ms": None,
         "recovery_ms": None,
         "retention_margin": None,
-        "evidence": EvidenceKind.AOF,
+        "evidence": AuditEvidence.AOF,
     }
-    return build_group_summary(GroupFacts(**(given | changes)))
+    return build_group_summary(SummaryInput(**(given | changes)))
 
 
 def test_entries_removed_after_delivery_are_not_reported_as_deleted_before_it() -> None:
@@ -144,4 +144,4 @@ def test_what_was_settled_counts_for_the_certainty() -> None:
     settled = {EntryStatus.ACKNOWLEDGED_INFERRED: 1}
     assert summary({}, archived=0).certainty is Certainty.PROVEN
     assert summary({}, archived=0, settled=settled).certainty is Certainty.INFERRED
-    assert summary({}, archived=0, evidence=EvidenceKind.LEDGER).certainty is Certainty.INFERRED
+    assert summary({}, archived=0, evidence=AuditEvidence.LEDGER).certainty is Certainty.INFERRED

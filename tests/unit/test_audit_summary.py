@@ -11,12 +11,12 @@ from pelops.domain.audit import (
     MOST_FINDINGS,
     SENTENCE_LIMIT,
     SUMMARY_LIMIT,
+    AuditEvidence,
     AuditFinding,
     AuditRecord,
     AuditVerdict,
     Certainty,
     EntryStatus,
-    EvidenceKind,
     RecoveryTimes,
     build_summary,
     check_audit_name,
@@ -177,7 +177,7 @@ def test_indeterminate_entries_alone_make_the_verdict_unknown() -> None:
         ({"acknowledged_proven": 10}, Certainty.PROVEN),
         ({"acknowledged_proven": 9}, Certainty.INFERRED),
         ({"undelivered": 10}, Certainty.INFERRED),
-        ({"undelivered": 10, "evidence": EvidenceKind.AOF}, Certainty.PROVEN),
+        ({"undelivered": 10, "evidence": AuditEvidence.AOF}, Certainty.PROVEN),
         ({"indeterminate": 1}, Certainty.UNKNOWN),
     ],
 )
@@ -188,9 +188,9 @@ def test_an_audit_is_as_certain_as_its_counts(counts: dict[str, Any], certainty:
 def test_a_window_without_entries_proves_nothing_without_append_only_files() -> None:
     """As the second run of an audit, after 9,900 inferred acknowledgements and 100 pending."""
     for evidence, certainty in (
-        (EvidenceKind.NONE, Certainty.INFERRED),
-        (EvidenceKind.LEDGER, Certainty.INFERRED),
-        (EvidenceKind.AOF, Certainty.PROVEN),
+        (AuditEvidence.NONE, Certainty.INFERRED),
+        (AuditEvidence.LEDGER, Certainty.INFERRED),
+        (AuditEvidence.AOF, Certainty.PROVEN),
     ):
         nothing = a_summary(a_window(1, entries=0), open=100, evidence=evidence)
         assert (nothing.verdict, nothing.certainty) == (AuditVerdict.BALANCED, certainty)

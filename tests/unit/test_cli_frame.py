@@ -93,7 +93,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> list[Namespace]:
 
     module.add_arguments, module.run = add_arguments, run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    probe = cli.Command(name="probe", help="probe", section="Tests", asks_cluster=True)
+    probe = cli.CliCommand(name="probe", help="probe", section="Tests", asks_cluster=True)
     monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, probe))
     return ran
 

@@ -12,7 +12,7 @@ from pelops.cli.commands.top import COLUMNS as TOP_COLUMNS
 from pelops.cli.commands.top import sort_rows
 from pelops.cli.console import Console
 from pelops.cli.gauges import GroupGauges, read_gauges
-from pelops.cli.group_facts import GroupFacts, read_group, render_facts, suggest_next
+from pelops.cli.group_facts import DisplayedGroup, read_group, render_facts, suggest_next
 from pelops.cli.rates import RateWindow, Row, build_row
 from pelops.cli.tables import Style
 from tests.builders import NOW
@@ -20,7 +20,7 @@ from tests.builders import NOW
 
 def a_group(
     name: str = "orders", *, spec: dict[str, Any] | None = None, **status: Any
-) -> GroupFacts:
+) -> DisplayedGroup:
     """A group whose status describes its newest spec, unless it has another generation."""
     return read_group(
         {
@@ -84,7 +84,7 @@ def test_a_lag_that_is_not_known_is_not_shown_as_a_number(group: Any, cell: str 
         (a_group(conditions=[NOT_READY], spec={"suspend": True}), Style.WARNING),
     ],
 )
-def test_the_color_says_whether_a_person_must_act(facts: GroupFacts, style: Style) -> None:
+def test_the_color_says_whether_a_person_must_act(facts: DisplayedGroup, style: Style) -> None:
     assert facts.style is style
 
 
@@ -102,7 +102,9 @@ def test_the_color_says_whether_a_person_must_act(facts: GroupFacts, style: Styl
         (a_group(), ("doctor",)),
     ],
 )  # fmt: skip
-def test_the_next_command_is_the_one_that_helps(facts: GroupFacts, words: tuple[str, ...]) -> None:
+def test_the_next_command_is_the_one_that_helps(
+    facts: DisplayedGroup, words: tuple[str, ...]
+) -> None:
     expected = (*words, "orders", "-n", "shop") if words else ()
     assert suggest_next(facts) == expected
 

@@ -46,17 +46,17 @@ from pelops.policy.doctor.check import (
     Category,
     Check,
     CheckResult,
+    CheckVerdict,
     Result,
     Unanswered,
-    Verdict,
     run_checks,
 )
 from pelops.policy.doctor.cluster_checks import INSTALLATION_CHECKS, TARGET_CHECKS
 from pelops.policy.doctor.facts import (
     AccessRight,
-    Autoscaler,
     ClockFacts,
     DeniedCommand,
+    ExternalAutoscaler,
     GroupFacts,
     Installation,
     InstallationFacts,
@@ -383,14 +383,14 @@ NODE = RedisNodeFacts(address="a:1", info=INFO, config=Unanswered("CONFIG GET is
         (workers("former", idle=timedelta(hours=1)), "consumer-names", "ok", "0 consumers"),
         (target(exists=False), "target", "error", "does not exist"),
         (
-            target(autoscalers=(Autoscaler(kind="ScaledObject", name="s"),)),
+            target(autoscalers=(ExternalAutoscaler(kind="ScaledObject", name="s"),)),
             "autoscalers",
             "error",
             "ScaledObject s",
         ),
         (
             target(
-                autoscalers=(Autoscaler(kind="ScaledObject", name="s"),),
+                autoscalers=(ExternalAutoscaler(kind="ScaledObject", name="s"),),
                 resource=replace(RESOURCE, scaling_mode="Disabled"),
             ),
             "autoscalers",
@@ -484,10 +484,10 @@ def test_a_fact_that_is_missing_hides_no_other_check() -> None:
 
 
 def test_a_check_that_fails_hides_no_other_check() -> None:
-    def fail(facts: None) -> Verdict:
+    def fail(facts: None) -> CheckVerdict:
         raise KeyError("a fault")
 
-    fine: Check[None] = Check("fine", "fine", lambda _: Verdict(Result.OK, "fine"))
+    fine: Check[None] = Check("fine", "fine", lambda _: CheckVerdict(Result.OK, "fine"))
     found = run_checks(Category.REDIS, [Check("broken", "broken", fail), fine], None)
     assert [one.result for one in found] == [Result.UNKNOWN, Result.OK]
     assert "a fault" not in found[0].message

@@ -8,8 +8,8 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.redrive import (
+    LetterAction,
     PlanHeader,
-    PlannedAction,
     PlannedCluster,
     PlannedLetter,
     parse_plan,
@@ -17,14 +17,14 @@ from pelops.domain.redrive import (
 )
 from pelops.errors import InvalidSpec
 
-REDRIVE, INSPECT = PlannedAction.REDRIVE, PlannedAction.INSPECT
+REDRIVE, INSPECT = LetterAction.REDRIVE, LetterAction.INSPECT
 HEADER = PlanHeader(
     stream="orders\u2028:events",
     group="mail",
     dead_letter="{orders}:mail:dlq",
     at=datetime(2026, 1, 1, tzinfo=UTC),
     letters=2,
-    actions=dict(zip(PlannedAction, (1, 1, 0), strict=True)),
+    actions=dict(zip(LetterAction, (1, 1, 0), strict=True)),
     clusters=(PlannedCluster(cluster="ab" * 8, letters=2, action=REDRIVE, reason="It passes."),),
 )
 LETTERS = [

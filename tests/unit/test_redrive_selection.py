@@ -12,7 +12,7 @@ from pelops.controller.redrive.redrive_selection import build_selection
 from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import LetterReason
-from pelops.domain.redrive import PlanHeader, PlannedAction, PlannedLetter, render_plan
+from pelops.domain.redrive import LetterAction, PlanHeader, PlannedLetter, render_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again, find_limit
 from pelops.policy.redrive.selection import (
@@ -131,7 +131,7 @@ def test_only_the_dead_letters_that_a_plan_redrives_are_selected() -> None:
     header = PlanHeader(stream="s", group="g", dead_letter="d", at=NOON, letters=2)
     letters = [
         PlannedLetter(entry_id=EntryId(number), root_id=EntryId(1), cluster="c", action=action)
-        for number, action in ((1, PlannedAction.REDRIVE), (2, PlannedAction.INSPECT))
+        for number, action in ((1, LetterAction.REDRIVE), (2, LetterAction.INSPECT))
     ]
     lines = list(render_plan(header, letters))
     assert read_planned(lines, stream="s", group="g") == {EntryId(1)}

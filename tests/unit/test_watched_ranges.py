@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelops.domain.audit import EvidenceKind
+from pelops.domain.audit import AuditEvidence
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.pipeline.audit.summary import Grounds, list_limits
@@ -39,7 +39,7 @@ def test_of_very_many_ranges_the_last_remain() -> None:
     assert join_watched(looks) == ranges(*((10 * one, 10 * one + 5) for one in range(900, 1000)))
 
 
-def limits(evidence: EvidenceKind, *watched: WatchedRange) -> str:
+def limits(evidence: AuditEvidence, *watched: WatchedRange) -> str:
     grounds = Grounds(
         evidence=evidence,
         has_position=True,
@@ -55,8 +55,8 @@ def limits(evidence: EvidenceKind, *watched: WatchedRange) -> str:
 
 def test_an_audit_says_where_the_operator_observed_without_a_gap() -> None:
     found = ranges((0, 5), (10, 15), (20, 25), (30, 35))
-    text = limits(EvidenceKind.LEDGER, *found)
+    text = limits(AuditEvidence.LEDGER, *found)
     assert "since the last audit: after 10-0 and up to 15-0; after 20-0 and up to 25-0; " in text
     assert "after 30-0 and up to 35-0; and 1 earlier range." in text
-    assert "since the last audit: no entries." in limits(EvidenceKind.LEDGER)
-    assert "without a gap" not in limits(EvidenceKind.AOF, *found)
+    assert "since the last audit: no entries." in limits(AuditEvidence.LEDGER)
+    assert "without a gap" not in limits(AuditEvidence.AOF, *found)

@@ -27,7 +27,7 @@ def main() -> None:
 def print_candidates(words: Sequence[str]) -> int:
     """Print a line for each candidate for the last of the words, and a directive. Returns 0."""
     *before, last = words or [""]
-    line = _Line(before)
+    line = _CommandLine(before)
     for word, description in line.complete(last):
         if word.startswith(last):
             print(f"{word}\t{description}" if description else word)
@@ -35,7 +35,7 @@ def print_candidates(words: Sequence[str]) -> int:
     return 0
 
 
-class _Line:
+class _CommandLine:
     """The words before the one that is completed."""
 
     def __init__(self, words: Sequence[str]) -> None:

@@ -41,7 +41,7 @@ class ConditionFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFacts:
+class DisplayedGroup:
     """One group, as its spec and status describe it. None stands for unknown."""
 
     namespace: str
@@ -159,10 +159,10 @@ class GroupFacts:
         return found if isinstance(found, Mapping) else {}
 
 
-def read_group(resource: Object) -> GroupFacts:
+def read_group(resource: Object) -> DisplayedGroup:
     """Return the facts of a StreamConsumerGroup that the API server returned."""
     metadata, status = resource["metadata"], resource.get("status") or {}
-    return GroupFacts(
+    return DisplayedGroup(
         namespace=metadata["namespace"],
         name=metadata["name"],
         created=metadata.get("creationTimestamp", ""),
@@ -175,7 +175,7 @@ def read_group(resource: Object) -> GroupFacts:
     )
 
 
-def render_facts(group: GroupFacts) -> Object:
+def render_facts(group: DisplayedGroup) -> Object:
     """Return the group as `-o json` shows it; an unknown number is null."""
     ready = group.ready
     return {
@@ -202,7 +202,7 @@ def render_facts(group: GroupFacts) -> Object:
     }
 
 
-def suggest_next(group: GroupFacts) -> tuple[str, ...]:
+def suggest_next(group: DisplayedGroup) -> tuple[str, ...]:
     """Return the words of the command that helps with the group; empty if nothing is wrong."""
     where = (group.name, "-n", group.namespace)
     if group.is_suspended:

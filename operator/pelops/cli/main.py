@@ -31,7 +31,7 @@ COMPLETE: Final = "__complete"  # what completion scripts of shells call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CliCommand:
     """A command, without its module."""
 
     name: str
@@ -50,84 +50,86 @@ SET_UP: Final = "Set up and get help"
 OFFLINE: Final = "Without a cluster"
 
 COMMANDS: Final = (
-    Command(
+    CliCommand(
         name="status",
         help="show one group in detail, or all groups; --wait waits until they are Ready",
         section=OBSERVE,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="top",
         help="show backlog, rates and workers of groups, every second",
         section=OBSERVE,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="why",
         help="show where one entry is and what happened to it",
         section=OBSERVE,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="pending",
         help="show who has which entries pending, and why they are not recovered now",
         section=OBSERVE,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="dlq",
         help="list, show and export dead letters; redrive, discard and restore them",
         section=CHANGE,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="pause",
         help="suspend a group: Pelops observes it and changes nothing",
         section=CHANGE,
         asks_cluster=True,
     ),
-    Command(name="resume", help="end the suspension of a group", section=CHANGE, asks_cluster=True),
-    Command(
+    CliCommand(
+        name="resume", help="end the suspension of a group", section=CHANGE, asks_cluster=True
+    ),
+    CliCommand(
         name="adopt",
         help="print a StreamConsumerGroup for workers that already run",
         section=SET_UP,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="doctor",
         help="check the installation, a group and its Redis for problems",
         section=SET_UP,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="report",
         help="write a support bundle without Secrets and payloads",
         section=SET_UP,
         asks_cluster=True,
     ),
-    Command(name="keys", help="print the Redis keys of a group as JSON", section=OFFLINE),
-    Command(
+    CliCommand(name="keys", help="print the Redis keys of a group as JSON", section=OFFLINE),
+    CliCommand(
         name="acl",
         help="print an ACL SETUSER line with the rights that a role requires",
         section=OFFLINE,
     ),
-    Command(
+    CliCommand(
         name="env",
         help="print the environment variables that workers of a resource require",
         section=OFFLINE,
     ),
-    Command(
+    CliCommand(
         name="version",
         help="print the version of this program and of the operator",
         section=SET_UP,
         asks_cluster=True,
     ),
-    Command(
+    CliCommand(
         name="completion",
         help="print a script that completes command lines in a shell",
         section=OFFLINE,
     ),
-    Command(name="audit", help="read the archive of an audit", section=OFFLINE),
+    CliCommand(name="audit", help="read the archive of an audit", section=OFFLINE),
 )
 
 
@@ -226,7 +228,7 @@ def build_parser(program: str = "pelops") -> CommandParser:
     return parser
 
 
-def _load_command(command: Command, parser: CommandParser) -> None:
+def _load_command(command: CliCommand, parser: CommandParser) -> None:
     try:
         module = import_module(command.module)
     except ModuleNotFoundError as error:
@@ -255,7 +257,7 @@ def _describe_commands() -> str:
 EXTRAS: Final = {"deltalake": "pipeline", "pyarrow": "pipeline", "pyspark": "spark"}
 
 
-def _explain_missing(command: Command, error: ModuleNotFoundError) -> CommandFailed:
+def _explain_missing(command: CliCommand, error: ModuleNotFoundError) -> CommandFailed:
     missing = (error.name or "").partition(".")[0]
     if missing == "pelops":
         raise error

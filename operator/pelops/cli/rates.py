@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.cli.durations import parse_time, render_age
 from pelops.cli.gauges import GroupGauges, GroupName
-from pelops.cli.group_facts import GroupFacts
+from pelops.cli.group_facts import DisplayedGroup
 
 # Two measured rates that differ by less are equal.
 _SAME_RATE: Final = 0.05
@@ -20,7 +20,7 @@ _SAME_RATE: Final = 0.05
 class Row:
     """The numbers of one group; None if unknown."""
 
-    group: GroupFacts
+    group: DisplayedGroup
     lag: float | None
     pending: float | None
     oldest_s: float | None
@@ -96,7 +96,7 @@ def _difference(before: float | None, now: float | None) -> float | None:
     return None if before is None or now is None or now < before else now - before
 
 
-def build_row(group: GroupFacts, gauges: GroupGauges | None, now: datetime) -> Row:
+def build_row(group: DisplayedGroup, gauges: GroupGauges | None, now: datetime) -> Row:
     """Return the numbers of a group: of the operator if it exports them, else of the status."""
     seen = gauges or GroupGauges()
     oldest = parse_time(group.oldest_pending_time)

@@ -105,7 +105,7 @@ UNKNOWN_KINDS: Final = frozenset(
 )
 
 
-class EvidenceKind(StrEnum):
+class AuditEvidence(StrEnum):
     """The evidence that the audit had in addition to the stream itself."""
 
     AOF = "aof"
@@ -181,7 +181,7 @@ class AuditSummary:
     # The archived share of the entries that the stream holds; negative: some were trimmed before
     # they were archived.
     retention_margin: Ratio | None = None
-    evidence: EvidenceKind = EvidenceKind.NONE
+    evidence: AuditEvidence = AuditEvidence.NONE
     __pydantic_config__: ClassVar[Any] = names(
         oldest_stuck="oldest_stuck_s", recovery="time_to_recovery_ms"
     )
@@ -290,7 +290,7 @@ def kind_of(status: EntryStatus) -> str:
     return status.value.replace("_", "-")
 
 
-def find_certainty(counts: Mapping[EntryStatus, int], evidence: EvidenceKind) -> Certainty:
+def find_certainty(counts: Mapping[EntryStatus, int], evidence: AuditEvidence) -> Certainty:
     """The certainty of the acknowledgements among entries with these statuses.
 
     When none was acknowledged, only an AOF proves that.
@@ -299,7 +299,7 @@ def find_certainty(counts: Mapping[EntryStatus, int], evidence: EvidenceKind) ->
         return Certainty.UNKNOWN
     if counts.get(EntryStatus.ACKNOWLEDGED_INFERRED):
         return Certainty.INFERRED
-    is_shown = evidence is EvidenceKind.AOF or counts.get(EntryStatus.ACKNOWLEDGED_PROVEN)
+    is_shown = evidence is AuditEvidence.AOF or counts.get(EntryStatus.ACKNOWLEDGED_PROVEN)
     return Certainty.PROVEN if is_shown else Certainty.INFERRED
 
 

@@ -35,7 +35,7 @@ VERSION: Final = 1
 _LINE_LIMIT: Final = 1024 * 1024  # bytes; a header names every cluster
 
 
-class PlannedAction(StrEnum):
+class LetterAction(StrEnum):
     """What a redrive does with a dead letter."""
 
     REDRIVE = "redrive"  # move it back: it can succeed as it is
@@ -49,7 +49,7 @@ class PlannedCluster:
 
     cluster: Word
     letters: Count
-    action: PlannedAction
+    action: LetterAction
     reason: Text
 
 
@@ -66,11 +66,11 @@ class PlanHeader:
     letters: Count
     # Number of dead letters by action; in JSON, every action.
     actions: Annotated[
-        Mapping[PlannedAction, int],
+        Mapping[LetterAction, int],
         Stored(
-            dict[PlannedAction, Count],
+            dict[LetterAction, Count],
             dict,
-            lambda counts: {action: counts.get(action, 0) for action in PlannedAction},
+            lambda counts: {action: counts.get(action, 0) for action in LetterAction},
         ),
     ] = field(default_factory=dict)
     clusters: Annotated[tuple[PlannedCluster, ...], Bound(fail_fast=True)] = ()  # the largest ones
@@ -84,7 +84,7 @@ class PlannedLetter:
     entry_id: Id  # in the dead-letter stream
     root_id: Id  # of the original entry
     cluster: Word
-    action: PlannedAction
+    action: LetterAction
     __pydantic_config__: ClassVar[Any] = names(entry_id="id", root_id="root")
 
 

@@ -18,7 +18,7 @@ from pelops.api.redis import RedisSpec, SecretRef, TlsSpec
 from pelops.domain.destinations import AddressRules
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
-from pelops.policy.audit.plan import AuditedGroup, AuditPlan
+from pelops.policy.audit.plan import AuditPlan, DeclaredGroup
 
 POD_VARIABLES = frozenset({"POD_NAME", "POD_UID"})  # PELOPS_CONSUMER refers to them
 TLS_MOUNT = "/etc/pelops/redis"
@@ -282,7 +282,7 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
     }
 
 
-def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
+def _render_groups(groups: tuple[DeclaredGroup, ...]) -> str:
     documents = [
         {
             "resource": group.resource,

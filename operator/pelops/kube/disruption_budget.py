@@ -24,7 +24,7 @@ MAX_UNAVAILABLE: Final = "10%"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class DisruptionBudget:
     """A PodDisruptionBudget without its status, which changes with every pod."""
 
     uid: str
@@ -44,11 +44,11 @@ class Budget:
         return self.selects_all or self.selector.matches(labels)
 
 
-def observe_budget(manifest: Manifest) -> Budget:
+def observe_budget(manifest: Manifest) -> DisruptionBudget:
     """Return the budget from its manifest."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     selector = spec.get("selector")
-    return Budget(
+    return DisruptionBudget(
         uid=metadata.get("uid", ""),
         generation=metadata.get("generation", 0),
         controller_uid=controller_uid(manifest),
@@ -81,6 +81,6 @@ def build_budget(resource: StreamConsumerGroup) -> Manifest:
     }
 
 
-def is_as_built(body: Manifest, live: Budget) -> bool:
+def is_as_built(body: Manifest, live: DisruptionBudget) -> bool:
     """Whether the live budget has the desired spec."""
     return is_applied(body["spec"], live.spec)

@@ -37,7 +37,7 @@ PLACES: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class WindowRange:
     """A range of a stream that belongs to a window."""
 
     stream: str
@@ -48,14 +48,14 @@ class Part:
     is_letters: bool = False  # a dead-letter stream, whose entries are not of the window
 
 
-def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[Part]:
+def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[WindowRange]:
     """The parts of streams to archive for each window. Raises RedisStreamsError."""
-    parts: list[Part] = []
+    parts: list[WindowRange] = []
     for plan in plans:
         # Groups of one stream rarely have different prefixes.
         prefix = plan.targets[0].field_prefix if plan.targets else "_"
         parts.append(
-            Part(
+            WindowRange(
                 stream=plan.stream, after=plan.window.from_id, upto=plan.window.to_id, plan=plan,
                 prefix=prefix,
             )
@@ -65,13 +65,13 @@ def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[Part]:
             if target.group in plan.retries:
                 after, upto = plan.retries[target.group]
                 parts.append(
-                    Part(stream=keys.retry, after=after, upto=upto, plan=plan, prefix=prefix)
+                    WindowRange(stream=keys.retry, after=after, upto=upto, plan=plan, prefix=prefix)
                 )
             if plan.payload is ArchivedPayload.FULL:
                 last = watch.stream(keys.dead_letter).last_generated
                 after = min(plan.ledger_from.get(target.group, EntryId.MIN), last)
                 parts.append(
-                    Part(
+                    WindowRange(
                         stream=keys.dead_letter, after=after, upto=last, plan=plan, prefix=prefix,
                         is_letters=True,
                     )
@@ -80,7 +80,7 @@ def list_parts(watch: RedisReader, plans: Iterable[Plan]) -> list[Part]:
 
 
 def archive_entries(
-    spark: SparkSession, watch: RedisReader, archive: Archive, parts: Sequence[Part]
+    spark: SparkSession, watch: RedisReader, archive: Archive, parts: Sequence[WindowRange]
 ) -> bool:
     """Append the entries of all parts; return whether any was left out because of its ID.
 
@@ -118,7 +118,7 @@ def count_beyond(watch: RedisReader, plan: Plan) -> tuple[int, int]:
     return beyond, beyond_seq
 
 
-def place_rows(parts: Iterable[Part], runs: Mapping[str, int]) -> pa.Table:
+def place_rows(parts: Iterable[WindowRange], runs: Mapping[str, int]) -> pa.Table:
     """The keys of the round's rows; `runs`: by stream, the run that archived its window."""
     rows = [
         {"stream": part.stream, "window": part.plan.number, "date": part.plan.day,
@@ -142,9 +142,9 @@ def read_round(spark: SparkSession, archive: Archive, places: pa.Table) -> DataF
     return entries.join(local_frame(spark, places.select(keys)), keys, "left_semi")
 
 
-def _read(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> DataFrame:
+def _read(spark: SparkSession, watch: RedisReader, parts: Sequence[WindowRange]) -> DataFrame:
     """The rows of the table without `run`; parts with the same options share one read."""
-    kinds: dict[tuple[str, ArchivedPayload, str | None], list[Part]] = {}
+    kinds: dict[tuple[str, ArchivedPayload, str | None], list[WindowRange]] = {}
     for part in parts:
         kind = (part.prefix, part.plan.payload, part.plan.business_key)
         kinds.setdefault(kind, []).append(part)
@@ -158,7 +158,7 @@ def _read(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> Dat
     return whole.join(where, "stream").select(*SCHEMAS[ENTRIES].names)
 
 
-def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) -> DataFrame:
+def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[WindowRange]) -> DataFrame:
     first = parts[0]
     columns, computed = _columns(first)
     marks = [f"{first.prefix}{name}" for name in ("original_id", "retry_count")]
@@ -182,7 +182,7 @@ def _read_alike(spark: SparkSession, watch: RedisReader, parts: Sequence[Part]) 
     return _shape(reader.options(**given).load(), first)
 
 
-def _columns(part: Part) -> tuple[list[str], list[str]]:
+def _columns(part: WindowRange) -> tuple[list[str], list[str]]:
     prefix, plan = part.prefix, part.plan
     computed = ["bytes"]
     columns = ["stream STRING", "ms BIGINT", "seq BIGINT", "bytes BIGINT"]
@@ -199,7 +199,7 @@ def _columns(part: Part) -> tuple[list[str], list[str]]:
     return columns, computed
 
 
-def _shape(frame: DataFrame, part: Part) -> DataFrame:
+def _shape(frame: DataFrame, part: WindowRange) -> DataFrame:
     """Select the columns of the table; a row has a root only if its copy fields are valid."""
     from pyspark.sql import functions as F  # noqa: N812
 

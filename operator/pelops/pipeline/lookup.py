@@ -39,7 +39,7 @@ from pelops.pipeline.entry_history import (
     when,
 )
 from pelops.pipeline.ids import bounded
-from pelops.pipeline.records import Journal, Phase
+from pelops.pipeline.records import Journal, WindowPhase
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.tables import ENTRIES, EVENTS, STATUSES, Archive
 
@@ -100,7 +100,7 @@ def read_field(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stream:
+class _ArchivedStream:
     """One stream of the archive."""
 
     name: str
@@ -124,26 +124,28 @@ class _Tables:
     """Reads the rows of finished runs, which are the valid ones."""
 
     journal: Journal
-    streams: Mapping[str, _Stream]
+    streams: Mapping[str, _ArchivedStream]
     owners: Mapping[str, str]  # by stream with entries: its audited stream
     is_whole: bool  # whether all streams of the archive are read
     audited: pa.Array  # runs
     archived: pa.Array  # runs whose entries are valid
 
     @classmethod
-    def of(cls, journal: Journal, streams: Sequence[_Stream], *, is_whole: bool) -> _Tables:
+    def of(cls, journal: Journal, streams: Sequence[_ArchivedStream], *, is_whole: bool) -> _Tables:
         rows = journal.rows
         of_phase = {
             phase: pc.unique(rows.filter(pc.equal(rows["phase"], phase.value))["run"])
-            for phase in (Phase.AUDITED, Phase.ARCHIVED)
+            for phase in (WindowPhase.AUDITED, WindowPhase.ARCHIVED)
         }
         return cls(
             journal=journal,
             streams={one.name: one for one in streams},
             owners={name: one.name for one in streams for name in (one.name, *sorted(one.retries))},
             is_whole=is_whole,
-            audited=of_phase[Phase.AUDITED],
-            archived=pa.concat_arrays([of_phase[Phase.AUDITED], of_phase[Phase.ARCHIVED]]),
+            audited=of_phase[WindowPhase.AUDITED],
+            archived=pa.concat_arrays(
+                [of_phase[WindowPhase.AUDITED], of_phase[WindowPhase.ARCHIVED]]
+            ),
         )
 
     def read(
@@ -163,7 +165,7 @@ class _Tables:
         return by_stream
 
 
-def _choose(journal: Journal, asked: LookupQuestion) -> list[_Stream]:
+def _choose(journal: Journal, asked: LookupQuestion) -> list[_ArchivedStream]:
     if not journal.streams:
         raise InvalidSpec(
             f"{journal.archive.place.root} does not hold an archive of this release: give --archive"
@@ -178,7 +180,7 @@ def _choose(journal: Journal, asked: LookupQuestion) -> list[_Stream]:
         held = ", ".join(sorted({repr(one) for members in groups.values() for one in members}))
         raise InvalidSpec(f"no audit was of the group {asked.group!r}; the archive holds {held}")
     return [
-        _Stream(
+        _ArchivedStream(
             name=name,
             groups=members,
             retries=frozenset(derive_keys(name, group).retry for group in members),
@@ -191,7 +193,7 @@ def _choose(journal: Journal, asked: LookupQuestion) -> list[_Stream]:
 def _groups(journal: Journal, streams: Collection[str]) -> dict[str, list[str]]:
     """The groups of each of these streams that were ever audited."""
     found: dict[str, list[str]] = {name: [] for name in streams}
-    audited = journal.rows.filter(pc.equal(journal.rows["phase"], Phase.AUDITED.value))
+    audited = journal.rows.filter(pc.equal(journal.rows["phase"], WindowPhase.AUDITED.value))
     for row in audited.group_by(["stream", "group"]).aggregate([]).to_pylist():
         if row["stream"] in found and row["group"] is not None:
             found[row["stream"]].append(row["group"])
@@ -201,7 +203,9 @@ def _groups(journal: Journal, streams: Collection[str]) -> dict[str, list[str]]:
 # Which entries.
 
 
-def _roots_by_field(tables: _Tables, stream: _Stream, name: str, value: str) -> list[EntryId]:
+def _roots_by_field(
+    tables: _Tables, stream: _ArchivedStream, name: str, value: str
+) -> list[EntryId]:
     """The entries that users added with the value of a field."""
     plan = tables.journal.know([stream.name])[stream.name].last
     is_ours = ds.field("stream") == stream.name
@@ -255,7 +259,7 @@ def _find_roots(tables: _Tables, entry: EntryId, *, is_root: bool) -> dict[str, 
 
 
 def _roots_of(
-    entry: EntryId, stream: _Stream, acts: Iterable[Row], archived: Iterable[Row]
+    entry: EntryId, stream: _ArchivedStream, acts: Iterable[Row], archived: Iterable[Row]
 ) -> Iterable[EntryId]:
     """The roots of an entry or copy with this ID, or else of a dead letter with this ID."""
     named = [row for row in acts if entry in (entry_of(row), _new(row))]
@@ -272,7 +276,7 @@ def _roots_of(
 class _Chain:
     """An entry that a user added, with its copies."""
 
-    stream: _Stream
+    stream: _ArchivedStream
     root: EntryId
     copies: Sequence[_Copy]  # including the root, in order of their IDs
     letters: Sequence[Row]  # acts on its dead letters
@@ -303,7 +307,7 @@ def _find_chains(tables: _Tables, roots: Mapping[str, Sequence[EntryId]]) -> lis
     return chains
 
 
-def _named(stream: _Stream, act: Row) -> Iterator[_Copy]:
+def _named(stream: _ArchivedStream, act: Row) -> Iterator[_Copy]:
     """The entry on which an act was done, and the copy that the act made."""
     if act["kind"] not in LETTER_ACTS:
         yield _Copy(entry_of(act), stream.holder(act["in_stream"]))

@@ -14,7 +14,7 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.audit.user_tables import read_table
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import WrongPipelineSettings
-from pelops.pipeline.records import Journal, Phase
+from pelops.pipeline.records import Journal, WindowPhase
 from pelops.pipeline.run import Targets
 from pelops.pipeline.settings import AuditTarget
 
@@ -62,7 +62,7 @@ def _check_groups(
     for target in new:
         if target.group not in there:
             raise WrongPipelineSettings(_missing(run, target, sorted(there)))
-        if journal.numbers(stream, Phase.AUDITED):
+        if journal.numbers(stream, WindowPhase.AUDITED):
             log.warning(
                 "group %r is in no archived window of %r: entries added before those windows ended"
                 " are not audited for it. To audit them, use a separate archive",

@@ -16,7 +16,13 @@ from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.context import PipelineRun
-from pelops.pipeline.records import Journal, Phase, published_rows, read_records, read_summaries
+from pelops.pipeline.records import (
+    Journal,
+    WindowPhase,
+    published_rows,
+    read_records,
+    read_summaries,
+)
 from pelops.pipeline.settings import AuditTarget, RedisPlace
 from pelops.pipeline.tables import WINDOWS
 from pelops.pipeline.windows import Plan, StreamRecord
@@ -44,10 +50,10 @@ def publish_windows(run: PipelineRun, name: str, streams: Sequence[str]) -> None
     journal = Journal.read(run.archive)
     left: dict[str, list[int]] = {}
     for stream in streams:
-        published = journal.numbers(stream, Phase.PUBLISHED)
+        published = journal.numbers(stream, WindowPhase.PUBLISHED)
         # Windows are recorded in order.
         after = max(published, default=-1)
-        audited = journal.numbers(stream, Phase.AUDITED)
+        audited = journal.numbers(stream, WindowPhase.AUDITED)
         left[stream] = [number for number in audited if number > after][-_MOST_LEFT:]
     summaries = read_summaries(
         run.archive,

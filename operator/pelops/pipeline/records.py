@@ -31,7 +31,7 @@ from pelops.pipeline.windows import (
 )
 
 
-class Phase(StrEnum):
+class WindowPhase(StrEnum):
     """The progress of a window."""
 
     PLANNED = "planned"
@@ -83,7 +83,7 @@ class Journal:
     archive: Archive
     run: int  # the newest claimed run
     rows: pa.Table
-    windows: Mapping[tuple[str, Phase], Mapping[int, int]]  # by phase: windows and their runs
+    windows: Mapping[tuple[str, WindowPhase], Mapping[int, int]]  # by phase: windows and their runs
     audited: Mapping[tuple[str, str], Sequence[int]]  # windows by stream and group, in order
 
     @classmethod
@@ -91,12 +91,12 @@ class Journal:
         """Read the current journal."""
         run = archive.newest_run()
         rows = archive.read(WINDOWS, columns=("stream", "window", "run", "phase", "group", "date"))
-        windows: dict[tuple[str, Phase], dict[int, int]] = {}
+        windows: dict[tuple[str, WindowPhase], dict[int, int]] = {}
         audited: dict[tuple[str, str], set[int]] = {}
         for row in rows.sort_by("run").to_pylist():
-            phase = Phase(row["phase"])
+            phase = WindowPhase(row["phase"])
             windows.setdefault((row["stream"], phase), {})[row["window"]] = row["run"]
-            if phase is Phase.AUDITED and row["group"] is not None:
+            if phase is WindowPhase.AUDITED and row["group"] is not None:
                 audited.setdefault((row["stream"], row["group"]), set()).add(row["window"])
         return cls(
             archive=archive,
@@ -116,11 +116,11 @@ class Journal:
         last = self.rows.filter(pc.greater(self.rows["run"], self.run - _LAST_RUNS)).to_pylist()
         planned, archived, audited = (
             {row["run"] for row in last if row["phase"] == phase}
-            for phase in (Phase.PLANNED, Phase.ARCHIVED, Phase.AUDITED)
+            for phase in (WindowPhase.PLANNED, WindowPhase.ARCHIVED, WindowPhase.AUDITED)
         )
         return {run: run in archived for run in sorted(planned - audited)}
 
-    def numbers(self, stream: str, phase: Phase) -> list[int]:
+    def numbers(self, stream: str, phase: WindowPhase) -> list[int]:
         """The windows of a stream that reached a phase, in order."""
         return sorted(self.windows.get((stream, phase), ()))
 
@@ -137,8 +137,8 @@ class Journal:
         """Rows with their states, of unfinished windows and of the newest audited one."""
         runs = set()
         for stream in streams:
-            audited = self.windows.get((stream, Phase.AUDITED), {})
-            planned = self.windows.get((stream, Phase.PLANNED), {})
+            audited = self.windows.get((stream, WindowPhase.AUDITED), {})
+            planned = self.windows.get((stream, WindowPhase.PLANNED), {})
             runs |= {run for number, run in planned.items() if number not in audited}
             runs |= {audited[number] for number in sorted(audited)[-1:]}
         if not runs:
@@ -151,16 +151,16 @@ class Journal:
         return rows_by_stream
 
     def _know(self, stream: str, rows: Iterable[Mapping[str, Any]]) -> Known:
-        audited = self.windows.get((stream, Phase.AUDITED), {})
+        audited = self.windows.get((stream, WindowPhase.AUDITED), {})
         last = max(audited, default=None)
         plans: dict[int, Plan] = {}
         record, groups, run = None, {}, 0
         for row in rows:
             number = row["window"]
             with _explained(number, stream):
-                if row["phase"] == Phase.PLANNED and number not in audited:
+                if row["phase"] == WindowPhase.PLANNED and number not in audited:
                     plans[number] = parse_plan(row["state"])
-                if row["phase"] == Phase.AUDITED and number == last:
+                if row["phase"] == WindowPhase.AUDITED and number == last:
                     run = row["run"]
                     if row["group"] is None:
                         record = parse_record(row["state"])
@@ -168,7 +168,7 @@ class Journal:
                         groups[row["group"]] = _GROUPS.validate_json(row["state"])
         unfinished = tuple(plans[number] for number in sorted(plans))
         newest = unfinished[-1] if unfinished else (None if record is None else record.plan)
-        archived = self.windows.get((stream, Phase.ARCHIVED), {})
+        archived = self.windows.get((stream, WindowPhase.ARCHIVED), {})
         return Known(
             unfinished=unfinished,
             archived={number: run for number, run in archived.items() if number not in audited},
@@ -232,7 +232,7 @@ def read_texts(
     rows = archive.read(
         WINDOWS,
         ds.field("stream").isin([stream for stream, _ in chosen]),
-        ds.field("window").isin(sorted(numbers)) & (ds.field("phase") == Phase.AUDITED.value),
+        ds.field("window").isin(sorted(numbers)) & (ds.field("phase") == WindowPhase.AUDITED.value),
         columns=("stream", "group", "window", "run", column),
     )
     texts: dict[tuple[str, str | None], dict[int, str]] = {}
@@ -249,18 +249,18 @@ def read_texts(
 def plan_rows(plans: Iterable[Plan]) -> pa.Table:
     """A row for each planned window."""
     return make_rows(
-        WINDOWS, [_row(plan, Phase.PLANNED, state=render_plan(plan)) for plan in plans]
+        WINDOWS, [_row(plan, WindowPhase.PLANNED, state=render_plan(plan)) for plan in plans]
     )
 
 
 def archived_rows(plans: Iterable[Plan]) -> pa.Table:
     """A row for each window whose entries are archived."""
-    return make_rows(WINDOWS, [_row(plan, Phase.ARCHIVED) for plan in plans])
+    return make_rows(WINDOWS, [_row(plan, WindowPhase.ARCHIVED) for plan in plans])
 
 
 def published_rows(plans: Iterable[Plan]) -> pa.Table:
     """A row for each window whose findings are recorded in Redis."""
-    return make_rows(WINDOWS, [_row(plan, Phase.PUBLISHED) for plan in plans])
+    return make_rows(WINDOWS, [_row(plan, WindowPhase.PUBLISHED) for plan in plans])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,10 +278,10 @@ def audited_rows(record: StreamRecord, groups: Iterable[AuditedGroup]) -> pa.Tab
 
 
 def _audited(record: StreamRecord, groups: Iterable[AuditedGroup]) -> Iterator[dict[str, Any]]:
-    yield _row(record.plan, Phase.AUDITED, state=render_record(record))
+    yield _row(record.plan, WindowPhase.AUDITED, state=render_record(record))
     for group in groups:
         summary = group.summary
-        yield _row(record.plan, Phase.AUDITED) | {
+        yield _row(record.plan, WindowPhase.AUDITED) | {
             "group": summary.group,
             "from_id": str(summary.window.from_id),
             "produced": summary.produced,
@@ -296,7 +296,7 @@ def _audited(record: StreamRecord, groups: Iterable[AuditedGroup]) -> Iterator[d
         }
 
 
-def _row(plan: Plan, phase: Phase, **more: Any) -> dict[str, Any]:
+def _row(plan: Plan, phase: WindowPhase, **more: Any) -> dict[str, Any]:
     return {
         "date": plan.day,
         "stream": plan.stream,

@@ -37,11 +37,11 @@ from pelops.pipeline.audit.known_entries import (
     name_copies,
 )
 from pelops.pipeline.audit.letters import EarlierEntry, find_earlier, find_moves
-from pelops.pipeline.audit.rules import Origin
+from pelops.pipeline.audit.rules import RowOrigin
 from pelops.pipeline.audit.user_tables import compare_tables
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.entries import (
-    Part,
+    WindowRange,
     archive_entries,
     count_beyond,
     list_parts,
@@ -84,17 +84,17 @@ _JUDGED: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archived:
+class ArchivedRound:
     """The entries of a round in the archive."""
 
-    parts: Sequence[Part]
+    parts: Sequence[WindowRange]
     runs: Mapping[str, int]  # by stream: the run that archived its window
     has_beyond: bool
 
 
 def archive_round(
     run: PipelineRun, plans: Sequence[Plan], known: Mapping[str, Known], journal: Journal
-) -> Archived:
+) -> ArchivedRound:
     """Claim a run for these windows, and archive the entries that are not archived.
 
     Raises RunOvertaken, ArchiveUnusable, and errors of Spark.
@@ -114,7 +114,7 @@ def archive_round(
     runs = {
         plan.stream: known[plan.stream].archived.get(plan.number, archive.run) for plan in plans
     }
-    return Archived(parts=parts, runs=runs, has_beyond=has_beyond)
+    return ArchivedRound(parts=parts, runs=runs, has_beyond=has_beyond)
 
 
 def _remove_left(run: PipelineRun, journal: Journal) -> None:
@@ -151,7 +151,7 @@ class _Round:
         run: PipelineRun,
         plans: Sequence[Plan],
         known: Mapping[str, Known],
-        archived: Archived,
+        archived: ArchivedRound,
     ) -> None:
         self.run = run
         self.plans = plans
@@ -473,7 +473,7 @@ def _earlier_rows(cases: Sequence[Case], earlier: Mapping[int, Sequence[EarlierE
                 "ms": row["ms"],
                 "seq": row["seq"],
                 "window": row["window"],
-                "origin": Origin.FOLLOWED if move is None else Origin.MOVED,
+                "origin": RowOrigin.FOLLOWED if move is None else RowOrigin.MOVED,
                 "status": row["status"] if move is None else move.status.value,
                 "why": row["why"] if move is None else Why.LEDGER.value,
                 "status_before": row["status"],

@@ -24,7 +24,7 @@ from pelops.errors import PelopsError
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.planning import plan_windows
 from pelops.pipeline.publication import publish_index, publish_windows
-from pelops.pipeline.records import Journal, Known, Phase, read_records, read_summaries
+from pelops.pipeline.records import Journal, Known, WindowPhase, read_records, read_summaries
 from pelops.pipeline.retention import remove_old_rows
 from pelops.pipeline.rounds import archive_round, audit_round
 from pelops.pipeline.settings import BALANCED, AuditTarget, PipelineSettings
@@ -200,7 +200,7 @@ def find_gone(run: PipelineRun, all_targets: Targets) -> Iterator[AuditTarget]:
     fits = glob_expression(run.settings.pattern or "*")
     journal = Journal.read(run.archive)
     last = {
-        stream: journal.numbers(stream, Phase.AUDITED)[-1:]
+        stream: journal.numbers(stream, WindowPhase.AUDITED)[-1:]
         for stream in journal.streams
         if fits.fullmatch(stream)
     }

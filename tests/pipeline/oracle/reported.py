@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.records import GroupRecord, Phase, read_summaries
+from pelops.pipeline.records import GroupRecord, WindowPhase, read_summaries
 from pelops.pipeline.report.model import GroupReport
 from pelops.pipeline.tables import STATUSES, WINDOWS, Archive, find_archive
 
@@ -97,7 +97,7 @@ def read_reported(archive: str, stream: str, group: str, number: int) -> WindowR
 
 def _read_window(archive: Archive, stream: str, group: str, number: int) -> dict[str, Any]:
     condition = (ds.field("stream") == stream) & (ds.field("group") == group)
-    condition &= (ds.field("window") == number) & (ds.field("phase") == Phase.AUDITED.value)
+    condition &= (ds.field("window") == number) & (ds.field("phase") == WindowPhase.AUDITED.value)
     [found] = archive.read(WINDOWS, condition).to_pylist()
     return dict(found)
 

@@ -38,17 +38,17 @@ class UnsupportedSchemaError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _SchemaPlace:
     """A position in the document that is converted."""
 
     definitions: Mapping[str, Any]
     path: str
     inside: frozenset[str] = frozenset()  # the references that led here
 
-    def below(self, name: str) -> _Place:
+    def below(self, name: str) -> _SchemaPlace:
         return replace(self, path=f"{self.path}.{name}")
 
-    def through(self, reference: str) -> _Place:
+    def through(self, reference: str) -> _SchemaPlace:
         if reference in self.inside:
             raise self.error(f"{reference} contains itself")
         return replace(self, inside=self.inside | {reference})
@@ -64,11 +64,11 @@ def build_structural_schema(model: type[ApiModel]) -> Schema:
         UnsupportedSchemaError: the model is recursive, a true union, or uses an unknown keyword.
     """
     document = model.model_json_schema(by_alias=True, mode="validation")
-    place = _Place(definitions=document.get("$defs", {}), path=model.__name__)
+    place = _SchemaPlace(definitions=document.get("$defs", {}), path=model.__name__)
     return _convert(document, place)
 
 
-def _convert(node: Mapping[str, Any], place: _Place) -> Schema:
+def _convert(node: Mapping[str, Any], place: _SchemaPlace) -> Schema:
     flat, place = _flatten(dict(node), place)
     converted: Schema = {}
     for keyword, value in flat.items():
@@ -84,7 +84,7 @@ def _integer_format(schema: Mapping[str, Any]) -> str:
     return "int32" if schema.get("maximum", _LARGEST_INT32 + 1) <= _LARGEST_INT32 else "int64"
 
 
-def _flatten(node: Schema, place: _Place) -> tuple[Schema, _Place]:
+def _flatten(node: Schema, place: _SchemaPlace) -> tuple[Schema, _SchemaPlace]:
     """Return the node with references inlined and `T | None` unwrapped; its own keywords win."""
     if "$ref" in node:
         reference = str(node.pop("$ref")).rsplit("/", 1)[-1]
@@ -105,7 +105,7 @@ def _merge(inner: Mapping[str, Any], beside: Mapping[str, Any]) -> Schema:
     return merged
 
 
-def _convert_keyword(keyword: str, value: Any, place: _Place) -> Schema:
+def _convert_keyword(keyword: str, value: Any, place: _SchemaPlace) -> Schema:
     if keyword in _DROPPED or (keyword == "default" and value is None):
         return {}
     if keyword == "properties":
@@ -119,7 +119,7 @@ def _convert_keyword(keyword: str, value: Any, place: _Place) -> Schema:
     return _convert_plain(keyword, value, place)
 
 
-def _convert_plain(keyword: str, value: Any, place: _Place) -> Schema:
+def _convert_plain(keyword: str, value: Any, place: _SchemaPlace) -> Schema:
     if keyword == "const":
         return {"enum": [value]}
     if keyword == "additionalProperties" and value is True:

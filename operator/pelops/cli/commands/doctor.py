@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
-from pelops.cli.doctor.cluster import ApiCluster, Cluster, KubectlCluster, Object
+from pelops.cli.doctor.cluster import ApiCluster, ClusterReader, KubectlCluster, Object
 from pelops.cli.doctor.report import parse_document, print_text, render_document
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_operator_namespace_flag
@@ -117,7 +117,7 @@ async def _examine(arguments: argparse.Namespace, console: Console) -> list[Chec
     return merge_results(of_redis, results)
 
 
-async def _read_manifest(cluster: Cluster, namespace: str, name: str) -> Object:
+async def _read_manifest(cluster: ClusterReader, namespace: str, name: str) -> Object:
     from pelops.cli.doctor.cluster_observation import find_resource
 
     try:
@@ -127,7 +127,7 @@ async def _read_manifest(cluster: Cluster, namespace: str, name: str) -> Object:
 
 
 async def _examine_redis_here(
-    arguments: argparse.Namespace, cluster: Cluster | None, manifest: Object | None
+    arguments: argparse.Namespace, cluster: ClusterReader | None, manifest: Object | None
 ) -> list[CheckResult]:
     from pelops.cli.doctor.examination import subject_of, subject_of_names
     from pelops.cli.doctor.redis_examination import examine_redis

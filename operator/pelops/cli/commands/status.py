@@ -20,7 +20,7 @@ from pelops.cli.group_facts import (
     PAUSED_AT,
     PAUSED_BY,
     ConditionFacts,
-    GroupFacts,
+    DisplayedGroup,
     read_group,
     render_facts,
     suggest_next,
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise CommandFailed(
             "a group has one namespace: use -n with NAME, or -A without it", code=ExitCode.USAGE
         )
-    source = _Source(kubectl, arguments.name, everywhere=everywhere)
+    source = _StatusSource(kubectl, arguments.name, everywhere=everywhere)
     in_time = _wait(source, console, arguments.timeout) if arguments.wait else True
     groups = source.read()
     _show(groups, source, console, now=datetime.now(UTC))
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return ExitCode.SUCCESS if all(group.is_ready for group in groups) else ExitCode.PROBLEM
 
 
-class _Source:
+class _StatusSource:
     """Where the groups of one command line come from."""
 
     def __init__(self, kubectl: Kubectl, name: str | None, *, everywhere: bool) -> None:
@@ -118,14 +118,14 @@ class _Source:
         self.name = name
         self.everywhere = everywhere
 
-    def read(self) -> list[GroupFacts]:
+    def read(self) -> list[DisplayedGroup]:
         if self.name is not None:
             return [read_group(self.kubectl.get(GROUPS, self.name))]
         found = self.kubectl.list_objects(GROUPS, all_namespaces=self.everywhere)
         return [read_group(resource) for resource in found]
 
 
-def _wait(source: _Source, console: Console, timeout_s: float) -> bool:
+def _wait(source: _StatusSource, console: Console, timeout_s: float) -> bool:
     """Wait for all groups to be Ready; return whether they were, in time."""
     deadline, shown = time.monotonic() + timeout_s, ""
     while True:
@@ -149,7 +149,7 @@ def _join_reason(condition: ConditionFacts) -> str:
 
 
 def _show(
-    groups: Sequence[GroupFacts], source: _Source, console: Console, *, now: datetime
+    groups: Sequence[DisplayedGroup], source: _StatusSource, console: Console, *, now: datetime
 ) -> None:
     if console.output == "name":
         for group in groups:
@@ -164,7 +164,7 @@ def _show(
 
 
 def _show_table(
-    groups: Sequence[GroupFacts], source: _Source, console: Console, *, now: datetime
+    groups: Sequence[DisplayedGroup], source: _StatusSource, console: Console, *, now: datetime
 ) -> None:
     if not groups:
         where = "" if source.everywhere else f" in namespace {source.kubectl.namespace}"
@@ -186,7 +186,7 @@ def _show_table(
         console.next("status", suspect.name, "-n", suspect.namespace)
 
 
-def _render_row(group: GroupFacts, now: datetime) -> tuple[Cell, ...]:
+def _render_row(group: DisplayedGroup, now: datetime) -> tuple[Cell, ...]:
     ready = group.ready
     return (
         group.name,
@@ -205,7 +205,7 @@ def _render_row(group: GroupFacts, now: datetime) -> tuple[Cell, ...]:
     )
 
 
-def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: datetime) -> None:
+def _show_one(group: DisplayedGroup, kubectl: Kubectl, console: Console, *, now: datetime) -> None:
     mark = MARKS[group.style]
     console.line(
         Styled(f"{group.namespace}/{group.name}", Style.STRONG),
@@ -238,20 +238,20 @@ def _show_one(group: GroupFacts, kubectl: Kubectl, console: Console, *, now: dat
         console.next(*words)
 
 
-def _read_pods(group: GroupFacts, kubectl: Kubectl) -> list[Object]:
+def _read_pods(group: DisplayedGroup, kubectl: Kubectl) -> list[Object]:
     selector = group.status.get("selector")
     if not selector:
         return []
     return kubectl.list_objects("pods", namespace=group.namespace, selector=str(selector))
 
 
-def _read_events(group: GroupFacts, kubectl: Kubectl) -> list[Object]:
+def _read_events(group: DisplayedGroup, kubectl: Kubectl) -> list[Object]:
     about = f"involvedObject.name={group.name},involvedObject.kind=StreamConsumerGroup"
     return kubectl.list_objects("events", namespace=group.namespace, field_selector=about)
 
 
 def describe_group(
-    group: GroupFacts, gauges: GroupGauges | None, now: datetime
+    group: DisplayedGroup, gauges: GroupGauges | None, now: datetime
 ) -> Iterator[tuple[str, *tuple[Text, ...]]]:
     """Yield a label and the parts of a line for each section that the group has."""
     if group.deleting:
@@ -279,7 +279,7 @@ def describe_group(
         yield "DLQ", Styled(f"{letters:,} {what}", style), f" in {key}"
 
 
-def _describe_pause(group: GroupFacts, now: datetime) -> Iterator[Text]:
+def _describe_pause(group: DisplayedGroup, now: datetime) -> Iterator[Text]:
     who, reason = group.annotations.get(PAUSED_BY), group.annotations.get(PAUSE_REASON)
     when = group.annotations.get(PAUSED_AT)
     yield Styled("spec.suspend is true", Style.WARNING)
@@ -291,7 +291,7 @@ def _describe_pause(group: GroupFacts, now: datetime) -> Iterator[Text]:
         yield f": {reason}"
 
 
-def _describe_backlog(group: GroupFacts, now: datetime) -> Iterator[Text]:
+def _describe_backlog(group: DisplayedGroup, now: datetime) -> Iterator[Text]:
     if group.pending is None:
         yield Styled("unknown", Style.WARNING)
         return
@@ -326,7 +326,7 @@ _RECOVERED: Final = (
 )
 
 
-def _describe_recovery(group: GroupFacts, now: datetime) -> str:
+def _describe_recovery(group: DisplayedGroup, now: datetime) -> str:
     recovery = group.part("recovery")
     counts = [f"{word} {recovery[key]:,}" for key, word in _RECOVERED if recovery.get(key)]
     if (group.spec.get("recovery") or {}).get("dryRun"):
@@ -337,7 +337,7 @@ def _describe_recovery(group: GroupFacts, now: datetime) -> str:
     return ", ".join(counts)
 
 
-def _describe_workers(group: GroupFacts) -> str:
+def _describe_workers(group: DisplayedGroup) -> str:
     if group.workers is None:
         return ""
     ready, wanted = group.workers
@@ -349,7 +349,7 @@ def _describe_workers(group: GroupFacts) -> str:
     return f"{text}; {scaling.message}" if scaling and scaling.message else text
 
 
-def _show_conditions(group: GroupFacts, console: Console, now: datetime) -> None:
+def _show_conditions(group: DisplayedGroup, console: Console, now: datetime) -> None:
     if console.is_wide:
         console.line()
         columns = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")

@@ -24,7 +24,7 @@ _REFUSED: Final = frozenset({"Forbidden", "Unauthorized"})
 _PARALLEL: Final = 4  # processes of kubectl
 
 
-class Cluster(Protocol):
+class ClusterReader(Protocol):
     """The API server, for reading alone."""
 
     async def read(self, path: str) -> Object:

@@ -15,14 +15,14 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from pelops.build import version
-from pelops.cli.doctor.cluster import Cluster, Object
+from pelops.cli.doctor.cluster import ClusterReader, Object
 from pelops.domain.workload import PodObservation
 from pelops.errors import Forbidden, KubernetesError, NotFound, PelopsError
 from pelops.kube.workload_observation import observe_pod, parse_selector
 from pelops.policy.doctor.check import Fact, Unanswered
 from pelops.policy.doctor.facts import (
     AccessRight,
-    Autoscaler,
+    ExternalAutoscaler,
     Installation,
     InstallationFacts,
     NodeClock,
@@ -59,7 +59,7 @@ async def answer(question: Awaitable[T]) -> Fact[T]:
         return Unanswered(str(error))
 
 
-async def find_resource(cluster: Cluster, namespace: str, name: str) -> Object:
+async def find_resource(cluster: ClusterReader, namespace: str, name: str) -> Object:
     """Return a StreamConsumerGroup. Raises NotFound, also without its kind, and Forbidden."""
     query = urlencode({"fieldSelector": f"metadata.name={name}"})
     place = f"{_API}/namespaces/{quote(namespace, safe='')}/streamconsumergroups"
@@ -93,7 +93,7 @@ def read_resource(manifest: Object) -> ResourceFacts:
 
 
 async def observe_installation(
-    cluster: Cluster, *, namespace: str | None, is_before: bool, subject: str | None
+    cluster: ClusterReader, *, namespace: str | None, is_before: bool, subject: str | None
 ) -> InstallationFacts:
     """Facts about Kubernetes and the installed operators.
 
@@ -120,7 +120,7 @@ async def observe_installation(
     )
 
 
-async def review_own_rights(cluster: Cluster, namespace: str) -> InstallationFacts:
+async def review_own_rights(cluster: ClusterReader, namespace: str) -> InstallationFacts:
     """Facts about the rights of the operator, as itself: nothing else is observed."""
     other = Unanswered("not observed by the operator")
     return InstallationFacts(
@@ -134,7 +134,7 @@ async def review_own_rights(cluster: Cluster, namespace: str) -> InstallationFac
     )
 
 
-async def _review_own(cluster: Cluster, namespace: str) -> tuple[AccessRight, ...]:
+async def _review_own(cluster: ClusterReader, namespace: str) -> tuple[AccessRight, ...]:
     return tuple(await cluster.review(OPERATOR_RIGHTS, namespace, None))
 
 
@@ -156,7 +156,7 @@ def _account_of(installations: Fact[tuple[Installation, ...]]) -> str:
     return f"system:serviceaccount:{found[0].namespace}:{found[0].account or OPERATOR_ACCOUNT}"
 
 
-async def _read_version(cluster: Cluster) -> tuple[int, int]:
+async def _read_version(cluster: ClusterReader) -> tuple[int, int]:
     found = await cluster.read("/version")
     parts = [_NUMBER.match(str(found.get(name, ""))) for name in ("major", "minor")]
     if None in parts:
@@ -165,7 +165,7 @@ async def _read_version(cluster: Cluster) -> tuple[int, int]:
     return major, minor
 
 
-async def _list_kinds(cluster: Cluster) -> tuple[ServedKind, ...]:
+async def _list_kinds(cluster: ClusterReader) -> tuple[ServedKind, ...]:
     expected = _load_schemas()
     try:
         served = {one["kind"] for one in (await cluster.read(_API)).get("resources") or []}
@@ -226,7 +226,7 @@ def list_fields(schema: Mapping[str, Any], path: str = "") -> Iterable[str]:
     yield from (f"{path}={value}" for value in schema.get("enum") or ())
 
 
-async def _list_installations(cluster: Cluster) -> tuple[Installation, ...]:
+async def _list_installations(cluster: ClusterReader) -> tuple[Installation, ...]:
     leases = await _list_labelled(cluster, "/apis/coordination.k8s.io/v1", "leases", "member")
     deployments = await _list_labelled(cluster, "/apis/apps/v1", "deployments", "operator")
     installations: dict[str, Installation] = {}
@@ -249,7 +249,9 @@ async def _list_installations(cluster: Cluster) -> tuple[Installation, ...]:
     return tuple(installations.values())
 
 
-async def _list_labelled(cluster: Cluster, root: str, plural: str, component: str) -> list[Object]:
+async def _list_labelled(
+    cluster: ClusterReader, root: str, plural: str, component: str
+) -> list[Object]:
     """The objects of all namespaces, or of the operator's where all may not be listed."""
     query = urlencode({"labelSelector": f"{_COMPONENT}{component}", "limit": PAGE})
     try:
@@ -304,7 +306,7 @@ def _renew_time(lease: Object) -> datetime | None:
 # ---------------------------------------------------------------- workload
 
 
-async def observe_target(cluster: Cluster, manifest: Object) -> TargetFacts | None:
+async def observe_target(cluster: ClusterReader, manifest: Object) -> TargetFacts | None:
     """Facts about the workload in `targetRef`; None without one."""
     resource, reference = read_resource(manifest), (manifest.get("spec") or {}).get("targetRef")
     if not reference:
@@ -319,7 +321,7 @@ async def observe_target(cluster: Cluster, manifest: Object) -> TargetFacts | No
 
 
 async def _read_target(
-    cluster: Cluster, namespace: str, reference: Mapping[str, str]
+    cluster: ClusterReader, namespace: str, reference: Mapping[str, str]
 ) -> Fact[Object | None]:
     api, kind = reference.get("apiVersion", "apps/v1"), reference.get("kind", "Deployment")
     root = f"/apis/{api}" if "/" in api else f"/api/{api}"
@@ -333,7 +335,7 @@ async def _read_target(
         return Unanswered(str(error))
 
 
-async def _plural_of(cluster: Cluster, root: str, kind: str) -> str:
+async def _plural_of(cluster: ClusterReader, root: str, kind: str) -> str:
     for one in (await cluster.read(root)).get("resources") or []:
         if one.get("kind") == kind and "/" not in one.get("name", "/"):
             return str(one["name"])
@@ -378,8 +380,8 @@ def _applies_replicas(metadata: Mapping[str, Any]) -> bool:
 
 
 async def _list_autoscalers(
-    cluster: Cluster, namespace: str, reference: Mapping[str, str]
-) -> tuple[Autoscaler, ...]:
+    cluster: ClusterReader, namespace: str, reference: Mapping[str, str]
+) -> tuple[ExternalAutoscaler, ...]:
     autoscalers = []
     for root, plural in (
         ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
@@ -393,7 +395,9 @@ async def _list_autoscalers(
             scaled = (autoscaler.get("spec") or {}).get("scaleTargetRef") or {}
             if _is_same(scaled, reference):
                 kind = answered.get("kind", "").removesuffix("List")
-                autoscalers.append(Autoscaler(kind=kind, name=autoscaler["metadata"]["name"]))
+                autoscalers.append(
+                    ExternalAutoscaler(kind=kind, name=autoscaler["metadata"]["name"])
+                )
     return tuple(autoscalers)
 
 
@@ -406,7 +410,7 @@ def _is_same(scaled: Mapping[str, str], reference: Mapping[str, str]) -> bool:
 
 
 async def observe_pods(
-    cluster: Cluster, manifest: Object
+    cluster: ClusterReader, manifest: Object
 ) -> tuple[Fact[tuple[PodObservation, ...]], Fact[frozenset[str]]]:
     """The pods of the workers, and the names of the other pods of the namespace."""
     namespace = manifest["metadata"]["namespace"]
@@ -424,7 +428,7 @@ async def observe_pods(
     return tuple(map(observe_pod, ours)), others
 
 
-async def _list_pods(cluster: Cluster, namespace: str) -> list[Object]:
+async def _list_pods(cluster: ClusterReader, namespace: str) -> list[Object]:
     path, more = f"/api/v1/namespaces/{namespace}/pods", ""
     items: list[Object] = []
     while True:
@@ -437,7 +441,7 @@ async def _list_pods(cluster: Cluster, namespace: str) -> list[Object]:
 
 
 async def observe_node_clocks(
-    cluster: Cluster, pods: Fact[tuple[PodObservation, ...]], redis_ahead: Fact[timedelta]
+    cluster: ClusterReader, pods: Fact[tuple[PodObservation, ...]], redis_ahead: Fact[timedelta]
 ) -> Fact[tuple[NodeClock, ...]]:
     """The clocks of the nodes that run workers, from the Leases that their kubelets renew."""
     if isinstance(pods, Unanswered):
@@ -453,7 +457,9 @@ async def observe_node_clocks(
     return tuple(one for one in clocks if one is not None)
 
 
-async def _read_node_clock(cluster: Cluster, node: str, redis_ahead: timedelta) -> NodeClock | None:
+async def _read_node_clock(
+    cluster: ClusterReader, node: str, redis_ahead: timedelta
+) -> NodeClock | None:
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"
     try:
         lease = await cluster.read(f"{path}{quote(node, safe='')}")

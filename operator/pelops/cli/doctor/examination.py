@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pelops.cli.doctor.cluster import Cluster, Object
+from pelops.cli.doctor.cluster import ClusterReader, Object
 from pelops.cli.doctor.cluster_observation import (
     observe_installation,
     observe_target,
@@ -96,7 +96,7 @@ def explain_unexamined(why: str, subject: Subject) -> list[CheckResult]:
 
 
 async def examine_cluster(
-    cluster: Cluster, manifest: Object | None, *, is_before: bool, subject: str | None
+    cluster: ClusterReader, manifest: Object | None, *, is_before: bool, subject: str | None
 ) -> list[CheckResult]:
     """Run the checks that need the API server alone."""
     results: list[CheckResult] = []
@@ -111,7 +111,7 @@ async def examine_cluster(
     return results + run_checks(Category.INSTALLATION, INSTALLATION_CHECKS, installation)
 
 
-async def examine_own_rights(cluster: Cluster, namespace: str) -> list[CheckResult]:
+async def examine_own_rights(cluster: ClusterReader, namespace: str) -> list[CheckResult]:
     """Review the rights of the operator from within it."""
     facts = await review_own_rights(cluster, namespace)
     return run_checks(Category.INSTALLATION, _RIGHTS, facts)

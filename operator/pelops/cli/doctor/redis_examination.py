@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from pelops.cli.doctor.cluster import Cluster
+from pelops.cli.doctor.cluster import ClusterReader
 from pelops.cli.doctor.cluster_observation import (
     observe_node_clocks,
     observe_pods,
@@ -57,7 +57,7 @@ def _features_of(spec: Mapping[str, Any]) -> frozenset[Feature]:
 async def examine_redis(
     server: Fact[Server],
     subject: Subject,
-    cluster: Cluster | None,
+    cluster: ClusterReader | None,
     *,
     reader: str,
     skew: timedelta = DEFAULT_SKEW,

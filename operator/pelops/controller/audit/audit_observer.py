@@ -51,7 +51,7 @@ from pelops.kube.client import (
 from pelops.kube.container_environment import S3_KEYS, WorkerAccess
 from pelops.kube.pod_security import PodSecurity
 from pelops.policy.audit.audit_conditions import find_failed_start
-from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, Runs, StreamEnds
 from pelops.policy.audit.plan import AuditPlan, plan_audit
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
@@ -96,7 +96,7 @@ class _Seen:
     """What Redis shows."""
 
     server: Server | None = None
-    groups: tuple[GroupAudit, ...] = ()
+    groups: tuple[RecordedGroup, ...] = ()
     keys: tuple[GroupKeys, ...] = ()
     problem: Finding | None = None
 
@@ -297,8 +297,8 @@ def _group_audit(
     record: AuditRecord | PelopsError | None,
     ends: StreamEnds | None,
     stream: StreamObservation | PelopsError,
-) -> GroupAudit:
-    return GroupAudit(
+) -> RecordedGroup:
+    return RecordedGroup(
         stream=keys.stream,
         group=keys.group,
         resource=resource,

@@ -29,7 +29,7 @@ from pelops.metrics import (
     forget_audit,
 )
 from pelops.policy.audit.audit_conditions import find_failure, find_margin, is_behind
-from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs
+from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, Runs
 from pelops.policy.status.reasons import AUDIT_ALARMS, Reason
 
 
@@ -48,7 +48,7 @@ def measure_audit(facts: AuditFacts, conditions: Iterable[Condition]) -> None:
         AUDIT_ALARM.labels(*name, alarm.value).set(float(alarm in raised))
 
 
-def _measure_group(labels: tuple[str, ...], group: GroupAudit, record: AuditRecord) -> None:
+def _measure_group(labels: tuple[str, ...], group: RecordedGroup, record: AuditRecord) -> None:
     summary = record.summary
     for status, count in summary.counts.items():
         AUDIT_ENTRIES.labels(*labels, status.value).set(count)
@@ -170,7 +170,7 @@ def _place(group: Status) -> tuple[bool, bool, bool, str, str]:
     )
 
 
-def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
+def _render_group(facts: AuditFacts, group: RecordedGroup) -> Status:
     status: Status = {
         "stream": group.stream,
         "group": group.group,

@@ -19,7 +19,7 @@ from pelops.controller.workload.workload_cache import Deployment, WorkloadCache
 from pelops.domain.packed_parts import unpack
 from pelops.errors import Forbidden, InvalidSpec, Rejected
 from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
-from pelops.kube.disruption_budget import Budget, build_budget, is_as_built
+from pelops.kube.disruption_budget import DisruptionBudget, build_budget, is_as_built
 from pelops.kube.event_recorder import EventContent
 from pelops.kube.pod_security import hold_template
 from pelops.kube.worker_deployment import (
@@ -203,7 +203,7 @@ class BudgetActions:
         return self._apply(name, build_budget(resource), known, memory)
 
     def _apply(
-        self, name: Name, body: Manifest, known: Budget | None, memory: GroupMemory
+        self, name: Name, body: Manifest, known: DisruptionBudget | None, memory: GroupMemory
     ) -> PlannedAction | None:
         if known is not None and (
             is_as_built(body, known) or memory.budget_settled == _settled_budget(known, body)
@@ -233,7 +233,7 @@ class BudgetActions:
         what = f"{'update' if known else 'create'} PodDisruptionBudget {name[1]}"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
-    def _give_way(self, name: Name, known: Budget, other: str) -> PlannedAction:
+    def _give_way(self, name: Name, known: DisruptionBudget, other: str) -> PlannedAction:
         return self._remove(
             name,
             known,
@@ -242,7 +242,7 @@ class BudgetActions:
         )
 
     def _remove(
-        self, name: Name, known: Budget, why: str, event: EventContent | None = None
+        self, name: Name, known: DisruptionBudget, why: str, event: EventContent | None = None
     ) -> PlannedAction:
         async def write() -> EventContent | None:
             await self._delete(name, known)
@@ -251,7 +251,7 @@ class BudgetActions:
         what = f"delete PodDisruptionBudget {name[1]}, {why}"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
-    async def _delete(self, name: Name, known: Budget) -> None:
+    async def _delete(self, name: Name, known: DisruptionBudget) -> None:
         await self._api.delete(_budget_address(name), uid=known.uid)
         self._cache.remove(DISRUPTION_BUDGET, name, known.uid)
 
@@ -284,5 +284,5 @@ def _budget_address(name: Name) -> Address:
     return Address(kind=DISRUPTION_BUDGET, namespace=name[0], name=name[1])
 
 
-def _settled_budget(live: Budget, body: Manifest) -> tuple[str, int, str]:
+def _settled_budget(live: DisruptionBudget, body: Manifest) -> tuple[str, int, str]:
     return live.uid, live.generation, fingerprint_of(body)

@@ -32,7 +32,7 @@ from pelops.kube.client import (
     Kind,
     Manifest,
 )
-from pelops.kube.disruption_budget import Budget, observe_budget
+from pelops.kube.disruption_budget import DisruptionBudget, observe_budget
 from pelops.kube.trimmed import pack
 from pelops.kube.worker_deployment import RESOURCE_LABEL, deployment_name, replicas_owner
 from pelops.kube.workload_observation import (
@@ -53,10 +53,10 @@ class Budgets:
     """PodDisruptionBudgets by name, and by the resource whose workers alone they may select."""
 
     def __init__(self) -> None:
-        self._known: dict[Name, Budget] = {}
-        self._near: dict[Owner, dict[Name, Budget]] = defaultdict(dict)
+        self._known: dict[Name, DisruptionBudget] = {}
+        self._near: dict[Owner, dict[Name, DisruptionBudget]] = defaultdict(dict)
 
-    def get(self, name: Name) -> Budget | None:
+    def get(self, name: Name) -> DisruptionBudget | None:
         """The budget of this name."""
         return self._known.get(name)
 

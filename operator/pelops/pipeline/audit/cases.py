@@ -17,7 +17,7 @@ from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.audit.gone_entries import certain_losses, gap_of
 from pelops.pipeline.audit.group_share import (
-    Archived,
+    ArchivedWindow,
     GroupShare,
     GroupStart,
     PreviousGroupState,
@@ -213,7 +213,7 @@ def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
     plan, known, group = parts.plan, parts.known, parts.target.group
     look, previous = parts.look.groups[group], previous_state(plan, known.record, group)
     position = None if look.before is None else look.before.position
-    there = Archived(
+    there = ArchivedWindow(
         entries=parts.counts.entries,
         count_until=count_until,
         beyond=parts.counts.beyond,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.clock import from_ms
-from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, EvidenceKind
+from pelops.domain.audit import AuditEvidence, AuditFinding, AuditSummary, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.audit.cases import Case
@@ -19,11 +19,11 @@ from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_und
 from pelops.pipeline.audit.group_share import Balance, close_balance
 from pelops.pipeline.audit.known_entries import is_at_or_before
 from pelops.pipeline.audit.measures import AGES_MS, Count, Measures, StreamMeasures, Ways, are_times
-from pelops.pipeline.audit.rules import Origin
+from pelops.pipeline.audit.rules import RowOrigin
 from pelops.pipeline.audit.summary import (
     Grounds,
-    GroupFacts,
     Identity,
+    SummaryInput,
     agree,
     build_group_summary,
     find_violations,
@@ -54,7 +54,7 @@ _UNSURE: Final = (EntryStatus.INDETERMINATE, EntryStatus.ACKNOWLEDGED_INFERRED)
 _MOST_DELIVERIES: Final = 20
 _SHARES: Final = (0.5, 0.9, 0.99, 1.0)
 _MOVED: Final = (LedgerKind.REQUEUED, LedgerKind.DEAD_LETTERED, LedgerKind.RELEASED)
-_OF_WINDOW: Final = (Origin.WINDOW, Origin.GONE)
+_OF_WINDOW: Final = (RowOrigin.WINDOW, RowOrigin.GONE)
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
     Why.PASSED_MEANWHILE: "Delivered during the audit, and no longer pending after it.",
@@ -91,22 +91,22 @@ class GroupAudit:
     @property
     def _settled(self) -> dict[EntryStatus, int]:
         """Entries of earlier windows that reached a final status."""
-        return _by_status(one for one in self.measures.of(Origin.EARLIER) if not one.is_open)
+        return _by_status(one for one in self.measures.of(RowOrigin.EARLIER) if not one.is_open)
 
     @property
     def _open(self) -> list[Count]:
         """Entries of this and earlier windows whose status can still change."""
-        return [one for one in self.measures.of(*_OF_WINDOW, Origin.EARLIER) if one.is_open]
+        return [one for one in self.measures.of(*_OF_WINDOW, RowOrigin.EARLIER) if one.is_open]
 
     @property
     def _retried(self) -> dict[EntryStatus, int]:
         """Copies in the group's own retry stream."""
-        return self.measures.by_status(Origin.COPY, Origin.EARLIER, copy=True)
+        return self.measures.by_status(RowOrigin.COPY, RowOrigin.EARLIER, copy=True)
 
     @property
     def _moved(self) -> dict[EntryStatus, int]:
         """Entries of earlier windows whose dead letters were moved."""
-        return self.measures.by_status(Origin.MOVED, copy=None)
+        return self.measures.by_status(RowOrigin.MOVED, copy=None)
 
     @property
     def _copies(self) -> dict[EntryStatus, int]:
@@ -117,12 +117,12 @@ class GroupAudit:
         """The statuses of all entries, and the window that they add up to."""
         case = self.case
         share = case.share
-        archived = self.measures.by_status(Origin.WINDOW)
-        unarchived = self.measures.by_status(Origin.GONE)
+        archived = self.measures.by_status(RowOrigin.WINDOW)
+        unarchived = self.measures.by_status(RowOrigin.GONE)
         unseen = max(0, share.produced - share.archived + share.removed - sum(unarchived.values()))
         beyond = min(unseen, self._beyond)
         missing = unseen - beyond
-        seen = sum(one.rows for one in self.measures.of(Origin.WINDOW) if one.is_in_gap)
+        seen = sum(one.rows for one in self.measures.of(RowOrigin.WINDOW) if one.is_in_gap)
         gone = Gone(
             missing=missing,
             removed=case.plan.removed,
@@ -168,7 +168,7 @@ class GroupAudit:
             found=sum(counts.values()),
             sentence="entries were produced, but {found} have a status",
         )
-        again = [one for one in measures.of(Origin.EARLIER) if one.is_known]
+        again = [one for one in measures.of(RowOrigin.EARLIER) if one.is_known]
         pending = case.look.pending
         after, upto = case.audited_after, case.plan.window.to_id
         in_range = pending.filter(~is_at_or_before(after) & is_at_or_before(upto)).num_rows
@@ -252,7 +252,9 @@ class GroupAudit:
     ) -> AuditSummary:
         case, earlier = self.case, [one for one in self._open if one.is_earlier]
         retried_open = [
-            one for one in self.measures.of(Origin.COPY, Origin.EARLIER, copy=True) if one.is_open
+            one
+            for one in self.measures.of(RowOrigin.COPY, RowOrigin.EARLIER, copy=True)
+            if one.is_open
         ]
         lost: dict[str, int] = {}
         for one in self.measures.of(*_OF_WINDOW):
@@ -261,7 +263,7 @@ class GroupAudit:
         recovery = times.get("recovery_ms")
         stuck = [one.oldest_ms for one in self._open if one.status is EntryStatus.STUCK]
         return build_group_summary(
-            GroupFacts(
+            SummaryInput(
                 stream=case.plan.stream,
                 group=case.target.group,
                 window=balance.window,
@@ -291,12 +293,14 @@ class GroupAudit:
         )
 
     @property
-    def _evidence(self) -> EvidenceKind:
+    def _evidence(self) -> AuditEvidence:
         """The best evidence that exists beside the stream."""
         if self.case.has_files:
-            return EvidenceKind.AOF
+            return AuditEvidence.AOF
         history = self.case.history
-        return EvidenceKind.LEDGER if history.exists and history.checkpoints else EvidenceKind.NONE
+        return (
+            AuditEvidence.LEDGER if history.exists and history.checkpoints else AuditEvidence.NONE
+        )
 
     def _findings(
         self, counts: Mapping[EntryStatus, int], balance: Balance
@@ -426,7 +430,7 @@ class GroupAudit:
 
     def _kept(self) -> list[Count]:
         """Counts of the entries that the report lists, if they need attention."""
-        origins = (*_OF_WINDOW, Origin.COPY, Origin.EARLIER)
+        origins = (*_OF_WINDOW, RowOrigin.COPY, RowOrigin.EARLIER)
         return self.measures.of(*origins, copy=None)
 
     def _exceptions(self) -> Exceptions:
@@ -513,7 +517,7 @@ def _count(counts: Iterable[Count], status: EntryStatus) -> int:
 def _source(copy: bool, origin: str, is_open: bool) -> EntrySource:
     if copy:
         return EntrySource.COPY
-    if origin == Origin.EARLIER:
+    if origin == RowOrigin.EARLIER:
         return EntrySource.EARLIER if is_open else EntrySource.SETTLED
     return EntrySource.WINDOW
 

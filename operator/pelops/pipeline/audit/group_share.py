@@ -97,7 +97,7 @@ def close_balance(share: GroupShare, total: int, unaccounted: int) -> Balance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archived:
+class ArchivedWindow:
     """The entries of a window that existed when it was archived."""
 
     entries: int
@@ -119,7 +119,7 @@ class GroupStart:
 def find_beginning(
     ledger: FirstCreation,
     files: GroupStart,
-    archived: Archived,
+    archived: ArchivedWindow,
     *,
     position: EntryId | None,
 ) -> GroupStart:
@@ -169,7 +169,7 @@ class Removed:
 
 def find_share(
     window: Window,
-    archived: Archived,
+    archived: ArchivedWindow,
     *,
     begin: EntryId | None,
     removed: Removed | None = None,

@@ -15,7 +15,7 @@ from pelops.clock import LATEST_MS, is_time
 from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.cases import StreamCounts
-from pelops.pipeline.audit.rules import IS_OPEN, Origin, Scope, at_or_before, words
+from pelops.pipeline.audit.rules import IS_OPEN, RowOrigin, Scope, at_or_before, words
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.tables import local_frame
 from pelops.pipeline.windows import Plan
@@ -122,7 +122,7 @@ def count_rows(spark: SparkSession, scope: Scope) -> dict[int, Measures]:
         SELECT r.*, NOT (r.window <=> s.window) AS is_earlier, NOT {IS_OPEN} AS is_settled
         FROM pelops_rows r JOIN pelops_sides s ON r.g = s.g AND r.copy = s.copy
         WHERE r.status NOT IN ({words(sorted(EXPECTED_STATUSES))})
-            AND r.origin NOT IN ('{Origin.MOVED}', '{Origin.FOLLOWED}')
+            AND r.origin NOT IN ('{RowOrigin.MOVED}', '{RowOrigin.FOLLOWED}')
     ) GROUP BY g
     """).collect()
     counts: dict[int, list[Count]] = {}

@@ -49,7 +49,7 @@ JUDGED_SCHEMA: Final = (
 )
 
 
-class Origin:
+class RowOrigin:
     """Where a row comes from."""
 
     WINDOW: Final = "window"  # archived, of this window
@@ -99,14 +99,15 @@ def outcome_column() -> Column:
 
 # Archived entries of each group, and rows that earlier windows left open.
 _LISTED: Final = f"""
-SELECT s.g, s.copy, e.ms, e.seq, s.window, IF(s.copy, '{Origin.COPY}', '{Origin.WINDOW}') AS origin,
+SELECT s.g, s.copy, e.ms, e.seq, s.window,
+    IF(s.copy, '{RowOrigin.COPY}', '{RowOrigin.WINDOW}') AS origin,
     e.root_ms, e.root_seq, e.retry_count, CAST(NULL AS STRING) AS status_before
 FROM pelops_entries e JOIN pelops_sides s ON e.stream = s.stream
 WHERE e.ms > s.owed_after_ms OR (e.ms = s.owed_after_ms AND e.seq > s.owed_after_seq)
 """
 _LEFT_OPEN: Final = f"""
 UNION ALL
-SELECT g, copy, ms, seq, window, '{Origin.EARLIER}', root_ms, root_seq, retry_count, status
+SELECT g, copy, ms, seq, window, '{RowOrigin.EARLIER}', root_ms, root_seq, retry_count, status
 FROM pelops_before WHERE {IS_OPEN}
 """
 _OF_FILES: Final = """
@@ -122,14 +123,14 @@ WITH named AS (
     GROUP BY g, copy, ms, seq
 ), placed AS (
     SELECT a.g, a.copy, a.ms, a.seq, s.window,
-        CASE WHEN a.copy THEN IF(a.is_named, '{Origin.COPY}', NULL)
+        CASE WHEN a.copy THEN IF(a.is_named, '{RowOrigin.COPY}', NULL)
             WHEN s.looks_gone AND NOT {at_or_before("after")} AND {at_or_before("upto")}
-                THEN '{Origin.GONE}'
+                THEN '{RowOrigin.GONE}'
             WHEN a.is_pending AND NOT {at_or_before("audited_after")} AND {at_or_before("after")}
-                THEN '{Origin.EARLIER}' END AS origin
+                THEN '{RowOrigin.EARLIER}' END AS origin
     FROM alone a JOIN pelops_sides s ON a.g = s.g AND a.copy = s.copy
 )
-SELECT g, copy, ms, seq, IF(origin = '{Origin.EARLIER}', NULL, window) AS window, origin,
+SELECT g, copy, ms, seq, IF(origin = '{RowOrigin.EARLIER}', NULL, window) AS window, origin,
     CAST(NULL AS BIGINT) AS root_ms, CAST(NULL AS BIGINT) AS root_seq,
     CAST(NULL AS INT) AS retry_count, CAST(NULL AS STRING) AS status_before
 FROM placed WHERE origin IS NOT NULL
@@ -191,7 +192,7 @@ def _facts(listed: str, scope: Scope) -> str:
         )
     else:
         holes = "FALSE AS is_in_list"
-    below = f"(origin = '{Origin.WINDOW}' AND {at_or_before('reached_before')})"
+    below = f"(origin = '{RowOrigin.WINDOW}' AND {at_or_before('reached_before')})"
     reached = f"""CASE WHEN s.exists THEN {at_or_before("position")}
         WHEN coalesce(covered, FALSE) THEN proof IS NOT NULL
         ELSE {at_or_before("last_known")} END"""
@@ -219,10 +220,10 @@ def _facts(listed: str, scope: Scope) -> str:
         coalesce(covered, FALSE) OR IF(is_reached, s.position_was_read, s.position_holds)
             AS position_holds,
         coalesce(pending_body, CASE WHEN was_reached THEN s.is_reached_still
-            WHEN origin = '{Origin.GONE}' THEN FALSE ELSE is_there END) AS has_body,
+            WHEN origin = '{RowOrigin.GONE}' THEN FALSE ELSE is_there END) AS has_body,
         coalesce(status_before <> '{EntryStatus.UNDELIVERED}', FALSE) AND NOT s.is_anew
             AS was_pending,
-        IF(origin = '{Origin.EARLIER}', status_before IS NOT NULL AND {within("dropped_since")},
+        IF(origin = '{RowOrigin.EARLIER}', status_before IS NOT NULL AND {within("dropped_since")},
             {within("dropped")}) AS may_be_dropped,
         {within("seen")} AS loss_seen,
         {within("watched")} AND NOT {at_or_before("max_deleted")} AND NOT {within("gaps")}
@@ -286,7 +287,7 @@ def _keep(frame: DataFrame, scope: Scope) -> DataFrame:
 
 # Rows that earlier windows closed and whose copies are still open. Their status does not change.
 _FOLLOWED: Final = f"""
-SELECT b.g, b.copy, b.ms, b.seq, b.window, '{Origin.FOLLOWED}' AS origin, b.status, b.why,
+SELECT b.g, b.copy, b.ms, b.seq, b.window, '{RowOrigin.FOLLOWED}' AS origin, b.status, b.why,
     b.status AS status_before, b.root_ms, b.root_seq, b.retry_count,
     CAST(NULL AS STRING) AS consumer, CAST(NULL AS BIGINT) AS idle_ms,
     CAST(NULL AS BIGINT) AS delivery_count, b.act_at_ms, CAST(NULL AS BIGINT) AS act_idle_ms,
@@ -339,8 +340,8 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         AND (copy_ms < s.ends_ms OR (copy_ms = s.ends_ms AND copy_seq <= s.ends_seq)))"""
     frame = spark.sql(f"""
     WITH asked AS (
-        SELECT g, ms, seq, IF(origin = '{Origin.FOLLOWED}', copy_ms, new_ms) AS copy_ms,
-            IF(origin = '{Origin.FOLLOWED}', copy_seq, new_seq) AS copy_seq,
+        SELECT g, ms, seq, IF(origin = '{RowOrigin.FOLLOWED}', copy_ms, new_ms) AS copy_ms,
+            IF(origin = '{RowOrigin.FOLLOWED}', copy_seq, new_seq) AS copy_seq,
             coalesce(copy_in_retry, FALSE) AS in_retry
         FROM pelops_judged
         WHERE NOT copy AND root_ms IS NULL AND status IN ({COPIED})

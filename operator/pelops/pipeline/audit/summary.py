@@ -13,11 +13,11 @@ from typing import Final
 
 from pelops.domain.audit import (
     EXPECTED_STATUSES,
+    AuditEvidence,
     AuditFinding,
     AuditSummary,
     Certainty,
     EntryStatus,
-    EvidenceKind,
     RecoveryTimes,
     Window,
     build_summary,
@@ -98,7 +98,7 @@ _SETTLED_BADLY: Final = (  # final statuses of earlier entries to report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFacts:
+class SummaryInput:
     """The input of the summary of one group."""
 
     stream: str
@@ -118,14 +118,14 @@ class GroupFacts:
     dropped: int = 0  # upper bound: removed with deleted consumers
     recovery_ms: tuple[int, int] | None  # p50 and p99
     retention_margin: float | None
-    evidence: EvidenceKind
+    evidence: AuditEvidence
     removed_before: int = 0  # removed before the first archive, outcome unknown
     position_doubt: str | None = None  # why entries below the position may be unacknowledged
     findings: tuple[AuditFinding, ...] = ()  # in addition to those from the counts
     failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
 
 
-def build_group_summary(facts: GroupFacts) -> AuditSummary:
+def build_group_summary(facts: SummaryInput) -> AuditSummary:
     """Build the summary that is recorded. Raises InvalidSpec if it is invalid."""
     findings = (
         *facts.failures,
@@ -164,10 +164,10 @@ def build_group_summary(facts: GroupFacts) -> AuditSummary:
 class Grounds:
     """The evidence that an audit of one group had."""
 
-    evidence: EvidenceKind
+    evidence: AuditEvidence
     has_position: bool  # the position moved only forward
     position_doubt: str | None  # why it may have passed entries that were never delivered
-    removed_before: int  # see `GroupFacts`
+    removed_before: int  # see `SummaryInput`
     has_hashes: bool
     lacks_key: bool  # tables are configured, but no business key was archived
     audited_from: int  # the first window that was audited for the group
@@ -176,12 +176,12 @@ class Grounds:
 
 def list_limits(grounds: Grounds) -> list[str]:
     """Sentences about what the audit cannot prove with this evidence."""
-    watch = _limits_of_watch(grounds) if grounds.evidence is EvidenceKind.LEDGER else ()
+    watch = _limits_of_watch(grounds) if grounds.evidence is AuditEvidence.LEDGER else ()
     return [*_limits_of_evidence(grounds.evidence), *watch, *_limits_of_archive(grounds)]
 
 
-def _limits_of_evidence(evidence: EvidenceKind) -> Iterator[str]:
-    if evidence is not EvidenceKind.AOF:
+def _limits_of_evidence(evidence: AuditEvidence) -> Iterator[str]:
+    if evidence is not AuditEvidence.AOF:
         yield (
             "Redis keeps no record of acknowledgements: an entry that was delivered and is no "
             "longer pending counts as acknowledged. Pending entries of a consumer that is "
@@ -192,7 +192,7 @@ def _limits_of_evidence(evidence: EvidenceKind) -> Iterator[str]:
             "shows only until the group reads to the end of the stream. After that, those entries "
             "count as acknowledged."
         )
-    if evidence is EvidenceKind.NONE:
+    if evidence is AuditEvidence.NONE:
         yield (
             "Without the operator's ledger, no record shows which entries were dead-lettered, "
             "requeued or released: such entries count as acknowledged, and their copies as new "
@@ -248,7 +248,7 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
         )
 
 
-def _certainty(facts: GroupFacts) -> Certainty:
+def _certainty(facts: SummaryInput) -> Certainty:
     """The certainty of the window's entries, and of earlier ones with a final status."""
     if facts.removed_before:
         return Certainty.UNKNOWN
@@ -258,7 +258,7 @@ def _certainty(facts: GroupFacts) -> Certainty:
     return find_certainty(entries, facts.evidence)
 
 
-def _of_counts(facts: GroupFacts) -> Iterator[AuditFinding]:
+def _of_counts(facts: SummaryInput) -> Iterator[AuditFinding]:
     for status in EntryStatus:
         count = facts.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
@@ -268,7 +268,7 @@ def _of_counts(facts: GroupFacts) -> Iterator[AuditFinding]:
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
 
 
-def _how_lost(facts: GroupFacts) -> Iterator[str]:
+def _how_lost(facts: SummaryInput) -> Iterator[str]:
     ways = {why: facts.lost.get(why, 0) for why in _HOW}
     gone = facts.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
     if gone:
@@ -276,7 +276,7 @@ def _how_lost(facts: GroupFacts) -> Iterator[str]:
     yield from (agree(_HOW[why], n) for why, n in ways.items() if n)
 
 
-def _of_dropped(facts: GroupFacts) -> Iterator[AuditFinding]:
+def _of_dropped(facts: SummaryInput) -> Iterator[AuditFinding]:
     yield from _counted(
         "pending-dropped",
         facts.dropped,
@@ -292,7 +292,7 @@ def _counted(kind: str, count: int, sentence: str) -> Iterator[AuditFinding]:
         yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
 
-def _of_retried(facts: GroupFacts) -> Iterator[AuditFinding]:
+def _of_retried(facts: SummaryInput) -> Iterator[AuditFinding]:
     """Findings about copies in the group's retry stream, which are not part of the window."""
     for status in EntryStatus:
         count = facts.retried.get(status, 0)
@@ -304,7 +304,7 @@ def _of_retried(facts: GroupFacts) -> Iterator[AuditFinding]:
             )
 
 
-def _of_removed(facts: GroupFacts) -> Iterator[AuditFinding]:
+def _of_removed(facts: SummaryInput) -> Iterator[AuditFinding]:
     if facts.removed_before:
         yield AuditFinding(
             kind="removed-before-archive",
@@ -319,7 +319,7 @@ def _removed_before(count: int) -> str:
     return f"{entries} added and removed before the first archive; {their} outcome is unknown."
 
 
-def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
+def _of_earlier(facts: SummaryInput) -> Iterator[AuditFinding]:
     """Findings about entries of earlier windows that were open, or whose dead letters moved."""
     yield from _counted(
         "stuck-earlier",
@@ -345,7 +345,7 @@ def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
     )
 
 
-def _sentence(facts: GroupFacts, produced: int) -> str:
+def _sentence(facts: SummaryInput, produced: int) -> str:
     if facts.failures:
         return f"Not accounted for: {facts.failures[0].sentence}"
     earlier = _of_earlier_windows(facts)
@@ -382,7 +382,7 @@ def _are(count: int) -> str:
     return "1 is" if count == 1 else f"{count} are"
 
 
-def _of_earlier_windows(facts: GroupFacts) -> str:
+def _of_earlier_windows(facts: SummaryInput) -> str:
     settled = {status: facts.settled.get(status, 0) for status in _SETTLED_BADLY}
     parts = [
         *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),

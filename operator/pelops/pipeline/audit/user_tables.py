@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pelops.pipeline.audit.rules import DONE, Origin
+from pelops.pipeline.audit.rules import DONE, RowOrigin
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.settings import PipelineSettings, UserTable
 from pelops.pipeline.spark_errors import first_line, is_of_spark
@@ -93,7 +93,7 @@ def _compare_effects(spark: SparkSession, table: UserTable | None) -> dict[int, 
     done = spark.sql(f"""
     SELECT r.g, e.key FROM pelops_rows r JOIN pelops_sides s ON r.g = s.g AND r.copy = s.copy
     JOIN pelops_entries e ON e.stream = s.stream AND e.ms = r.ms AND e.seq = r.seq
-    WHERE r.origin = '{Origin.WINDOW}' AND r.status IN ({DONE}) AND e.key IS NOT NULL
+    WHERE r.origin = '{RowOrigin.WINDOW}' AND r.status IN ({DONE}) AND e.key IS NOT NULL
     """)
     effects = read_table(spark, table).select("key")
     return _count(done.join(effects, "key", "left_anti"))

@@ -54,7 +54,7 @@ def archive_evidence(
         directory=Path(settings.aof_path), database=settings.place.endpoint.db, after=after
     )
     evidence = read_evidence(source, groups)
-    reading = _Reading(evidence=evidence, created={})
+    reading = _FileReading(evidence=evidence, created={})
     rows = archive.append_batches(EVENTS, reading.rows(plans))
     return FileFindings(rows=rows, created=reading.created)
 
@@ -68,7 +68,7 @@ def _begin(plan: Plan, known: Known) -> EntryId:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _FileReading:
     evidence: FileEvidence
     created: dict[tuple[str, str], FileCreation]
 

@@ -36,7 +36,7 @@ class Severity(StrEnum):
     UNKNOWN = "unknown"  # not known to be wrong, and not proven to be right
 
 
-class Finding(BaseModel, frozen=True):
+class ReportFinding(BaseModel, frozen=True):
     """A finding or a note."""
 
     severity: Severity
@@ -101,12 +101,12 @@ _OF_THE_FIRST: Final = "removed-before-archive"
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 
 
-def list_findings(summary: AuditSummary) -> tuple[Finding, ...]:
+def list_findings(summary: AuditSummary) -> tuple[ReportFinding, ...]:
     """Return the findings of a window, the worst first.
 
     If the list of findings was cut, the missing ones are built from the counts.
     """
-    findings: dict[str, Finding] = {}
+    findings: dict[str, ReportFinding] = {}
     is_failing = summary.verdict is AuditVerdict.FAILING
     for finding in (*summary.findings, *list_counted(summary)):
         if finding.kind not in findings:
@@ -121,7 +121,7 @@ def list_findings(summary: AuditSummary) -> tuple[Finding, ...]:
 
 def list_notes(
     summary: AuditSummary, dead_letters: int, earlier: Sequence[AuditSummary]
-) -> tuple[Finding, ...]:
+) -> tuple[ReportFinding, ...]:
     """Return the notes of a window, the worst first.
 
     Args:
@@ -131,18 +131,18 @@ def list_notes(
     return _sort([*_of_dead_letters(summary, dead_letters), *_of_windows(earlier)])
 
 
-def rank(findings: Iterable[Finding]) -> tuple[tuple[int, int], ...]:
+def rank(findings: Iterable[ReportFinding]) -> tuple[tuple[int, int], ...]:
     """Return a key that sorts the worst findings first; of equal ones, those with more entries."""
     return tuple((_ORDER[one.severity], -one.count) for one in findings)
 
 
-def _of_dead_letters(summary: AuditSummary, there: int) -> Iterator[Finding]:
+def _of_dead_letters(summary: AuditSummary, there: int) -> Iterator[ReportFinding]:
     findings = list_findings(summary)
     known = sum(one.count for one in findings if one.severity is Severity.DEAD_LETTERED)
     if there > known:
         holds = f"The dead-letter stream holds {count_entries(there)} now"
         beside = f", {show_count(there - known)} beside those of this window" if known else ""
-        yield Finding(
+        yield ReportFinding(
             severity=Severity.DEAD_LETTERED,
             kind="dead-letters",
             count=there - known,
@@ -150,7 +150,7 @@ def _of_dead_letters(summary: AuditSummary, there: int) -> Iterator[Finding]:
         )
 
 
-def _of_windows(earlier: Sequence[AuditSummary]) -> Iterator[Finding]:
+def _of_windows(earlier: Sequence[AuditSummary]) -> Iterator[ReportFinding]:
     counts: dict[str, int] = defaultdict(int)
     windows: dict[str, list[int]] = defaultdict(list)
     for summary in earlier:
@@ -169,13 +169,13 @@ def _of_windows(earlier: Sequence[AuditSummary]) -> Iterator[Finding]:
         yield _find(f"{base}{_BEFORE}", count, sentence)
 
 
-def _find(kind: str, count: int, sentence: str, *, is_failure: bool = False) -> Finding:
+def _find(kind: str, count: int, sentence: str, *, is_failure: bool = False) -> ReportFinding:
     base, _ = _split(kind)
     severity = _OF_KIND.get(base, Severity.UNKNOWN if base in UNKNOWN_KINDS else Severity.OTHER)
     if base in _FAILING or (is_failure and severity is Severity.OTHER):
         severity = Severity.FAILING
     meaning = next((text for status, text in MEANINGS.items() if kind_of(status) == base), kind)
-    return Finding(severity=severity, kind=kind, count=count, sentence=sentence or meaning)
+    return ReportFinding(severity=severity, kind=kind, count=count, sentence=sentence or meaning)
 
 
 def _split(kind: str) -> tuple[str, str]:
@@ -184,5 +184,5 @@ def _split(kind: str) -> tuple[str, str]:
     return kind.removesuffix(suffix), suffix
 
 
-def _sort(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _sort(findings: Iterable[ReportFinding]) -> tuple[ReportFinding, ...]:
     return tuple(sorted(findings, key=lambda one: _ORDER[one.severity]))

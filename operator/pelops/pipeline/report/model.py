@@ -45,9 +45,9 @@ from pelops.domain.audit import (
     worst_verdict,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.redrive import PlannedAction
+from pelops.domain.redrive import LetterAction
 from pelops.errors import PelopsError
-from pelops.pipeline.report.findings import Finding, list_findings, list_notes, rank
+from pelops.pipeline.report.findings import ReportFinding, list_findings, list_notes, rank
 from pelops.pipeline.report.sentences import describe_group, describe_groups
 from pelops.pipeline.triage import clusters as triaged
 
@@ -121,7 +121,7 @@ Counts = Annotated[
 Summary = Annotated[AuditSummary, AfterValidator(build_summary)]
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """A part of the report. Fields of later releases are ignored."""
 
     model_config = ConfigDict(
@@ -146,7 +146,7 @@ class Part(BaseModel):
         return cls.model_validate(json.loads(json_data), **options)
 
 
-class CountCheck(Part):
+class CountCheck(ReportPart):
     """Two ways of counting the same. A number is negative only where records contradict others."""
 
     name: str
@@ -160,7 +160,7 @@ class CountCheck(Part):
         return self.expected == self.found
 
 
-class Timeline(Part):
+class Timeline(ReportPart):
     """Counts over time, in steps of equal length; the three lists are equally long."""
 
     start: Annotated[Moment, Field(alias="start_ms")]
@@ -170,7 +170,7 @@ class Timeline(Part):
     dead_letters: tuple[Count, ...]
 
 
-class AgeBand(Part):
+class AgeBand(ReportPart):
     """Stuck entries by the time since their last delivery; `to_s` is null for the oldest band."""
 
     at_least: Annotated[Span, Field(alias="from_s")]
@@ -187,7 +187,7 @@ class EntrySource(StrEnum):
     COPY = "copy"  # copies in the group's own retry stream
 
 
-class ExceptionalEntry(Part):
+class ExceptionalEntry(ReportPart):
     """One entry to look at."""
 
     entry_id: Annotated[Id, Field(alias="id")]
@@ -200,7 +200,7 @@ class ExceptionalEntry(Part):
     root_id: Annotated[Id | None, Field(alias="root", description="The root of a copy.")] = None
 
 
-class Exceptions(Part):
+class Exceptions(ReportPart):
     """Entries to look at, from all tables of the audit."""
 
     count: Count
@@ -209,14 +209,14 @@ class Exceptions(Part):
     first: tuple[ExceptionalEntry, ...] = Field(description="The worst ones.")
 
 
-class TextHead(Part):
+class TextHead(ReportPart):
     """The beginning of a name or value, and the size of the whole in bytes."""
 
     text: str
     size: Count
 
 
-class BytesHead(Part):
+class BytesHead(ReportPart):
     """The beginning of a name or value that is not UTF-8, and the size of the whole in bytes."""
 
     base64: str
@@ -226,14 +226,14 @@ class BytesHead(Part):
 Head = Annotated[TextHead | BytesHead, BeforeValidator(_read_head)]
 
 
-class LetterField(Part):
+class LetterField(ReportPart):
     """A field of an entry."""
 
     name: Head
     value: Head
 
 
-class DeadLetterExample(Part):
+class DeadLetterExample(ReportPart):
     """One dead letter."""
 
     entry_id: Annotated[Id, Field(alias="id")]
@@ -252,7 +252,7 @@ class DeadLetterExample(Part):
         return {**_attributes(given), "fields": named}
 
 
-class DeadLetterCluster(Part):
+class DeadLetterCluster(ReportPart):
     """Dead letters that seem to have the same cause."""
 
     cluster: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -269,7 +269,7 @@ class DeadLetterCluster(Part):
         "counts this many and more."
     )
     returned: Count = Field(description="Dead letters whose entry was dead-lettered before.")
-    action: PlannedAction
+    action: LetterAction
     advice: str
     examples: tuple[DeadLetterExample, ...]
 
@@ -283,7 +283,7 @@ class DeadLetterCluster(Part):
         return {**_attributes(given), **signature, **advice}
 
 
-class DeadLetters(Part):
+class DeadLetters(ReportPart):
     """Dead letters of the group, whatever window they came from."""
 
     count: Count
@@ -291,7 +291,7 @@ class DeadLetters(Part):
     clusters: tuple[DeadLetterCluster, ...] = Field(description="The largest first.")
 
 
-class Duplicate(Part):
+class Duplicate(ReportPart):
     """Several entries that seem to be the same one."""
 
     by: str = Field(description="`root`, `payload`, or the name of the business key.")
@@ -300,14 +300,14 @@ class Duplicate(Part):
     examples: tuple[Id, ...]
 
 
-class Duplicates(Part):
+class Duplicates(ReportPart):
     """Entries that came more than once."""
 
     entries: Count = Field(description="Those beyond the first of each.")
     first: tuple[Duplicate, ...] = Field(description="Those with most copies.")
 
 
-class Unproven(Part):
+class Unproven(ReportPart):
     """Something that the audit could not prove, and what would have proven it."""
 
     why: str
@@ -315,7 +315,7 @@ class Unproven(Part):
     sentence: str
 
 
-class Spread(Part):
+class Spread(ReportPart):
     """How a time is distributed."""
 
     name: str
@@ -326,7 +326,7 @@ class Spread(Part):
     most: Annotated[Span, Field(alias="max_s")]
 
 
-class Comparison(Part):
+class Comparison(ReportPart):
     """What a comparison with the user's own table found."""
 
     kind: str
@@ -335,7 +335,7 @@ class Comparison(Part):
     examples: tuple[str, ...] = Field(default=(), description="Business keys.")
 
 
-class GroupLine(Part):
+class GroupLine(ReportPart):
     """A group in an overview; its page has more."""
 
     stream: str
@@ -343,8 +343,8 @@ class GroupLine(Part):
     verdict: AuditVerdict
     certainty: Certainty | None
     sentence: str
-    findings: tuple[Finding, ...]
-    notes: tuple[Finding, ...] = ()
+    findings: tuple[ReportFinding, ...]
+    notes: tuple[ReportFinding, ...] = ()
     window: Count
     closed: Annotated[Moment, Field(alias="closed_ms")]
     produced: Count
@@ -352,7 +352,7 @@ class GroupLine(Part):
     href: Annotated[str, Field(alias="page", description="From the directory of this document.")]
 
 
-class GroupReport(Part):
+class GroupReport(ReportPart):
     """One group in its newest window."""
 
     summary: Summary
@@ -394,13 +394,13 @@ class GroupReport(Part):
 
     @computed_field
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[ReportFinding, ...]:
         """Findings of the window, the worst first; they are those of the summary."""
         return list_findings(self.summary)
 
     @computed_field
     @property
-    def notes(self) -> tuple[Finding, ...]:
+    def notes(self) -> tuple[ReportFinding, ...]:
         """Dead letters that are there now, and findings of earlier windows, the worst first. They
         do not change the verdict of the window."""
         letters = 0 if self.dead_letters is None else self.dead_letters.count
@@ -419,7 +419,7 @@ class GroupReport(Part):
         )  # fmt: skip
 
 
-class Engine(Part):
+class Engine(ReportPart):
     """What computed the report."""
 
     spark: str = Field(description="Version of Spark.")
@@ -428,7 +428,7 @@ class Engine(Part):
     tasks: Count
 
 
-class Report(Part):
+class Report(ReportPart):
     """What one run of an audit found. Ignore fields that you do not know."""
 
     kind: Literal["pelops.audit-report"] = "pelops.audit-report"

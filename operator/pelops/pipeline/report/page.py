@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, Certainty, EntryStatus
 from pelops.pipeline.report import charts, sentences
-from pelops.pipeline.report.findings import Finding, Severity
+from pelops.pipeline.report.findings import ReportFinding, Severity
 from pelops.pipeline.report.model import EntrySource, GroupLine, GroupReport, Report, sort_lines
 from pelops.pipeline.report.places import anchor_of, link_to
 from pelops.pipeline.report.sentences import count_entries, count_of, show_count, show_span
@@ -80,7 +80,7 @@ def list_parts(group: GroupReport) -> list[PagePart]:
     return list(_parts(group))
 
 
-def find_worst_part(shown: Sequence[PagePart], findings: Sequence[Finding]) -> str:
+def find_worst_part(shown: Sequence[PagePart], findings: Sequence[ReportFinding]) -> str:
     """Return the name of the part that shows the worst finding; empty without any."""
     names = {part.name for part in shown}
     return next((one.part for one in findings if one.part in names), "")

@@ -16,7 +16,7 @@ from pelops.domain.audit import AuditSummary
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import ArchiveUnusable, WrongPipelineSettings
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import Journal, Phase, read_summaries, read_texts
+from pelops.pipeline.records import Journal, WindowPhase, read_summaries, read_texts
 from pelops.pipeline.report.model import (
     DeadLetterCluster,
     DeadLetters,
@@ -213,7 +213,7 @@ def _gather(
     gathered: dict[str, list[GroupReport]] = {}
     for key, target in targets.items():
         last = numbers[key][-1]
-        newest = journal.numbers(target.stream, Phase.PLANNED)[-1]
+        newest = journal.numbers(target.stream, WindowPhase.PLANNED)[-1]
         not_audited = () if newest <= last else (_not_audited(last + 1, newest),)
         report = reports[key].model_copy(
             update={

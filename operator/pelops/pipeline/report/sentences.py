@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pelops.clock import from_ms, is_time
-from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus, EvidenceKind
+from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Certainty, EntryStatus
 from pelops.pipeline.triage.clusters import MOST_RETRIES
 
 if TYPE_CHECKING:  # these modules import this one
@@ -99,9 +99,9 @@ def name_verdict(verdict: AuditVerdict, certainty: Certainty | None) -> str:
 
 
 EVIDENCE: Final = {
-    EvidenceKind.AOF: "append-only files and the ledger",
-    EvidenceKind.LEDGER: "the operator's ledger",
-    EvidenceKind.NONE: "the stream alone",
+    AuditEvidence.AOF: "append-only files and the ledger",
+    AuditEvidence.LEDGER: "the operator's ledger",
+    AuditEvidence.NONE: "the stream alone",
 }
 
 

@@ -18,8 +18,8 @@ from pelops.domain.dead_letter import REDRIVE_MARKS
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.redrive import (
+    LetterAction,
     PlanHeader,
-    PlannedAction,
     PlannedCluster,
     PlannedLetter,
     render_plan,
@@ -42,7 +42,7 @@ Pairs = Sequence[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class TriagedLetter:
     """One dead letter, by the fields that Pelops added.
 
     A dead-letter stream may contain entries of other programs: these have the reason `Unknown`, and
@@ -60,7 +60,7 @@ class DeadLetter:
     is_redriven: bool  # it was redriven before, and dead-lettered again
 
 
-def parse_dead_letter(entry_id: EntryId, flat: Sequence[bytes], prefix: str = "_") -> DeadLetter:
+def parse_dead_letter(entry_id: EntryId, flat: Sequence[bytes], prefix: str = "_") -> TriagedLetter:
     """Parse a dead letter from alternating names and values. Never raises."""
     pairs = list(zip(flat[::2], flat[1::2], strict=False))
     names, size = [(prefix + name).encode() for name in LETTER_FIELDS], len(LETTER_FIELDS)
@@ -71,7 +71,7 @@ def parse_dead_letter(entry_id: EntryId, flat: Sequence[bytes], prefix: str = "_
     redrive = [(prefix + name).encode() for name in REDRIVE_MARKS]
     is_redriven = is_marked and [name for name, _ in rest[-len(redrive) :]] == redrive
     ended_ms = _number(marks.get("dead_lettered_ms", ""))
-    return DeadLetter(
+    return TriagedLetter(
         entry_id=entry_id,
         root_id=_root(marks.get("original_id", ""), entry_id),
         consumer=marks.get("consumer", ""),
@@ -110,7 +110,7 @@ class _Counted:
     returned: int = 0
     examples: list[LetterExample] = field(default_factory=list)
 
-    def add(self, letter: DeadLetter, *, is_returned: bool) -> None:
+    def add(self, letter: TriagedLetter, *, is_returned: bool) -> None:
         at = letter.ended_ms
         self.first_ms = min(self.first_ms, at) if self.letters else at
         self.last_ms = max(self.last_ms, at) if self.letters else at
@@ -143,7 +143,7 @@ class Triage:
     placed: tuple[tuple[EntryId, EntryId, str], ...]  # each dead letter, its root and its cluster
 
 
-def triage_dead_letters(letters: Iterable[DeadLetter]) -> Triage:
+def triage_dead_letters(letters: Iterable[TriagedLetter]) -> Triage:
     """Cluster the dead letters of one group, given in the order of their IDs."""
     clusters: dict[Signature, _Counted] = {}
     placed: list[tuple[EntryId, EntryId, str]] = []
@@ -169,7 +169,7 @@ def _sign(reason: str, error: str, shape: str) -> Signature:
     return build_signature(reason=reason, error=error, shape=shape)
 
 
-def _example(letter: DeadLetter) -> LetterExample:
+def _example(letter: TriagedLetter) -> LetterExample:
     return LetterExample(
         entry_id=letter.entry_id,
         root_id=letter.root_id,
@@ -194,10 +194,10 @@ def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
 
     The action for dead letters of clusters that are not reported is `inspect`.
     """
-    actions = dict.fromkeys(PlannedAction, 0)
+    actions = dict.fromkeys(LetterAction, 0)
     for cluster in triage.clusters:
         actions[cluster.advice.action] += cluster.letters
-    actions[PlannedAction.INSPECT] += triage.letters - sum(actions.values())
+    actions[LetterAction.INSPECT] += triage.letters - sum(actions.values())
     filled = replace(
         header,
         letters=triage.letters,
@@ -212,7 +212,7 @@ def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
                 entry_id=entry_id,
                 root_id=root_id,
                 cluster=cluster,
-                action=chosen.get(cluster, PlannedAction.INSPECT),
+                action=chosen.get(cluster, LetterAction.INSPECT),
             )
             for entry_id, root_id, cluster in triage.placed
         ),

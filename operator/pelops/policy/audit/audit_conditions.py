@@ -30,7 +30,7 @@ from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
 from pelops.domain.packed_parts import part_of
-from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, Runs, StreamEnds
 from pelops.policy.status.alarms import ACKNOWLEDGE
 from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
 
@@ -90,7 +90,7 @@ def is_successful(runs: Runs) -> bool:
     return began is not None and ended is not None and ended >= began
 
 
-def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str | None:
+def report_incomplete(audit: StreamAudit, runs: Runs, group: RecordedGroup) -> str | None:
     """Return a clause about a group that the last run did not account for; None if it did."""
     if not is_successful(runs) or runs.last_start is None or group.problem is not None:
         return None
@@ -105,7 +105,7 @@ def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str 
     return f"{_name(group)} has entries of {render_time(waiting)} that no audited window contains"
 
 
-def _name(group: GroupAudit) -> str:
+def _name(group: RecordedGroup) -> str:
     return f"group {group.group} of stream {group.stream}"
 
 
@@ -139,7 +139,7 @@ def find_margin(summary: AuditSummary, ends: StreamEnds | None) -> Margin | None
     return Margin(entries=archived - gone, share=(archived - gone) / max(1, ends.length))
 
 
-def is_behind(group: GroupAudit) -> bool:
+def is_behind(group: RecordedGroup) -> bool:
     """Whether the archive is behind now, or was when the last run began.
 
     The latter prevents an alarm that starts before each run and ends after it.
@@ -153,7 +153,7 @@ def is_behind(group: GroupAudit) -> bool:
     )
 
 
-def report_behind(group: GroupAudit) -> str | None:
+def report_behind(group: RecordedGroup) -> str | None:
     """Return a clause about a group whose archive is behind; None if it is not, or not known."""
     if group.record is None or not is_behind(group):
         return None
@@ -210,7 +210,7 @@ def decide_audit_conditions(facts: AuditFacts, *, now: datetime) -> list[Conditi
     return [_ready(facts), *_suspended(facts), *_alarms(facts, now)]
 
 
-def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
+def find_failure(facts: AuditFacts, group: RecordedGroup) -> Finding | None:
     """Return why a group cannot be accounted for, even if runs succeed; None if it can."""
     if group.problem is not None:
         return Finding(

@@ -21,7 +21,7 @@ class StreamEnds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupAudit:
+class RecordedGroup:
     """One group, what the audit recorded of it, and the current state of its stream."""
 
     stream: str
@@ -51,7 +51,7 @@ class AuditFacts:
 
     audit: StreamAudit
     job: str  # KIND/NAME of the object that runs it
-    groups: tuple[GroupAudit, ...] = ()
+    groups: tuple[RecordedGroup, ...] = ()
     runs: Runs = Runs()
     plan_problem: Finding | None = None  # which part of the spec cannot be met
     job_problem: Finding | None = None  # why the object that runs it is not as it should be

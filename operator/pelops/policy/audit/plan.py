@@ -18,7 +18,7 @@ _NAMES_REPORTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedGroup:
+class DeclaredGroup:
     """One group that is declared in the audit's namespace."""
 
     resource: str  # name of its StreamConsumerGroup
@@ -33,7 +33,7 @@ class AuditPlan:
 
     redis: RedisSpec
     job_secret: SecretRef | None  # None: the one of `redis`, if any
-    groups: tuple[AuditedGroup, ...]  # sorted by name; empty with `spec.redis`
+    groups: tuple[DeclaredGroup, ...]  # sorted by name; empty with `spec.redis`
     problem: Finding | None = None  # which part of the spec a run cannot meet
 
 
@@ -64,9 +64,9 @@ def plan_audit(
     )
 
 
-def _audited(group: StreamConsumerGroup, stuck_after_s: int | None) -> AuditedGroup:
+def _audited(group: StreamConsumerGroup, stuck_after_s: int | None) -> DeclaredGroup:
     spec = group.spec
-    return AuditedGroup(
+    return DeclaredGroup(
         resource=group.metadata.name,
         keys=derive_keys(spec.stream, group.group_name, dead_letter=spec.dead_letter.stream),
         stuck_after_s=stuck_after_s or spec.recovery.processing_timeout_seconds,

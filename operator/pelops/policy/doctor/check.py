@@ -62,7 +62,7 @@ def known(fact: Fact[T]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """What a check found, in a sentence, and what to do about it."""
 
     result: Result
@@ -76,7 +76,7 @@ class Check(Generic[FactsT]):
 
     id: str  # stable: for scripts, and the section of the page
     title: str  # what is checked, for the list of checks without an answer
-    judge: Callable[[FactsT], Verdict | None]  # None: the check does not apply
+    judge: Callable[[FactsT], CheckVerdict | None]  # None: the check does not apply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,37 +113,37 @@ def run_checks(
     return results
 
 
-def _judge(check: Check[FactsT], facts: FactsT) -> Verdict | None:
+def _judge(check: Check[FactsT], facts: FactsT) -> CheckVerdict | None:
     try:
         return check.judge(facts)
     except NotAnswered as error:
-        return Verdict(Result.UNKNOWN, str(error))
+        return CheckVerdict(Result.UNKNOWN, str(error))
     except Exception as error:  # a fault of one check must not hide the others
-        return Verdict(
+        return CheckVerdict(
             Result.UNKNOWN,
             f"the check failed: {type(error).__name__}",
             "report this as a fault of Pelops",
         )
 
 
-def ok(message: str) -> Verdict:
+def ok(message: str) -> CheckVerdict:
     """A verdict with nothing to do."""
-    return Verdict(Result.OK, message)
+    return CheckVerdict(Result.OK, message)
 
 
-def warning(message: str, hint: str) -> Verdict:
+def warning(message: str, hint: str) -> CheckVerdict:
     """A verdict about a risk."""
-    return Verdict(Result.WARNING, message, hint)
+    return CheckVerdict(Result.WARNING, message, hint)
 
 
-def error(message: str, hint: str) -> Verdict:
+def error(message: str, hint: str) -> CheckVerdict:
     """A verdict about something that does not work."""
-    return Verdict(Result.ERROR, message, hint)
+    return CheckVerdict(Result.ERROR, message, hint)
 
 
-def unknown(message: str, hint: str = "") -> Verdict:
+def unknown(message: str, hint: str = "") -> CheckVerdict:
     """A verdict that could not be reached."""
-    return Verdict(Result.UNKNOWN, message, hint)
+    return CheckVerdict(Result.UNKNOWN, message, hint)
 
 
 def list_names(names: Iterable[str]) -> str:

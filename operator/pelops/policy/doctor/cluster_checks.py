@@ -8,7 +8,7 @@ from typing import Final
 
 from pelops.policy.doctor.check import (
     Check,
-    Verdict,
+    CheckVerdict,
     count,
     error,
     known,
@@ -30,14 +30,14 @@ _AUTO: Final = "Auto"
 _APPLY: Final = "kubectl apply --server-side -k manifests/base"
 
 
-def _exists(facts: TargetFacts) -> Verdict:
+def _exists(facts: TargetFacts) -> CheckVerdict:
     target = facts.resource.target
     if known(facts.exists):
         return ok(f"{target} exists")
     return error(f"{target} does not exist", "create it, or correct spec.targetRef")
 
 
-def _autoscalers(facts: TargetFacts) -> Verdict:
+def _autoscalers(facts: TargetFacts) -> CheckVerdict:
     autoscalers, resource = known(facts.autoscalers), facts.resource
     if not autoscalers:
         return ok(f"no autoscaler refers to {resource.target}")
@@ -50,7 +50,7 @@ def _autoscalers(facts: TargetFacts) -> Verdict:
     )
 
 
-def _replicas(facts: TargetFacts) -> Verdict:
+def _replicas(facts: TargetFacts) -> CheckVerdict:
     resource, owners = facts.resource, known(facts.replicas_owners)
     if not owners:
         return ok(f"nothing else sets spec.replicas of {resource.target}")
@@ -71,7 +71,7 @@ TARGET_CHECKS: Final[tuple[Check[TargetFacts], ...]] = (
 )
 
 
-def _kubernetes(facts: InstallationFacts) -> Verdict:
+def _kubernetes(facts: InstallationFacts) -> CheckVerdict:
     version = known(facts.kubernetes)
     shown = f"Kubernetes {version[0]}.{version[1]}"
     if version < OLDEST_KUBERNETES:
@@ -81,7 +81,7 @@ def _kubernetes(facts: InstallationFacts) -> Verdict:
     return ok(f"{shown} is supported")
 
 
-def _kinds(facts: InstallationFacts) -> Verdict:
+def _kinds(facts: InstallationFacts) -> CheckVerdict:
     kinds = known(facts.kinds)
     absent = [one.kind for one in kinds if not one.is_served]
     if facts.is_before and len(absent) == len(kinds):
@@ -94,7 +94,7 @@ def _kinds(facts: InstallationFacts) -> Verdict:
     return _compare(kinds)
 
 
-def _compare(kinds: Iterable[ServedKind]) -> Verdict:
+def _compare(kinds: Iterable[ServedKind]) -> CheckVerdict:
     missing = [f"{one.kind} {field}" for one in kinds for field in known(one.missing)]
     if missing:
         return error(
@@ -111,7 +111,7 @@ def _compare(kinds: Iterable[ServedKind]) -> Verdict:
     return ok("the CRDs are those of this version")
 
 
-def _operators(facts: InstallationFacts) -> Verdict:
+def _operators(facts: InstallationFacts) -> CheckVerdict:
     installations = known(facts.installations)
     running = [one for one in installations if one.replicas]
     if facts.is_before:
@@ -132,7 +132,7 @@ def _operators(facts: InstallationFacts) -> Verdict:
     return error(f"{message} serve the same resources", hint)
 
 
-def _no_operator(running: list[Installation]) -> Verdict:
+def _no_operator(running: list[Installation]) -> CheckVerdict:
     if not running:
         return ok("no operator runs yet")
     return warning(
@@ -153,7 +153,7 @@ def _describe(installation: Installation) -> str:
     return f"operator in namespace {installation.namespace} ({replicas})"
 
 
-def _versions(facts: InstallationFacts) -> Verdict | None:
+def _versions(facts: InstallationFacts) -> CheckVerdict | None:
     if facts.is_before:
         return None
     running = [one for one in known(facts.installations) if one.replicas]
@@ -175,7 +175,7 @@ def _differs(installation: Installation, version: str) -> bool:
     return installation.version is not None and installation.version != version
 
 
-def _rights(facts: InstallationFacts) -> Verdict:
+def _rights(facts: InstallationFacts) -> CheckVerdict:
     refused = known(facts.refused)
     needed = [one for one in refused if one.is_needed]
     if needed:

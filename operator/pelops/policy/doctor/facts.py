@@ -108,7 +108,7 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Autoscaler:
+class ExternalAutoscaler:
     """What scales a workload, besides Pelops."""
 
     kind: str
@@ -124,7 +124,7 @@ class TargetFacts:
 
     resource: ResourceFacts
     exists: Fact[bool]
-    autoscalers: Fact[tuple[Autoscaler, ...]]
+    autoscalers: Fact[tuple[ExternalAutoscaler, ...]]
     # Who sets spec.replicas besides Pelops: field managers, and the annotation of `kubectl apply`.
     replicas_owners: Fact[tuple[str, ...]]
 

@@ -10,8 +10,8 @@ from pelops.domain.naming import key_slot
 from pelops.domain.stream_observation import ConsumerObservation
 from pelops.policy.doctor.check import (
     Check,
+    CheckVerdict,
     NotAnswered,
-    Verdict,
     count,
     error,
     known,
@@ -32,7 +32,7 @@ _REQUEUE: Final = "Requeue"
 _CLUSTER: Final = "cluster"
 
 
-def _types(facts: GroupFacts) -> Verdict:
+def _types(facts: GroupFacts) -> CheckVerdict:
     keys = facts.keys
     wanted = {key: "hash" if key in keys.hashes else "stream" for key in keys.by_name().values()}
     wrong = [
@@ -47,7 +47,7 @@ def _types(facts: GroupFacts) -> Verdict:
     )
 
 
-def _slots(facts: GroupFacts) -> Verdict:
+def _slots(facts: GroupFacts) -> CheckVerdict:
     keys = facts.keys
     other = [key for key in keys.by_name().values() if key_slot(key) != keys.slot]
     if not other:
@@ -59,7 +59,7 @@ def _slots(facts: GroupFacts) -> Verdict:
     return warning(f"{message}: this fails on a Redis Cluster", hint)
 
 
-def _exists(facts: GroupFacts) -> Verdict:
+def _exists(facts: GroupFacts) -> CheckVerdict:
     seen, keys = known(facts.stream), facts.keys
     hint = "check the names; Pelops creates what is missing when a resource names it"
     if not seen.exists:
@@ -78,7 +78,7 @@ def _exists(facts: GroupFacts) -> Verdict:
     )
 
 
-def _other_groups(facts: GroupFacts) -> Verdict:
+def _other_groups(facts: GroupFacts) -> CheckVerdict:
     others = sorted(set(known(facts.groups)) - {facts.keys.group})
     if not others:
         return ok("no other group reads the stream")
@@ -92,7 +92,7 @@ def _other_groups(facts: GroupFacts) -> Verdict:
     return error(f"{message}: stuck entries are not requeued, as each would receive copies", hint)
 
 
-def _manager(facts: GroupFacts) -> Verdict:
+def _manager(facts: GroupFacts) -> CheckVerdict:
     seen, resource = known(facts.stream), facts.resource
     record = seen.ownership
     if record is None or record.owned_until <= seen.server_time:
@@ -119,7 +119,7 @@ GROUP_CHECKS: Final[tuple[Check[GroupFacts], ...]] = (
 )
 
 
-def _reader_clock(facts: ClockFacts) -> Verdict:
+def _reader_clock(facts: ClockFacts) -> CheckVerdict:
     ahead = known(facts.ahead)
     proven = abs(ahead) - facts.uncertainty
     if proven <= READER_ALLOWED:
@@ -131,7 +131,7 @@ def _reader_clock(facts: ClockFacts) -> Verdict:
     )
 
 
-def _node_clocks(facts: ClockFacts) -> Verdict | None:
+def _node_clocks(facts: ClockFacts) -> CheckVerdict | None:
     if facts.nodes is None:
         return None
     nodes = known(facts.nodes)
@@ -160,7 +160,7 @@ CLOCK_CHECKS: Final[tuple[Check[ClockFacts], ...]] = (
 )
 
 
-def _consumer_names(facts: WorkerFacts) -> Verdict | None:
+def _consumer_names(facts: WorkerFacts) -> CheckVerdict | None:
     if not facts.has_workload:
         return None
     used = [one for one in known(facts.consumers) if one.pending or one.idle < RECENT]

@@ -11,9 +11,9 @@ from typing import Final
 
 from pelops.policy.doctor.check import (
     Check,
+    CheckVerdict,
     NotAnswered,
     Result,
-    Verdict,
     count,
     error,
     known,
@@ -45,7 +45,7 @@ _POLICIES: Final = frozenset(
 _WORST: Final = (Result.ERROR, Result.WARNING, Result.UNKNOWN, Result.OK)
 
 
-def _answers(facts: ServerFacts) -> Verdict:
+def _answers(facts: ServerFacts) -> CheckVerdict:
     try:
         kind = known(facts.kind)
     except NotAnswered as reason:
@@ -56,7 +56,7 @@ def _answers(facts: ServerFacts) -> Verdict:
     return ok(f"answers as {_name(kind)}, {kind.topology}")
 
 
-def _version(facts: ServerFacts) -> Verdict:
+def _version(facts: ServerFacts) -> CheckVerdict:
     kind = known(facts.kind)
     oldest = OLDEST.get(kind.flavour)
     if kind.version is None or oldest is None:
@@ -69,11 +69,11 @@ def _version(facts: ServerFacts) -> Verdict:
     return ok(f"version {_dotted(kind.version)} is supported")
 
 
-def _serving(facts: ServerFacts) -> Verdict:
+def _serving(facts: ServerFacts) -> CheckVerdict:
     return _each_node(facts, _serving_of)
 
 
-def _serving_of(node: RedisNodeFacts) -> Verdict:
+def _serving_of(node: RedisNodeFacts) -> CheckVerdict:
     info = known(node.info)
     if info.get("loading") == "1":
         return error("loads its data set and refuses commands", "wait until it has loaded")
@@ -85,7 +85,7 @@ def _serving_of(node: RedisNodeFacts) -> Verdict:
     return ok("accepts writes")
 
 
-def _acl(facts: ServerFacts) -> Verdict | None:
+def _acl(facts: ServerFacts) -> CheckVerdict | None:
     if facts.denied is None:
         return None
     denied = known(facts.denied)
@@ -104,11 +104,11 @@ def _describe_denied(denied: DeniedCommand, keys: int) -> str:
     return f"{denied} and {count(keys - 1, 'more key', 'more keys')}" if keys > 1 else str(denied)
 
 
-def _eviction(facts: ServerFacts) -> Verdict:
+def _eviction(facts: ServerFacts) -> CheckVerdict:
     return _each_node(facts, _eviction_of)
 
 
-def _eviction_of(node: RedisNodeFacts) -> Verdict:
+def _eviction_of(node: RedisNodeFacts) -> CheckVerdict:
     policy = known(node.info).get("maxmemory_policy", "")
     if policy not in _POLICIES:
         return unknown("INFO does not show maxmemory-policy", "make sure that it is noeviction")
@@ -120,11 +120,11 @@ def _eviction_of(node: RedisNodeFacts) -> Verdict:
     return ok(f"maxmemory-policy is {policy}")
 
 
-def _memory(facts: ServerFacts) -> Verdict:
+def _memory(facts: ServerFacts) -> CheckVerdict:
     return _each_node(facts, _memory_of)
 
 
-def _memory_of(node: RedisNodeFacts) -> Verdict:
+def _memory_of(node: RedisNodeFacts) -> CheckVerdict:
     info = known(node.info)
     used, limit = _number(info, "used_memory"), _number(info, "maxmemory")
     if used is None or limit is None:
@@ -141,11 +141,11 @@ def _memory_of(node: RedisNodeFacts) -> Verdict:
     return ok(shown)
 
 
-def _persistence(facts: ServerFacts) -> Verdict:
+def _persistence(facts: ServerFacts) -> CheckVerdict:
     return _each_node(facts, _persistence_of)
 
 
-def _persistence_of(node: RedisNodeFacts) -> Verdict:
+def _persistence_of(node: RedisNodeFacts) -> CheckVerdict:
     info = known(node.info)
     if info.get("aof_last_write_status") == "err" or info.get("rdb_last_bgsave_status") == "err":
         return error(
@@ -173,11 +173,11 @@ def _persistence_of(node: RedisNodeFacts) -> Verdict:
     )
 
 
-def _replication(facts: ServerFacts) -> Verdict:
+def _replication(facts: ServerFacts) -> CheckVerdict:
     return _each_node(facts, _replication_of)
 
 
-def _replication_of(node: RedisNodeFacts) -> Verdict:
+def _replication_of(node: RedisNodeFacts) -> CheckVerdict:
     info = known(node.info)
     replicas = _number(info, "connected_slaves")
     if replicas is None:
@@ -207,11 +207,11 @@ def _replication_of(node: RedisNodeFacts) -> Verdict:
     return ok("has no replicas")
 
 
-def _clients(facts: ServerFacts) -> Verdict:
+def _clients(facts: ServerFacts) -> CheckVerdict:
     return _each_node(facts, _clients_of)
 
 
-def _clients_of(node: RedisNodeFacts) -> Verdict:
+def _clients_of(node: RedisNodeFacts) -> CheckVerdict:
     info = known(node.info)
     connected, most = _number(info, "connected_clients"), _number(info, "maxclients")
     if connected is None or not most:
@@ -225,11 +225,11 @@ def _clients_of(node: RedisNodeFacts) -> Verdict:
     return ok(shown)
 
 
-def _buffers(facts: ServerFacts) -> Verdict | None:
+def _buffers(facts: ServerFacts) -> CheckVerdict | None:
     return _each_node(facts, _buffers_of)
 
 
-def _buffers_of(node: RedisNodeFacts) -> Verdict:
+def _buffers_of(node: RedisNodeFacts) -> CheckVerdict:
     config = known(node.config)
     words = config.get("client-output-buffer-limit", "").split()
     limits = {words[at]: words[at + 1] for at in range(0, len(words) - 3, 4)}
@@ -245,7 +245,7 @@ def _buffers_of(node: RedisNodeFacts) -> Verdict:
     return ok("client-output-buffer-limit leaves room for every answer")
 
 
-def _each_node(facts: ServerFacts, judge: Callable[[RedisNodeFacts], Verdict]) -> Verdict:
+def _each_node(facts: ServerFacts, judge: Callable[[RedisNodeFacts], CheckVerdict]) -> CheckVerdict:
     """The worst verdict of all nodes; with several nodes it names those that have it."""
     nodes = known(facts.nodes)
     judged_nodes = [(node, _judge_node(node, judge)) for node in nodes]
@@ -257,10 +257,12 @@ def _each_node(facts: ServerFacts, judge: Callable[[RedisNodeFacts], Verdict]) -
     where = list_names(
         node.address for node, verdict in judged_nodes if verdict.result is worst.result
     )
-    return Verdict(worst.result, f"{where}: {worst.message}", worst.hint)
+    return CheckVerdict(worst.result, f"{where}: {worst.message}", worst.hint)
 
 
-def _judge_node(node: RedisNodeFacts, judge: Callable[[RedisNodeFacts], Verdict]) -> Verdict:
+def _judge_node(
+    node: RedisNodeFacts, judge: Callable[[RedisNodeFacts], CheckVerdict]
+) -> CheckVerdict:
     try:
         return judge(node)
     except NotAnswered as reason:

@@ -38,7 +38,7 @@ from pelops.redis_core.transport import (
 from pelops.worker.server.script_commands import Parts
 
 
-class NoAnswer(LostConnection, exceptions.TimeoutError):
+class ReplyTimeout(LostConnection, exceptions.TimeoutError):
     """The server sent no reply in time."""
 
 
@@ -147,7 +147,7 @@ class Replies(asyncio.Protocol):
         if self._loop.time() < until:
             self._timer = self._loop.call_at(until, self._lose_patience)
         else:
-            self._end(NoAnswer(f"no reply for {self._patience_s:g} s"))
+            self._end(ReplyTimeout(f"no reply for {self._patience_s:g} s"))
 
     def _end(self, error: Exception) -> None:
         self.is_over = True
