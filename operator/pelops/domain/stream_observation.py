@@ -10,24 +10,45 @@ from pelops.domain.state import GroupState, OwnershipRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupObservation:
-    """A consumer group as the server describes it."""
+class GroupBacklog:
+    """What is left of a group's work: in one stream, or in its stream and its retry stream."""
 
-    last_delivered_id: EntryId
-    pending: int  # delivered, not yet acknowledged
     lag: int | None  # not yet delivered; None: unknown, which is never zero
-    consumers: int
-    entries_read: int | None  # the server's count; None when the server does not know it
-    lowest_pending: EntryId | None  # None when nothing is pending
-    holding: int | None = None  # consumers that hold pending entries; None: too many to count
     at_least: int = 0  # lower bound of the lag; the lag itself when that is known
-    is_lag_repairable: bool = False  # the server's lag is unknown or wrong, and can be repaired
+    pending: int  # delivered, not yet acknowledged
+    lowest_pending: EntryId | None = None  # None when nothing is pending
     first_undelivered: EntryId | None = None  # None: there is none, or reading it is not allowed
     # Since the last delivery or heartbeat of the lowest pending entry; None: nothing is pending.
     lowest_idle: timedelta | None = None
 
     def __post_init__(self) -> None:
-        _settle_at_least(self)
+        """Take the lag as its own lower bound."""
+        if self.lag is not None:
+            object.__setattr__(self, "at_least", self.lag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupObservation(GroupBacklog):
+    """A consumer group on one stream, as the server describes it."""
+
+    last_delivered_id: EntryId = EntryId.MIN
+    consumers: int = 0
+    entries_read: int | None = None  # the server's count; None when the server does not know it
+    holding: int | None = None  # consumers that hold pending entries; None: too many to count
+    is_lag_repairable: bool = False  # the server's lag is unknown or wrong, and can be repaired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryObservation(GroupObservation):
+    """The group on its own retry stream, which has copies of entries that were stuck."""
+
+    lag: int | None = 0
+    pending: int = 0
+    holding: int | None = 0
+    exists: bool  # both the retry stream and the group on it
+    is_former: bool = False  # spec.recovery no longer uses it, but it still exists
+    length: int = 0
+    first_id: EntryId | None = None  # None when it holds no entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,40 +58,6 @@ class ConsumerObservation:
     name: str
     pending: int
     idle: timedelta  # since its last read or claim; acknowledgements do not count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryObservation:
-    """The group's own retry stream: copies of entries that were stuck."""
-
-    exists: bool  # both the retry stream and the group on it
-    is_former: bool = False  # spec.recovery no longer uses it, but it still exists
-    length: int = 0
-    first_id: EntryId | None = None  # None when it holds no entry
-    last_delivered_id: EntryId = EntryId.MIN
-    pending: int = 0
-    lag: int | None = 0  # None: unknown
-    lowest_pending: EntryId | None = None
-    holding: int | None = 0  # consumers that hold pending entries; None: too many to count
-    at_least: int = 0
-    is_lag_repairable: bool = False
-    first_undelivered: EntryId | None = None  # None: there is none, or reading it is not allowed
-    lowest_idle: timedelta | None = None  # as in GroupObservation
-
-    def __post_init__(self) -> None:
-        _settle_at_least(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBacklog:
-    """A group's backlog in its stream and in its retry stream together."""
-
-    lag: int | None  # not yet delivered; None: unknown in one of the two, which is never zero
-    at_least: int  # lower bound of the lag
-    pending: int
-    lowest_pending: EntryId | None  # the lowest ID of both; None when nothing is pending
-    first_undelivered: EntryId | None = None  # the lowest of both; None: there is none, or unknown
-    lowest_idle: timedelta | None = None  # the longest of both; None when nothing is pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,23 +104,18 @@ class StreamObservation:
         """The backlog in both streams together; None when the group does not exist."""
         if self.group is None:
             return None
-        parts = (self.group, *(() if self.retry is None else (self.retry,)))
-        lags = [part.lag for part in parts]
+        both = [self.group] if self.retry is None else [self.group, self.retry]
+        lags = [backlog.lag for backlog in both]
+        pending = [at for backlog in both if (at := backlog.lowest_pending) is not None]
+        undelivered = [at for backlog in both if (at := backlog.first_undelivered) is not None]
+        idle = [time for backlog in both if (time := backlog.lowest_idle) is not None]
         return GroupBacklog(
             lag=None if None in lags else sum(lag or 0 for lag in lags),
-            at_least=sum(part.at_least for part in parts),
-            pending=sum(part.pending for part in parts),
-            lowest_pending=min(
-                (part.lowest_pending for part in parts if part.lowest_pending is not None),
-                default=None,
-            ),
-            first_undelivered=min(
-                (one for part in parts if (one := part.first_undelivered) is not None),
-                default=None,
-            ),
-            lowest_idle=max(
-                (one for part in parts if (one := part.lowest_idle) is not None), default=None
-            ),
+            at_least=sum(backlog.at_least for backlog in both),
+            pending=sum(backlog.pending for backlog in both),
+            lowest_pending=min(pending, default=None),
+            first_undelivered=min(undelivered, default=None),
+            lowest_idle=max(idle, default=None),
         )
 
 
@@ -171,8 +153,3 @@ def judge_lag(
     if reported_lag is None or not ahead.counted <= reported_lag <= length:
         return None
     return reported_lag
-
-
-def _settle_at_least(seen: GroupObservation | RetryObservation) -> None:
-    if seen.lag is not None:
-        object.__setattr__(seen, "at_least", seen.lag)

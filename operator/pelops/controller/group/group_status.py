@@ -24,7 +24,6 @@ from pelops.domain.state import OwnerRecord
 from pelops.domain.stream_observation import (
     GroupBacklog,
     GroupObservation,
-    RetryObservation,
     StreamObservation,
 )
 from pelops.metrics import (
@@ -165,7 +164,7 @@ def _render_numbers(group: GroupObservation, stream: StreamObservation, now: dat
 
 
 def _render_backlog(
-    of: GroupBacklog | GroupObservation | RetryObservation, now: datetime
+    of: GroupBacklog, now: datetime
 ) -> Status:
     lowest = of.lowest_pending
     return {
@@ -516,7 +515,7 @@ def _age_s(entry_id: EntryId, now: datetime) -> float:
 
 
 def _backlog_values(
-    of: GroupBacklog | GroupObservation | RetryObservation, now: datetime
+    of: GroupBacklog, now: datetime
 ) -> dict[str, float]:
     oldest = of.lowest_pending
     return {
