@@ -97,6 +97,8 @@ class HostileServer:
             return [[0, 8000, mine], [8001, 16383, mine, [b"127.0.0.1", 1, b"b" * 40, []]]]
         if name in {"ASKING", "READONLY"} and self.is_cluster:
             return b"OK"
+        if words[-1] == b"notify-keyspace-events":
+            return [words[-1], b"AKE"]
         if name == "PSUBSCRIBE":
             event = [b"pmessage", words[1], b"__keyevent@0__:expired", b"a-key"]
             return self.rng.choice(([b"psubscribe", words[1], 1], event))

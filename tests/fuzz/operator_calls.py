@@ -18,7 +18,7 @@ from pelops.redis_streams.audit import records
 from pelops.redis_streams.group import group_observation, lifecycle, maintenance
 from pelops.redis_streams.recovery import (
     consumers,
-    keyspace_events,
+    lock_lifetimes,
     scan_calls,
     stuck_entries,
     suspects,
@@ -161,9 +161,8 @@ CALLS: Final[Mapping[str, Call]] = {
     "find_first": lambda s: records.find_first_after(s, KEYS.stream, EntryId.MIN),
     "forget_audit": lambda s: records.forget_audit(s, KEYS, "audit"),
     "forget_groups": lambda s: records.forget_groups(s, "audit"),
-    "lifetimes": lambda s: keyspace_events.read_lifetimes(s, ["lock", "other"]),
-    "existing": lambda s: keyspace_events.find_existing(s, ["lock", "other"]),
-    "can_see_expiries": keyspace_events.can_see_expiries,
+    "lifetimes": lambda s: lock_lifetimes.read_lifetimes(s, ["lock", "other"]),
+    "existing": lambda s: lock_lifetimes.find_existing(s, ["lock", "other"]),
 }
 ENDS: Final[Mapping[str, Call]] = {  # after which a group is there no more
     "release": lambda s: lifecycle.release_group(s, KEYS, _OWNER),

@@ -25,6 +25,7 @@ from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import PelopsError
 from pelops.redis_core import transport
+from pelops.redis_core.masters import end_tasks
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.replies.wire import ANSWERS
 from pelops.redis_streams.recovery import keyspace_events
@@ -228,20 +229,25 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for module, names in (
-        (keyspace_events, ("LONGEST_WAIT_S", "SHORTEST_WAIT_S", "LOOK_S", "SILENCE_S", "ANSWER_S")),
-        (idle_streams, ("LONGEST_PAUSE_S", "SHORTEST_PAUSE_S", "LOOK_S", "REFUSED_S")),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, 0.02)
+    monkeypatch.setattr(keyspace_events, "LIFETIME_S", 0.5)
+    for name in ("LONGEST_PAUSE_S", "SHORTEST_PAUSE_S", "LOOK_S", "REFUSED_S"):
+        monkeypatch.setattr(idle_streams, name, 0.02)
     monkeypatch.setattr(idle_streams, "BLOCK_MS", 20)
     redis_86.flush()
     heard: list[object] = []
     async with hostile(redis_86.master().port, SEED) as host:
         host.is_cluster = topology == "cluster"
-        pool, events, waker = ServerPool(), ExpiryEvents(), Waker(heard.append)
+        pool, waker = ServerPool(), Waker(heard.append)
         server = await pool.server(endpoint_at(host, None, with_sentinel=topology == "sentinel"))
-        subscription = events.subscribe(server, heard.append)
+        expired: list[str] = []
+        events = ExpiryEvents(server, expired.append)
+
+        async def keep_listening() -> None:
+            while True:
+                await events.run()
+                await asyncio.sleep(0.02)
+
+        listening = asyncio.create_task(keep_listening())
         rng = random.Random(SEED)
         async with asyncio.timeout(replies):
             while host.count < replies:
@@ -249,13 +255,14 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
                 waker.watch("token", server, {KEYS.stream: EntryId.MAX})
                 await asyncio.sleep(0.01)
         host.spoils = 0.0
+        expired.clear()
         async with asyncio.timeout(LONGEST_S):
-            while not waker.is_watched("token") or not subscription.is_complete:
+            while not waker.is_watched("token") or not expired:
                 waker.watch("token", server, {KEYS.stream: EntryId.MAX})
                 await asyncio.sleep(0.05)
         tally("replies", host.count, f"what listens, {topology}", Counter())
         await waker.close()
-        await events.close()
+        await end_tasks([listening])
         await pool.close()
     assert ANSWERS.held == 0
     assert not [record for record in caplog.records if record.exc_info]  # an unhandled error

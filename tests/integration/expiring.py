@@ -10,10 +10,12 @@ import pytest
 from local_cluster.redis_servers import ServerOptions
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
+from pelops.redis_core.masters import end_tasks
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents, Subscription
+from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents
 from tests.integration.redis_adapter import connected
 
+PROBE: Final = "probe"
 REPORTING: Final = ServerOptions(config={"notify-keyspace-events": "Ex"})
 
 
@@ -22,13 +24,12 @@ class Expiries:
 
     def __init__(self) -> None:
         self.keys: list[str] = []
-        self.subscription: Subscription | None = None
+        self.is_listening = False
 
     def hear(self, key: str) -> None:
-        self.keys.append(key)
-
-    def is_listening(self) -> bool:
-        return self.subscription is not None and self.subscription.is_complete
+        self.is_listening = True
+        if key != PROBE:
+            self.keys.append(key)
 
 
 async def until(is_so: Callable[[], bool], what: str, *, within_s: float = 60) -> None:
@@ -43,17 +44,29 @@ async def until(is_so: Callable[[], bool], what: str, *, within_s: float = 60) -
 
 @asynccontextmanager
 async def listening_to(
-    endpoint: RedisEndpoint,
-) -> AsyncIterator[tuple[Server, ExpiryEvents, Expiries]]:
-    """One subscriber whose subscription every master has confirmed."""
-    events, reported = ExpiryEvents(), Expiries()
+    endpoint: RedisEndpoint, maker: Server | None = None
+) -> AsyncIterator[tuple[Server, Expiries]]:
+    """A subscriber that has received an event; after a failure it listens again at once.
+
+    `maker` may make keys, if the user of the endpoint may not.
+    """
+    reported = Expiries()
     async with connected(endpoint) as server:
+        listening = asyncio.create_task(_listen_again(ExpiryEvents(server, reported.hear)))
         try:
-            reported.subscription = events.subscribe(server, reported.hear)
-            await until(reported.is_listening, "the masters tell")
-            yield server, events, reported
+            async with asyncio.timeout(60):
+                while not reported.is_listening:
+                    await expire(maker or server, PROBE)
+                    await asyncio.sleep(0.02)
+            yield server, reported
         finally:
-            await events.close()
+            await end_tasks([listening])
+
+
+async def _listen_again(events: ExpiryEvents) -> None:
+    while True:
+        await events.run()
+        await asyncio.sleep(0.05)
 
 
 async def expire(server: Server, *keys: str) -> None:

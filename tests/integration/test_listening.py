@@ -9,15 +9,15 @@ import pytest
 from benchmarks.hostile_servers import HostileServers
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.recovery import lock_expiry as listening
-from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, UNSEEN, ExpiryListener
+from pelops.controller.kinds.group_kind import asking_for_expiry
+from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, PROBLEM, ExpiryListener
 from pelops.controller.runtime.cache import Name
 from pelops.domain.endpoint import build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
-from tests.builders import resource
+from pelops.redis_streams.recovery.keyspace_events import NOT_ENABLED
+from tests.builders import manifest, resource
 from tests.integration.expiring import REPORTING, expire, until
 from tests.integration.redis_adapter import connected, endpoint_of
 
@@ -46,8 +46,7 @@ class ScanRequests:
             raise RedisUnavailable("not now")
         return self.server, derive_keys(asking.spec.stream, asking.group_name)
 
-    def request(self, name: Name, trigger: str) -> None:
-        assert trigger == "lock-expiry"
+    def request(self, name: Name) -> None:
         self.asked.append(name)
         self.times.append(asyncio.get_running_loop().time())
 
@@ -57,9 +56,7 @@ class ScanRequests:
         await asyncio.gather(*(self.await_reported(each) for each in resources))
 
     async def await_reported(self, of: StreamConsumerGroup) -> None:
-        """Let locks of the resource expire until a scan is requested, if it ever is."""
-        if not listening.wants_notifications(of):
-            return
+        """Let locks of the resource expire until a scan is requested."""
         name, before = (of.metadata.namespace, of.metadata.name), len(self.asked)
         while name not in self.asked[before:]:
             await expire(self.server, lock(of.spec.stream, 0))
@@ -71,17 +68,16 @@ async def scans(reporting: StandaloneServers) -> AsyncIterator[ScanRequests]:
     async with connected(endpoint_of(reporting)) as server:
         scans = ScanRequests(server)
         yield scans
-        await scans.listening.close()
+        await scans.listening.follow([])
 
 
-NOTIFIED = {"keyspaceNotifications": True}
+ASKING: Final = {"strategy": "Requeue", "locks": {}, "tuning": {"keyspaceNotifications": True}}
 
 
-def asks(name: Name = ORDERS, *, strategy: str = "Requeue", **spec: Any) -> StreamConsumerGroup:
+def asks(name: Name = ORDERS, **locks: str) -> StreamConsumerGroup:
     """A resource that asks for notifications, of a stream of its own name."""
-    recovery = {"strategy": strategy, "locks": {}, "tuning": NOTIFIED}
     metadata = {"namespace": name[0], "name": name[1]}
-    return resource(metadata=metadata, stream=name[1], **{"recovery": recovery, **spec})
+    return resource(metadata=metadata, stream=name[1], recovery=ASKING | {"locks": locks})
 
 
 def lock(stream: str, number: int) -> str:
@@ -112,19 +108,26 @@ async def test_many_expired_locks_request_few_scans_including_the_last(
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("spec", "count"),
     [
-        {"strategy": "Disabled"},
-        {"suspend": True},
-        {"recovery": {"strategy": "Requeue", "locks": {}}},
-        {"recovery": {"strategy": "Requeue", "tuning": NOTIFIED}},
+        ({"recovery": ASKING}, 1),
+        ({"recovery": ASKING | {"strategy": "Disabled"}}, 0),
+        ({"recovery": ASKING, "suspend": True}, 0),
+        ({"recovery": {"locks": {}}}, 0),
+        ({"recovery": {"tuning": "malformed"}}, 0),
     ],
 )
-async def test_who_does_not_ask_any_more_is_not_listened_for(
-    scans: ScanRequests, reporting: StandaloneServers, changed: dict[str, Any]
+def test_only_resources_that_recover_ask_for_the_expiry_of_locks(
+    spec: dict[str, Any], count: int
+) -> None:
+    assert len(list(asking_for_expiry([manifest(**spec)]))) == count
+
+
+async def test_a_group_that_is_not_named_any_more_is_not_listened_for(
+    scans: ScanRequests, reporting: StandaloneServers
 ) -> None:
     await scans.follow(asks())
-    await scans.follow(asks(**changed))
+    await scans.follow()
     await until(lambda: "psub=1" not in reporting.cli("CLIENT", "LIST"), "nobody is subscribed")
 
 
@@ -137,8 +140,7 @@ async def test_another_template_or_stream_is_listened_for_with_the_same_connecti
 
     await scans.follow(asks())
     former = connections()
-    locks = {"keyTemplate": "mine:$id"}
-    await scans.listening.follow([asks(recovery={"locks": locks, "tuning": NOTIFIED})])
+    await scans.listening.follow([asks(keyTemplate="mine:$id")])
     scans.asked.clear()
     await expire(scans.server, lock("orders", 1), "mine:1-1")
     await until(lambda: scans.asked == [ORDERS], "the scan is asked for")
@@ -152,51 +154,35 @@ async def test_an_outage_while_connecting_keeps_what_is_listened_for(scans: Scan
 
 
 async def test_an_invalid_key_template_does_not_affect_other_groups(scans: ScanRequests) -> None:
-    locks = {"keyTemplate": "no-id"}
-    broken = asks(BILLS, recovery={"locks": locks, "tuning": NOTIFIED})
-    await scans.listening.follow([broken, asks()])
+    await scans.listening.follow([asks(BILLS, keyTemplate="no-id"), asks()])
+    await scans.await_reported(asks())
+
+
+async def test_a_killed_connection_is_made_again(
+    scans: ScanRequests, reporting: StandaloneServers
+) -> None:
+    await scans.follow(asks())
+    reporting.cli("CLIENT", "KILL", "TYPE", "pubsub")
+    await until(lambda: "psub=1" not in reporting.cli("CLIENT", "LIST"), "nobody is subscribed")
+    while "psub=1" not in reporting.cli("CLIENT", "LIST"):
+        await scans.listening.follow([asks()])
+        await asyncio.sleep(0.02)
     await scans.await_reported(asks())
 
 
 async def test_disabled_expiry_notifications_are_a_problem_until_enabled(
-    scans: ScanRequests, reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
+    scans: ScanRequests, reporting: StandaloneServers
 ) -> None:
-    monkeypatch.setattr(listening, "RECHECK_S", 0)
     reporting.cli("CONFIG", "SET", "notify-keyspace-events", "")
     try:
         await scans.listening.follow([asks()])
-        assert scans.listening.problem(ORDERS) == UNSEEN
+        await until(lambda: scans.listening.problem(ORDERS) is not None, "it is a problem")
+        assert scans.listening.problem(ORDERS) == PROBLEM.format(NOT_ENABLED)
         assert scans.listening.problem(BILLS) is None
     finally:
         reporting.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
     await scans.follow(asks())
     assert scans.listening.problem(ORDERS) is None
-
-
-@pytest.mark.parametrize("features", [(), (Feature.EXPIRY_EVENTS,)])
-async def test_a_missing_permission_is_a_problem_and_an_unknown_setting_is_not(
-    reporting: StandaloneServers, features: tuple[Feature, ...]
-) -> None:
-    rules = acl_rules(derive_keys("orders", "g"), Role.OPERATOR, features)
-    reporting.acl_setuser("pelops", "reset", "on", ">sesame", *rules)
-    async with (
-        connected(endpoint_of(reporting, username="pelops", password="sesame")) as limited,
-        connected(endpoint_of(reporting)) as root,
-    ):
-        scans = ScanRequests(limited)
-        try:
-            await scans.listening.follow([asks()])
-            if features:
-                scans.server = root  # which may make keys
-                await scans.await_reported(asks())
-                assert scans.listening.problem(ORDERS) is None
-            else:
-                said = "notifications: the ACL of the Redis user forbids psubscribe"
-                await until(
-                    lambda: said in (scans.listening.problem(ORDERS) or ""), "the right is named"
-                )
-        finally:
-            await scans.listening.close()
 
 
 async def test_ending_the_loop_ends_the_connections(
@@ -217,7 +203,7 @@ async def test_a_server_with_malformed_replies_does_not_end_the_listening_of_oth
         async with connected(endpoint) as hostile:
             scans.server, healthy = hostile, scans.server
             await scans.listening.follow([asks(BILLS)])
-            assert servers.asked["CONFIG"] == 1
+            await until(lambda: servers.asked["CONFIG"] == 1, "the odd reply was sent")
             scans.server = healthy
             await scans.listening.follow([asks(ORDERS)])
             await scans.await_reported(asks(ORDERS))

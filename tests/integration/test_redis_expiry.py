@@ -20,11 +20,12 @@ from local_cluster.redis_servers import (
     start_sentinel,
 )
 from pelops.domain.naming import key_slot
+from pelops.redis_core.masters import end_tasks
 from pelops.redis_streams.recovery import keyspace_events as expiry
 from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents
+from pelops.redis_streams.recovery.lock_lifetimes import find_existing, read_lifetimes
 from tests.integration.expiring import (
     REPORTING,
-    Expiries,
     expire,
     expire_until_reported,
     listening_to,
@@ -65,14 +66,15 @@ async def test_lifetimes_are_those_of_keys_that_exist_and_expire(
         await server.execute("SET", "lifetime:long", "x", "PX", 600_000, writes=True)
         await server.execute("SET", "lifetime:endless", "x", writes=True)
         keys = [f"lifetime:{one}" for one in ("long", "none", "endless", "short")]
-        long, short = await expiry.read_lifetimes(server, keys)
+        long, short = await read_lifetimes(server, keys)
         assert short <= timedelta(seconds=60) < long <= timedelta(seconds=600)
-        assert await expiry.read_lifetimes(server, []) == []
+        assert await read_lifetimes(server, []) == []
+        assert await find_existing(server, keys) == [keys[0], *keys[2:]]
 
 
 async def test_a_key_that_expires_is_reported_by_its_name(reporting: StandaloneServers) -> None:
     """C3."""
-    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
+    async with listening_to(endpoint_of(reporting)) as (server, reported):
         await server.execute("SET", "deleted", "x", "PX", 60_000, writes=True)
         await server.execute("DEL", "deleted", writes=True)
         await expire(server, "lock:{a b}:é")
@@ -82,7 +84,7 @@ async def test_a_key_that_expires_is_reported_by_its_name(reporting: StandaloneS
 
 async def test_a_key_of_another_database_is_not_reported(reporting: StandaloneServers) -> None:
     reporting_url = f"{reporting.url}/3"
-    async with listening_to(endpoint_of(reporting, url=reporting_url)) as (third, _, reported):
+    async with listening_to(endpoint_of(reporting, url=reporting_url)) as (third, reported):
         async with connected(endpoint_of(reporting)) as first:
             await expire(first, "other")
         await expire(third, "own")
@@ -91,7 +93,7 @@ async def test_a_key_of_another_database_is_not_reported(reporting: StandaloneSe
 
 
 async def test_a_killed_subscription_is_made_again(reporting: StandaloneServers) -> None:
-    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
+    async with listening_to(endpoint_of(reporting)) as (server, reported):
         (former,) = subscribers(reporting)
         reporting.cli("CLIENT", "KILL", "ID", former)
         await expire_until_reported(server, reported, "lock")
@@ -99,99 +101,21 @@ async def test_a_killed_subscription_is_made_again(reporting: StandaloneServers)
 
 
 async def test_a_restarted_server_is_listened_to_again(reporting: StandaloneServers) -> None:
-    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
+    async with listening_to(endpoint_of(reporting)) as (server, reported):
         await asyncio.to_thread(reporting.restart)
         await expire_until_reported(server, reported, "lock")
-
-
-async def test_a_server_that_hangs_is_left_and_listened_to_when_it_wakes(
-    reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expiry, "SILENCE_S", 0.2)
-    monkeypatch.setattr(expiry, "ANSWER_S", 0.5)
-    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
-        reporting.server.pause()
-        try:
-            await until(lambda: not reported.is_listening(), "the silence is noticed")
-        finally:
-            reporting.server.resume()
-        await expire_until_reported(server, reported, "lock")
-
-
-async def test_a_server_with_nothing_to_report_keeps_its_connection(
-    reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(expiry, "SILENCE_S", 0.02)
-    async with listening_to(endpoint_of(reporting)) as (_, _, _):
-        (former,) = subscribers(reporting)
-
-        def asked() -> int:
-            stats = reporting.server.cli("INFO", "commandstats")
-            counted = stats.partition("cmdstat_psubscribe:calls=")[2].partition(",")[0]
-            return int(counted or 0)
-
-        before = asked()
-        await until(lambda: asked() > before + 3, "it is asked whether it listens")
-        assert subscribers(reporting) == [former]
-
-
-async def test_all_who_ask_share_one_connection_which_ends_with_the_last(
-    reporting: StandaloneServers,
-) -> None:
-    async with listening_to(endpoint_of(reporting)) as (server, events, reported):
-        other = Expiries()
-        second = events.subscribe(server, other.hear)
-        await expire(server, "one")
-        await until(lambda: reported.keys == other.keys == ["one"], "both are reported")
-        assert len(subscribers(reporting)) == 1
-
-        await second.close()
-        await second.close()  # twice is well
-        await expire(server, "two")
-        await until(lambda: reported.keys == ["one", "two"], "the first one is reported")
-        assert other.keys == ["one"]
-
-        assert reported.subscription is not None
-        await reported.subscription.close()
-        await until(lambda: not subscribers(reporting), "nobody is subscribed")
-
-        third = events.subscribe(server, other.hear)
-        await until(lambda: third.is_complete, "it listens anew")
-        await expire(server, "three")
-        await until(lambda: other.keys == ["one", "three"], "the newcomer is reported")
-
-
-async def test_a_listener_that_breaks_leaves_the_others_listening(
-    reporting: StandaloneServers,
-) -> None:
-    async with listening_to(endpoint_of(reporting)) as (server, events, reported):
-
-        def fail(key: str) -> None:
-            raise RuntimeError(key)
-
-        assert reported.subscription is not None
-        broken = events.subscribe(server, fail)
-        await reported.subscription.close()
-        again = events.subscribe(server, reported.hear)
-        await expire(server, "one", "two")
-        await until(lambda: len(reported.keys) == 2, "both keys are reported")
-        await broken.close()
-        await again.close()
 
 
 async def test_listening_ends_whatever_is_under_way(
     reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expiry, "SILENCE_S", 0.0)  # the subscription is repeated all the time
+    monkeypatch.setattr(expiry, "LIFETIME_S", 0.01)
     async with connected(endpoint_of(reporting)) as server, asyncio.timeout(120):
-        for turns in range(20):
-            events, reported = ExpiryEvents(), Expiries()
-            subscription = reported.subscription = events.subscribe(server, reported.hear)
-            await until(reported.is_listening, "the master tells")
+        for turns in range(40):
+            task = asyncio.create_task(ExpiryEvents(server, lambda _: None).run())
             for _ in range(turns):
-                await asyncio.sleep(0)
-            await events.close()
-            assert not subscription.is_complete
+                await asyncio.sleep(0.001)
+            await end_tasks([task])
     await until(lambda: not subscribers(reporting), "nobody is subscribed")
 
 
@@ -201,14 +125,14 @@ async def test_listening_ends_whatever_is_under_way(
 async def test_every_master_of_a_cluster_is_listened_to(reporting_cluster: ClusterServers) -> None:
     owners = {reporting_cluster.owner_of(key_slot(key)).port for key in CLUSTER_KEYS}
     assert len(owners) == 3
-    async with listening_to(endpoint_of(reporting_cluster)) as (server, _, reported):
+    async with listening_to(endpoint_of(reporting_cluster)) as (server, reported):
         await expire_until_reported(server, reported, *CLUSTER_KEYS)
 
 
 async def test_a_master_of_a_cluster_that_comes_back_is_listened_to_again(
     reporting_cluster: ClusterServers,
 ) -> None:
-    async with listening_to(endpoint_of(reporting_cluster)) as (server, _, reported):
+    async with listening_to(endpoint_of(reporting_cluster)) as (server, reported):
         down = reporting_cluster.owner_of(key_slot(CLUSTER_KEYS[0]))
         down.stop()
         down.start()
@@ -219,10 +143,10 @@ async def test_a_master_of_a_cluster_that_comes_back_is_listened_to_again(
 async def test_the_replica_that_takes_over_in_a_cluster_is_listened_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(expiry, "LOOK_S", 0.5)
+    monkeypatch.setattr(expiry, "LIFETIME_S", 0.5)
     options = ServerOptions(replicas=1, config=REPORTING.config)
     with start_cluster("8.6", options=options) as cluster:
-        async with listening_to(endpoint_of(cluster)) as (server, _, reported):
+        async with listening_to(endpoint_of(cluster)) as (server, reported):
             slot = key_slot("lock")
             former = cluster.owner_of(slot)
             masters = {master.port for master in cluster.masters()}
@@ -236,7 +160,7 @@ async def test_the_replica_that_takes_over_in_a_cluster_is_listened_to(
 async def test_the_master_after_a_sentinel_failover_is_listened_to(
     reporting_sentinel: SentinelServers,
 ) -> None:
-    async with listening_to(endpoint_of(reporting_sentinel)) as (server, _, reported):
+    async with listening_to(endpoint_of(reporting_sentinel)) as (server, reported):
         await expire_until_reported(server, reported, "before")
         await asyncio.to_thread(reporting_sentinel.failover)
         await expire_until_reported(server, reported, "after")

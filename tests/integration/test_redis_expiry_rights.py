@@ -1,92 +1,77 @@
-"""Whether servers report keys that expire, and which rights it takes to hear it."""
+"""Which settings and rights it takes to receive the keys that expire."""
+
+import asyncio
+from typing import Final
 
 import pytest
 
 from local_cluster.redis_servers import RedisServers, StandaloneServers
-from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.naming import derive_keys
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents, can_see_expiries
-from tests.integration.expiring import (
-    REPORTING,
-    Expiries,
-    expire,
-    expire_until_reported,
-    listening_to,
-    until,
-)
+from pelops.redis_streams.recovery.keyspace_events import NOT_ENABLED, ExpiryEvents
+from tests.integration.expiring import REPORTING, expire_until_reported, listening_to
 from tests.integration.redis_adapter import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 
 
-@pytest.mark.parametrize(
-    ("letters", "can_see"),
-    [
-        *(("Ex", True), ("AE", True), ("KEA", True), ("Exg", True)),
-        *(("", False), ("Kx", False), ("KA", False), ("Eg", False), ("E", False)),
-    ],
-)
-async def test_the_setting_shows_whether_expiries_are_published(
-    reporting: StandaloneServers, letters: str, can_see: bool
+@pytest.mark.parametrize("letters", ["Ex", "AE", "KEA", "Exg"])
+async def test_keys_are_reported_with_a_setting_that_includes_expiry(
+    reporting: StandaloneServers, letters: str
 ) -> None:
     reporting.cli("CONFIG", "SET", "notify-keyspace-events", letters)
     try:
-        async with connected(endpoint_of(reporting)) as server:
-            assert await can_see_expiries(server) is can_see
+        async with listening_to(endpoint_of(reporting)) as (server, reported):
+            await expire_until_reported(server, reported, "lock")
     finally:
         reporting.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
 
 
-async def test_the_notification_setting_is_never_changed(empty_redis_86: StandaloneServers) -> None:
-    async with listening_to(endpoint_of(empty_redis_86)) as (server, _, reported):
-        assert await can_see_expiries(server) is False
-        await expire(server, "lock")
-        assert reported.keys == []
-    assert empty_redis_86.cli("CONFIG", "GET", "notify-keyspace-events").split() == [
-        "notify-keyspace-events"
-    ]
+@pytest.mark.parametrize("letters", ["", "Kx", "KA", "Eg", "E"])
+async def test_a_setting_without_expiry_is_a_problem_and_stays(
+    reporting: StandaloneServers, letters: str
+) -> None:
+    reporting.cli("CONFIG", "SET", "notify-keyspace-events", letters)
+    before = reporting.cli("CONFIG", "GET", "notify-keyspace-events")
+    try:
+        assert await problem_of(reporting) == NOT_ENABLED
+        assert reporting.cli("CONFIG", "GET", "notify-keyspace-events") == before
+    finally:
+        reporting.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
 
 
 async def test_a_master_without_expiry_notifications_is_detected(run_redis: RunRedis) -> None:
     cluster = run_redis(topology="cluster", options=REPORTING)
-    async with connected(endpoint_of(cluster)) as server:
-        assert await can_see_expiries(server) is True
-        cluster.masters()[-1].cli("CONFIG", "SET", "notify-keyspace-events", "")
-        assert await can_see_expiries(server) is False
+    cluster.masters()[-1].cli("CONFIG", "SET", "notify-keyspace-events", "")
+    assert await problem_of(cluster) == NOT_ENABLED
 
 
-def grant(servers: RedisServers, keys: GroupKeys, *features: Feature) -> None:
-    rules = acl_rules(keys, Role.OPERATOR, features)
+async def test_the_least_rights_suffice_to_listen(reporting: StandaloneServers) -> None:
+    grant(reporting, Feature.EXPIRY_EVENTS)
+    async with (
+        connected(endpoint_of(reporting)) as root,
+        listening_to(endpoint_of(reporting, **LIMITED), root) as (_, reported),
+    ):
+        await expire_until_reported(root, reported, "lock")
+
+
+async def test_a_missing_right_is_named(reporting: StandaloneServers) -> None:
+    grant(reporting)
+    problem = await problem_of(reporting, **LIMITED)
+    assert "the ACL of the Redis user forbids" in problem
+    assert "`pelops acl`" in problem
+
+
+LIMITED: Final = {"username": "pelops", "password": "sesame"}
+
+
+def grant(servers: RedisServers, *features: Feature) -> None:
+    rules = acl_rules(derive_keys("orders", "g"), Role.OPERATOR, features)
     servers.acl_setuser("pelops", "reset", "on", ">sesame", *rules)
 
 
-async def test_the_least_rights_suffice_to_listen_and_leave_the_setting_unknown(
-    reporting: StandaloneServers,
-) -> None:
-    grant(reporting, derive_keys("orders", "g"), Feature.EXPIRY_EVENTS)
-    endpoint = endpoint_of(reporting, username="pelops", password="sesame")
-    async with (
-        listening_to(endpoint) as (server, _, reported),
-        connected(endpoint_of(reporting)) as root,
-    ):
-        assert await can_see_expiries(server) is None
-        await expire(root, "lock")
-        await until(lambda: reported.keys == ["lock"], "the key is reported")
-
-
-async def test_a_missing_right_is_named_and_a_granted_one_is_used(
-    reporting: StandaloneServers,
-) -> None:
-    keys = derive_keys("orders", "g")
-    grant(reporting, keys)
-    endpoint = endpoint_of(reporting, username="pelops", password="sesame")
-    events, reported = ExpiryEvents(), Expiries()
-    async with connected(endpoint) as server, connected(endpoint_of(reporting)) as root:
-        try:
-            subscription = events.subscribe(server, reported.hear)
-            await until(lambda: subscription.denied is not None, "the missing right is named")
-            assert "forbids psubscribe __keyevent@*__:expired" in str(subscription.denied)
-            grant(reporting, keys, Feature.EXPIRY_EVENTS)
-            await expire_until_reported(root, reported, "lock")
-            assert subscription.denied is None
-        finally:
-            await events.close()
+async def problem_of(servers: RedisServers, **secret: str) -> str:
+    """Why a server sends no events: listening ends with it."""
+    async with connected(endpoint_of(servers, **secret)) as server:
+        events = ExpiryEvents(server, lambda _: None)
+        await asyncio.wait_for(events.run(), 60)
+    return str(events.problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -102,7 +102,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             UpkeepActions(api, cache, identity=settings.identity),
             BudgetActions(api, cache),
         )
-        self._listening = ExpiryListener(observer.connect, self._wake)
+        self._listening = ExpiryListener(
+            observer.connect, partial(self._wake, trigger=Trigger.LOCK_EXPIRY)
+        )
         self._clocks = NodeClocks(api, clock)
         evidence = LivenessEvidence(api, cache, cluster=cluster, clocks=self._clocks)
         skew = timedelta(seconds=settings.skew_s)
@@ -295,7 +297,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             "scan": self._scans.run,
             "scaling": self._scaling.run,
             "settled groups": self._settled.run,
-            "lock expiry": partial(self._listening.run, self._listeners),
+            "lock expiry": partial(
+                self._listening.run, lambda: asking_for_expiry(self._cache.resources.values())
+            ),
         }
 
     def tidy(self) -> None:
@@ -314,13 +318,16 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             for name in change.concerned:
                 self._wake(name, Trigger.POD_DEATH)
 
-    def _wake(self, name: Name, trigger: str) -> None:
-        self._scans.wake(name, Trigger(trigger))
+    def _wake(self, name: Name, trigger: Trigger) -> None:
+        self._scans.wake(name, trigger)
 
-    def _listeners(self) -> Iterator[StreamConsumerGroup]:
-        """The resources that ask for their locks' expiry to be listened for."""
-        for manifest in list(self._cache.resources.values()):
-            recovery = (manifest.get("spec") or {}).get("recovery") or {}
-            if (recovery.get("tuning") or {}).get("keyspaceNotifications"):
-                with contextlib.suppress(InvalidSpec):
-                    yield StreamConsumerGroup.parse(manifest)
+
+def asking_for_expiry(manifests: Iterable[Manifest]) -> Iterator[StreamConsumerGroup]:
+    """The resources that ask for the expiry of their locks, and whose entries are recovered."""
+    for manifest in list(manifests):
+        # Without the schema of the CRD, any field may be missing or of another type.
+        with contextlib.suppress(InvalidSpec, KeyError, TypeError):
+            if manifest["spec"]["recovery"]["tuning"]["keyspaceNotifications"]:
+                resource = StreamConsumerGroup.parse(manifest)
+                if resource.spec.recovery.is_enabled and not resource.spec.suspend:
+                    yield resource

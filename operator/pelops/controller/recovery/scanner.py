@@ -63,7 +63,7 @@ from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server, Topology
 from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.recovery.consumers import ObservedConsumer, remove_consumer
-from pelops.redis_streams.recovery.keyspace_events import read_lifetimes
+from pelops.redis_streams.recovery.lock_lifetimes import read_lifetimes
 from pelops.redis_streams.recovery.scan_calls import NotDue, finish_scan, open_scan
 from pelops.redis_streams.recovery.stuck_entries import ScanContext
 

@@ -17,7 +17,7 @@ from pelops.domain.locks import lock_key
 from pelops.domain.recovery import LivenessReason, PendingEntry
 from pelops.policy.recovery.processing_timeouts import decide_processing_timeouts
 from pelops.redis_streams.recovery.consumers import ObservedConsumer, list_pending_of
-from pelops.redis_streams.recovery.keyspace_events import find_existing
+from pelops.redis_streams.recovery.lock_lifetimes import find_existing
 from pelops.redis_streams.recovery.scan_calls import find_idle
 
 MOST_COUNTED: Final = 10_000  # entries of one stream

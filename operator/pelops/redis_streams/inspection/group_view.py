@@ -25,7 +25,7 @@ from pelops.redis_core.transport import Command, Reply
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.maintenance import has_retry_stream
 from pelops.redis_streams.inspection.bodies import MIB, MOST_ENTRY, EntryReader, read_entry
-from pelops.redis_streams.recovery.keyspace_events import find_existing
+from pelops.redis_streams.recovery.lock_lifetimes import find_existing
 from pelops.redis_streams.recovery.scan_calls import decode_name, read_fields
 
 BATCH_ASKED: Final = 50  # members of a retry batch that are looked up
