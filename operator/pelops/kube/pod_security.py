@@ -1,8 +1,9 @@
 """Pod Security levels for the pod templates of users, by the Pod Security Standards of Kubernetes.
 
-The operator creates workloads with its own rights, so a policy that exempts it would not apply to
-their pods. Each template must comply with a level before it is applied: unset fields get the value
-that the level requires. Fields that exceed the level are refused.
+The operator creates workloads with its own rights. The admission policies are optional, and Pod
+Security admission allows everything in a namespace without its label. So each template must comply
+with a level before it is applied: unset fields get the value that the level requires. Fields that
+exceed the level are refused.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ExpiryEvents:
         self.problem: PelopsError | None = None  # why a master sends no events; outages aside
 
     async def run(self) -> None:
-        """Receive events until a master fails, which is no error; call it again after that."""
+        """Receive events until a master fails; then the caller calls it again. Never raises."""
         try:
             while True:
                 await self._receive()
