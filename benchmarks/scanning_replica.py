@@ -130,7 +130,7 @@ def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> ScanningReplic
         targets=targets,
         skew=SKEW,
         reporter=Reporter(api, STREAM_CONSUMER_GROUP, identity=identity),
-        hears=lambda _: None,
+        listening_problem=lambda _: None,
         identity=identity,
         make_due=lambda _: None,
         is_settled=lambda _: False,

@@ -15,7 +15,7 @@ from redis import Redis
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupMemory
-from pelops.controller.kinds.group_kind import GroupKind
+from pelops.controller.kinds.group_wiring import build_group_kind
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Pass, Services
@@ -137,7 +137,7 @@ class Replica:
             settings=parse_settings(["--identity", "one"], {}),
             clock=time.monotonic,
         )
-        self.kind = GroupKind(services, cluster="c", notices=lambda _: ())
+        self.kind = build_group_kind(services, cluster="c", notices=lambda _: ())
         self.cache.listen(STREAM_CONSUMER_GROUP, self.kind.notice)
         self.cluster.run(0)
         self.version = 0

@@ -105,7 +105,7 @@ def a_scanner(server: Server, strategy: str) -> Scanner:
         targets=SimpleNamespace(observe=observe),
         skew=timedelta(),
         reporter=SimpleNamespace(report=report),
-        hears=lambda _: None,
+        listening_problem=lambda _: None,
         identity="replica-1",
         make_due=lambda _: None,
         is_settled=lambda _: False,

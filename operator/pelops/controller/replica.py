@@ -35,6 +35,7 @@ from pelops.controller.inspection.inspection_server import (
 from pelops.controller.inspection.inspector import Inspector
 from pelops.controller.kinds.audit_kind import AuditKind
 from pelops.controller.kinds.group_kind import GroupKind
+from pelops.controller.kinds.group_wiring import build_group_kind
 from pelops.controller.kinds.redrive_kind import RedriveKind
 from pelops.controller.runtime.access import OK, UNAUTHORIZED, UNAVAILABLE, TokenAccess
 from pelops.controller.runtime.cache import Cache
@@ -213,7 +214,7 @@ STUCK_S: Final = 60.0
 def build_kinds(services: Services, *, cluster: str) -> Sequence[AnyKind]:
     """All kinds that the operator manages. `cluster` identifies this Kubernetes cluster."""
     audits = AuditKind(services)
-    groups = GroupKind(services, cluster=cluster, notices=audits.index.notices)
+    groups = build_group_kind(services, cluster=cluster, notices=audits.index.notices)
     return groups, audits, RedriveKind(services)
 
 

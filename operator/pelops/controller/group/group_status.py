@@ -163,9 +163,7 @@ def _render_numbers(group: GroupObservation, stream: StreamObservation, now: dat
     }
 
 
-def _render_backlog(
-    of: GroupBacklog, now: datetime
-) -> Status:
+def _render_backlog(of: GroupBacklog, now: datetime) -> Status:
     lowest = of.lowest_pending
     return {
         "pending": of.pending,
@@ -514,9 +512,7 @@ def _age_s(entry_id: EntryId, now: datetime) -> float:
     return max(0.0, now.timestamp() - entry_id.ms / 1000)
 
 
-def _backlog_values(
-    of: GroupBacklog, now: datetime
-) -> dict[str, float]:
+def _backlog_values(of: GroupBacklog, now: datetime) -> dict[str, float]:
     oldest = of.lowest_pending
     return {
         "lag": math.nan if of.lag is None else float(of.lag),

@@ -7,7 +7,6 @@ take longer than `LIMITS.deadline_s`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -28,22 +27,24 @@ from pelops.redis_streams.inspection.questions import Question, answer_question
 LIMITS: Final = Limits(deadline_s=60.0, most=8, per_namespace=2, per_endpoint=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InspectionParts:
-    """What an inspector works with."""
-
-    cache: WorkloadCache
-    observer: GroupObserver
-    evidence: LivenessEvidence
-    targets: Targets
-    skew: timedelta  # the greatest between a node's clock and a Redis', unless it is measured
-
-
 class Inspector:
     """Answers for every resource that this replica watches."""
 
-    def __init__(self, parts: InspectionParts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        cache: WorkloadCache,
+        observer: GroupObserver,
+        evidence: LivenessEvidence,
+        targets: Targets,
+        *,
+        skew: timedelta,
+    ) -> None:
+        """`skew` is the greatest between a node's clock and a Redis', unless it is measured."""
+        self._cache = cache
+        self._observer = observer
+        self._evidence = evidence
+        self._targets = targets
+        self._skew = skew
         self._gate = Gate("inspection", LIMITS)
 
     async def answer(self, question: Question) -> Document:
@@ -53,7 +54,7 @@ class Inspector:
         and as every read of Redis does.
         """
         name = (question.namespace, question.name)
-        manifest = self._parts.cache.resources.get(name)
+        manifest = self._cache.resources.get(name)
         if manifest is None:
             raise NotFound(
                 f"streamconsumergroup {question.namespace}/{question.name} does not exist, or the "
@@ -67,7 +68,7 @@ class Inspector:
         )
 
     async def _answer(self, resource: StreamConsumerGroup, question: Question) -> Document:
-        server, keys = await self._parts.observer.connect(resource)
+        server, keys = await self._observer.connect(resource)
 
         async def judge(asked: OwnerQuestion) -> Mapping[str, Cutoff]:
             return await self._judge(resource, asked)
@@ -86,14 +87,14 @@ class Inspector:
         self, resource: StreamConsumerGroup, asked: OwnerQuestion
     ) -> Mapping[str, Cutoff]:
         """As a scan judges owners, by the same evidence."""
-        workload, _ = await self._parts.targets.observe(resource)
-        judgements = await self._parts.evidence.judge(
+        workload, _ = await self._targets.observe(resource)
+        judgements = await self._evidence.judge(
             LivenessQuestion(
                 workload=workload,
                 consumers=asked.consumers,
                 records=asked.records,
                 server_time=asked.server_time,
-                skew=self._parts.skew,
+                skew=self._skew,
                 container=resource.spec.container_name,
                 master_since=asked.master_since,
                 server=asked.server,

@@ -6,13 +6,13 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_actions import GroupActions
-from pelops.controller.group.group_deletion import FINALIZER, GroupDeletion, report_abandoned
+from pelops.controller.group.group_deletion import GroupDeletion, report_abandoned
 from pelops.controller.group.group_observer import (
     GroupMemories,
     GroupMemory,
@@ -24,15 +24,12 @@ from pelops.controller.group.group_observer import (
 )
 from pelops.controller.group.group_status import compare, measure_resource, render_status
 from pelops.controller.group.settled_groups import SettledGroups
-from pelops.controller.group.upkeep import UpkeepActions
-from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
-from pelops.controller.inspection.inspector import InspectionParts, Inspector
+from pelops.controller.inspection.inspector import Inspector
+from pelops.controller.recovery.dry_runs import DryRuns
 from pelops.controller.recovery.lock_expiry import ExpiryListener
-from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
+from pelops.controller.recovery.pod_evidence import NodeClocks
 from pelops.controller.recovery.scan_loop import ScanLoop
-from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import (
     Difference,
     Finalizer,
@@ -49,7 +46,6 @@ from pelops.controller.runtime.namespaces import NamespaceLevels
 from pelops.controller.scaling.loop import ScalingLoop
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.sharing import SharedWorkloads
-from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, PelopsError
@@ -79,71 +75,43 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     is_required = True
     is_shared_out = True
 
-    def __init__(self, services: Services, *, cluster: str, notices: Notices) -> None:
-        """`cluster` identifies this Kubernetes cluster; `notices` is what audits say of a group."""
-        memories = GroupMemories()
+    def __init__(
+        self,
+        services: Services,
+        memories: GroupMemories,
+        cache: WorkloadCache,
+        observer: GroupObserver,
+        actions: GroupActions,
+        *,
+        finalizer: Finalizer,
+        inspector: Inspector,
+        clocks: NodeClocks,
+        listener: ExpiryListener,
+        settled: SettledGroups,
+        dry_runs: DryRuns,
+        scans: ScanLoop,
+        scaling: ScalingLoop,
+        notices: Notices,
+    ) -> None:
+        """Use `build_group_kind`. `notices` returns the messages of audits about a group."""
         super().__init__(services.clock, memories)
-        api, clock, settings = services.api, services.clock, services.settings
-        self._settings = settings
+        self.finalizer = finalizer
+        self.inspector = inspector
+        self._settings = services.settings
         self._members = services.members
-        self._notices = notices
-        cache = self._cache = WorkloadCache(clock, services.cache)
+        self._cache = cache
         self._shared = SharedWorkloads(cache)
-        targets = Targets(api, cache, clock)
-        observer = GroupObserver(cache, services.connections, targets, cluster=cluster)
-        reporter = Reporter(api, self.api, identity=settings.identity)
-        self._levels = NamespaceLevels(api, clock)
-        self.finalizer = Finalizer(api, services.cache, self.api, FINALIZER)
+        self._levels = NamespaceLevels(services.api, services.clock)
         self._observer = observer
         self._deletion = GroupDeletion(observer)
-        self._actions = GroupActions(
-            self.finalizer,
-            WorkloadActions(api, cache, targets, observer),
-            UpkeepActions(api, cache, identity=settings.identity),
-            BudgetActions(api, cache),
-        )
-        self._listening = ExpiryListener(
-            observer.connect, partial(self._wake, trigger=Trigger.LOCK_EXPIRY)
-        )
-        self._clocks = NodeClocks(api, clock)
-        evidence = LivenessEvidence(api, cache, cluster=cluster, clocks=self._clocks)
-        skew = timedelta(seconds=settings.skew_s)
-        self.inspector = Inspector(
-            InspectionParts(
-                cache=cache, observer=observer, evidence=evidence, targets=targets, skew=skew
-            )
-        )
-        self._settled = SettledGroups(
-            services.connections, self.queue.add, services.progress, clock
-        )
-        parts = ScanAdapters(
-            cache=cache,
-            observer=observer,
-            members=services.members,
-            evidence=evidence,
-            targets=targets,
-            skew=skew,
-            reporter=reporter,
-            hears=self._listening.problem,
-            identity=settings.identity,
-            make_due=self.queue.add,
-            is_settled=self._is_settled,
-        )
-        scanner = Scanner(parts, clock)
-        self._dry_runs = scanner.dry_runs
-        self._scans = ScanLoop(scanner, cache, services.members, services.progress, clock)
-        self._scaling = ScalingLoop(
-            api,
-            cache,
-            services.members,
-            observer,
-            targets,
-            reporter,
-            services.progress,
-            clock,
-            make_due=self.queue.add,
-            note=memories.note,
-        )
+        self._actions = actions
+        self._clocks = clocks
+        self._listener = listener
+        self._settled = settled
+        self._dry_runs = dry_runs
+        self._scans = scans
+        self._scaling = scaling
+        self._notices = notices
 
     # --- a pass
 
@@ -292,20 +260,17 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             self._scaling.notice(kind, name)
 
     def loops(self) -> Mapping[str, Loop]:
-        self._cache.listen(self._hear_pod)
+        self._cache.listen(self._notice_pod)
         return {
             "scan": self._scans.run,
             "scaling": self._scaling.run,
             "settled groups": self._settled.run,
             "lock expiry": partial(
-                self._listening.run, lambda: asking_for_expiry(self._cache.resources.values())
+                self._listener.run, lambda: asking_for_expiry(self._cache.resources.values())
             ),
         }
 
-    def tidy(self) -> None:
-        self._clocks.prune()
-
-    def _is_settled(self, name: Name) -> bool:
+    def is_settled(self, name: Name) -> bool:
         """Whether nothing of a group is pending, as was read or, by another replica, reported."""
         manifest = self._cache.resources.get(name)
         if manifest is None or self._members.place(self.rank_key(name)) == 0:
@@ -313,13 +278,13 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         generation = manifest["metadata"].get("generation", 0)
         return shows_nothing_pending(manifest.get("status") or {}, generation)
 
-    def _hear_pod(self, change: PodChange) -> None:
+    def tidy(self) -> None:
+        self._clocks.prune()
+
+    def _notice_pod(self, change: PodChange) -> None:
         if change.is_end:
             for name in change.concerned:
-                self._wake(name, Trigger.POD_DEATH)
-
-    def _wake(self, name: Name, trigger: Trigger) -> None:
-        self._scans.wake(name, trigger)
+                self._scans.wake(name, Trigger.POD_DEATH)
 
 
 def asking_for_expiry(manifests: Iterable[Manifest]) -> Iterator[StreamConsumerGroup]:

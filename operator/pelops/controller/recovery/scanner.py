@@ -91,7 +91,7 @@ class ScanAdapters:
     targets: Targets
     skew: timedelta  # the greatest between a node's clock and a Redis', unless it is measured
     reporter: Reporter
-    hears: Callable[[Name], str | None]  # why the expiry of locks cannot be heard, if so
+    listening_problem: Callable[[Name], str | None]  # why no expiry of a lock is reported
     identity: str
     make_due: Callable[[Name], None]  # the status of this resource is worth a pass
     is_settled: Callable[[Name], bool]  # nothing of a group is pending, as was read or reported
@@ -115,7 +115,7 @@ class Scanner:
     ) -> timedelta | None:
         """Scan now; how long until the next look, or None when there is nothing to scan.
 
-        `since` is when the death that triggers it was heard of, on the clock given.
+        `since` is when the death that triggers it was noticed, on the clock given.
         """
         resource = self._find(name)
         is_dry = resource is not None and resource.spec.recovery.dry_run
@@ -298,7 +298,7 @@ class Scanner:
                 await self._count_stream(scan, stream)
             else:
                 await self._scan_stream(scan, stream)
-        unheard = None if counts_only else self._parts.hears(scan.name)
+        unheard = None if counts_only else self._parts.listening_problem(scan.name)
         if unheard is not None and findings.problem is None:
             findings.problem = (Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE, unheard)
 
