@@ -9,8 +9,9 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import BackoffSpec, RecoveryStrategy
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import EntryState, Place
+from pelops.domain.inspection import Place
 from pelops.domain.locks import lock_key
+from pelops.domain.outcome import EntryState
 from pelops.domain.recovery import LivenessReason, no_cutoff
 from pelops.domain.state import RETRY_BATCH
 from pelops.redis_core.server import Server

@@ -16,8 +16,9 @@ from pydantic import TypeAdapter
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.audit import AuditSummary
 from pelops.domain.naming import derive_keys
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.context import open_run
 from pelops.pipeline.records import GroupRecord, WindowPhase
 from pelops.pipeline.report.model import GroupReport

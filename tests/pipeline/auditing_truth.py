@@ -22,7 +22,8 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
-from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.audit import AuditSummary
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.context import open_run
 from pelops.pipeline.report.model import GroupReport
 from pelops.pipeline.report.pages import read_reports

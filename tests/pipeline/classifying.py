@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.rules import FACTS, outcome_column
 from pelops.policy.audit.classification import EntryFacts, Outcome, Why
 

@@ -12,13 +12,13 @@ from pelops.domain.audit import (
     AuditFinding,
     AuditSummary,
     AuditVerdict,
-    EntryStatus,
     RecoveryTimes,
     Window,
     build_summary,
     decide_verdict,
 )
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,

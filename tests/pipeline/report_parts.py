@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import sin
 
-from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.model import DeadLetterCluster, ExceptionalEntry, Timeline
 from pelops.pipeline.triage.clusters import Cluster, LetterExample, ValueHead
 from pelops.policy.redrive.payload_shape import describe_shape

@@ -9,17 +9,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
-from pelops.policy.audit.classification import (
-    ENDING_ACTS,
-    LETTER_ACTS,
-    EntryFacts,
-    Outcome,
-    Proof,
-    Why,
-    list_rules,
-)
+from pelops.domain.outcome import ENDING_KINDS, LETTER_STATUSES, EntryStatus
+from pelops.policy.audit.classification import EntryFacts, Outcome, Proof, Why, list_rules
 from tests.pipeline.classifying import classify_entries
 
 DELIVERED = EntryFacts()
@@ -114,7 +106,7 @@ def every_facts() -> list[EntryFacts]:
     """Every combination that a rule could distinguish."""
     both = (False, True)
     values = {
-        "act": (None, *ENDING_ACTS, *LETTER_ACTS, LedgerKind.RELEASED),
+        "act": (None, *ENDING_KINDS, *LETTER_STATUSES, LedgerKind.RELEASED),
         "proof": (None, *Proof),
         "idle_ms": (99, 100),
         "stuck_after_ms": (100,),

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus, Window
+from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, Window
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.gone_entries import count_undelivered
 from pelops.pipeline.audit.group_share import GroupShare, Removed, close_balance
 from pelops.pipeline.redis_reader import GroupSnapshot

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditVerdict, EntryStatus, Window
+from pelops.domain.audit import AuditVerdict, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.group_share import (
     ArchivedWindow,
     GroupShare,

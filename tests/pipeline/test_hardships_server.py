@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
-from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus
+from pelops.domain.audit import AuditSummary, AuditVerdict
+from pelops.domain.outcome import EntryStatus
 from pelops.errors import WrongType
 from pelops.pipeline import rounds, snapshot
 from pelops.pipeline.session import LazySession

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, EntryStatus, Window
+from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone
 from pelops.pipeline.context import open_run
 from pelops.pipeline.ledger import GroupHistory

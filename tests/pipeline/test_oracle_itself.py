@@ -16,11 +16,11 @@ from pelops.domain.audit import (
     AuditFinding,
     AuditSummary,
     AuditVerdict,
-    EntryStatus,
     Window,
     build_summary,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.records import GroupRecord
 from pelops.pipeline.report.model import GroupReport
 from tests.pipeline.oracle.books import Mark

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict, Certainty, EntryStatus
+from pelops.domain.audit import AuditVerdict, Certainty
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.group_share import PreviousGroupState, find_position_doubt
 from pelops.pipeline.redis_reader import GroupSnapshot
 from tests.pipeline.audited import GROUP, Audited

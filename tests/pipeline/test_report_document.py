@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import AuditEvidence, AuditVerdict, EntryStatus, parse_summary
+from pelops.domain.audit import AuditEvidence, AuditVerdict, parse_summary
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.model import CountCheck, GroupReport, Report, build_schema, main
 from pelops.pipeline.report.page import render_page
 from tests.pipeline.json_schema import violations

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.charts import split_bar
 from pelops.pipeline.report.model import GroupReport, LetterField, Report
 from pelops.pipeline.report.page import load_templates, render_page

@@ -17,8 +17,8 @@ from pelops.domain.audit import (
     AuditSummary,
     AuditVerdict,
     Certainty,
-    EntryStatus,
 )
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.findings import Severity
 from pelops.pipeline.report.model import DeadLetters, GroupReport, Report
 from pelops.pipeline.report.page import render_page

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import StandaloneServers, start_standalone
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import MISHAPS, killed, live, open_life
 from tests.pipeline.seeing import check_with_files, check_without_files, see

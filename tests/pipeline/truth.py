@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 
 
 class End(IntEnum):

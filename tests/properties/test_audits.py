@@ -19,12 +19,12 @@ from pelops.domain.audit import (
     AuditRecord,
     AuditSummary,
     AuditVerdict,
-    EntryStatus,
     build_summary,
     parse_summary,
     render_summary_text,
 )
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.errors import InvalidSpec
 from pelops.policy.audit.audit_conditions import decide_audit_conditions, find_margin, is_behind
 from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, StreamEnds

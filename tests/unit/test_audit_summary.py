@@ -16,7 +16,6 @@ from pelops.domain.audit import (
     AuditRecord,
     AuditVerdict,
     Certainty,
-    EntryStatus,
     RecoveryTimes,
     build_summary,
     check_audit_name,
@@ -27,6 +26,7 @@ from pelops.domain.audit import (
     worst_verdict,
 )
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.errors import InvalidSpec
 from tests.audits import a_summary, a_window
 

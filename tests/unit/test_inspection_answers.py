@@ -9,7 +9,6 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.inspection import (
     Coverage,
     EntryFinding,
-    EntryState,
     FoundEntry,
     LetterDetails,
     LettersPage,
@@ -18,6 +17,7 @@ from pelops.domain.inspection import (
     Place,
     render_answer,
 )
+from pelops.domain.outcome import EntryState
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 LETTER = LetterDetails(reason="HandlerFailed", error="E", consumer="w-1", deliveries=3, at=AT)

@@ -35,29 +35,13 @@ from pelops.domain.json_codec import (
     names,
     only_version,
 )
+from pelops.domain.outcome import EntryStatus
 from pelops.errors import InvalidSpec
 
 VERSION: Final = 1
 SUMMARY_LIMIT: Final = 16 * 1024  # bytes of a rendered summary; the script refuses more
 MOST_FINDINGS: Final = 16
 SENTENCE_LIMIT: Final = 400  # characters
-
-
-class EntryStatus(StrEnum):
-    """What became of an entry, for one group."""
-
-    ACKNOWLEDGED_PROVEN = "acknowledged_proven"  # shown by an AOF or by a worker's record
-    ACKNOWLEDGED_INFERRED = "acknowledged_inferred"  # at or before the position, not pending
-    IN_FLIGHT = "in_flight"  # pending for less than the limit
-    STUCK = "stuck"  # pending for longer than the limit
-    UNDELIVERED = "undelivered"  # after the group's position, and still in the stream
-    DEAD_LETTERED = "dead_lettered"
-    REQUEUED = "requeued"  # copied; the copy has a status of its own
-    REDRIVEN = "redriven"  # its dead letter was copied back; the copy has a status of its own
-    DISCARDED = "discarded"  # its dead letter was discarded, and was not restored
-    PAYLOAD_GONE = "payload_gone"  # pending, and its body was deleted or trimmed
-    LOST = "lost"  # proven: deleted or trimmed before it was delivered
-    INDETERMINATE = "indeterminate"  # delivered and then trimmed, or lost: no evidence decides
 
 
 # Statuses that need no action. Every other status is a finding.

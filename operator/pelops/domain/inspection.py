@@ -25,6 +25,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.json_codec import Codec, Id, Name, Stored, names
+from pelops.domain.outcome import EntryState
 from pelops.domain.recovery import Cutoff, PendingEntry, RetryBatch
 
 API_VERSION: Final = "inspection.pelops.dev/v1alpha1"
@@ -58,30 +59,6 @@ class Place(StrEnum):
     RETRY_STREAM = "retry stream"
     DEAD_LETTERS = "dead-letter stream"
     DISCARDED = "discarded dead letters"
-
-
-class EntryState(StrEnum):
-    """Where one entry is, for one group."""
-
-    UNDELIVERED = "Undelivered"
-    HELD_BY_LIVE_WORKER = "HeldByLiveWorker"
-    HELD_BY_DEAD_WORKER = "HeldByDeadWorker"
-    HELD_BY_UNKNOWN_CONSUMER = "HeldByUnknownConsumer"  # no evidence of its process
-    IDLE_TOO_LONG = "IdleTooLong"  # beyond the processing timeout, without proof of a dead worker
-    WAITING_FOR_BACKOFF = "WaitingForBackoff"
-    WAITING_FOR_RETRY_BATCH = "WaitingForRetryBatch"  # a suspect, and other suspects go first
-    IN_RETRY_BATCH = "InRetryBatch"
-    LOCKED = "Locked"
-    OFFERED = "Offered"  # to workers that claim
-    IN_RETRY_STREAM = "InRetryStream"  # a copy that was not delivered yet
-    BODY_GONE = "BodyGone"  # pending, and deleted from its stream
-    DEAD_LETTER = "DeadLetter"
-    DISCARDED = "Discarded"
-    ACKNOWLEDGED = "Acknowledged"
-    NOT_DELIVERED = "NotDelivered"  # the group's position passed it without a delivery
-    REMOVED = "Removed"  # deleted or trimmed before it was delivered
-    INDETERMINATE = "Indeterminate"
-    NEVER_EXISTED = "NeverExisted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from pelops.clock import EPOCH, from_ms, is_time
-from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.outcome import EntryStatus, describe_event
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -39,24 +38,8 @@ class EntryHistory:
     events: tuple[Event, ...]  # in order
 
 
-COPYING_ACTS: Final = frozenset({LedgerKind.REQUEUED, LedgerKind.REDRIVEN})
-# Acts on dead letters: their IDs are not those of entries.
-LETTER_ACTS: Final = frozenset({LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED})
-_ACT_WORDS: Final = {
-    LedgerKind.REQUEUED: "requeued as {new}",
-    LedgerKind.DEAD_LETTERED: "dead-lettered as {new}",
-    LedgerKind.PAYLOAD_GONE: "dead-lettered as {new}: the entry had been deleted or trimmed",
-    LedgerKind.REDRIVEN: "redriven from the dead-letter stream as {new}",
-    LedgerKind.DISCARDED: "dead letter discarded as {new}",
-    LedgerKind.RESTORED: "discarded dead letter restored as {new}",
-    LedgerKind.RELEASED: "released to the next worker that claims it",
-    LedgerKind.PENDING_DROPPED: "removed from the PEL with its consumer",
-}
-
-
 def act_event(row: Row) -> Event:
     new = "" if row["new_ms"] is None else f"{row['new_ms']}-{row['new_seq']}"
-    words = next((text for kind, text in _ACT_WORDS.items() if kind == row["kind"]), row["kind"])
     details = [
         row["reason"] or "",
         f"was pending at {row['consumer']}" if row["consumer"] else "",
@@ -64,7 +47,8 @@ def act_event(row: Row) -> Event:
         _count(row["deliveries"], "delivery", "deliveries"),
         _count(row["retry_count"], "failed attempt", "failed attempts"),
     ]
-    return make_event(row["event_ms"], row, entry_of(row), words.format(new=new), _joined(details))
+    words = describe_event(row["kind"], new)
+    return make_event(row["event_ms"], row, entry_of(row), words, _joined(details))
 
 
 def file_events(row: Row) -> Iterator[Event]:

@@ -56,9 +56,6 @@ _OF_GROUP: Final = frozenset(
         LedgerKind.DEAD_LETTERS_EXPIRED,
     }
 )
-LETTER_MOVES: Final = (LedgerKind.REDRIVEN, LedgerKind.DISCARDED, LedgerKind.RESTORED)
-# Acts that add a copy to the stream or to the group's retry stream.
-COPYING_ACTS: Final = (LedgerKind.REQUEUED, LedgerKind.REDRIVEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

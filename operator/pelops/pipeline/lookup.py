@@ -21,10 +21,9 @@ import pyarrow.dataset as ds
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.domain.outcome import COPYING_KINDS, LETTER_KINDS
 from pelops.errors import InvalidSpec
 from pelops.pipeline.entry_history import (
-    COPYING_ACTS,
-    LETTER_ACTS,
     EntryHistory,
     Event,
     Row,
@@ -265,7 +264,7 @@ def _roots_of(
     named = [row for row in acts if entry in (entry_of(row), _new(row))]
     roots: dict[str, EntryId] = {}
     for row in named:
-        if row["kind"] in COPYING_ACTS and _new(row) == entry:
+        if row["kind"] in COPYING_KINDS and _new(row) == entry:
             roots.setdefault(stream.holder(row["target"]), root_of(row) or entry)
     for row in archived:
         roots.setdefault(row["stream"], root_of(row) or entry)
@@ -301,7 +300,7 @@ def _find_chains(tables: _Tables, roots: Mapping[str, Sequence[EntryId]]) -> lis
                     stream=stream,
                     root=root,
                     copies=sorted({_Copy(root, name), *archived, *named}),
-                    letters=[row for row in ours if row["kind"] in LETTER_ACTS],
+                    letters=[row for row in ours if row["kind"] in LETTER_KINDS],
                 )
             )
     return chains
@@ -309,10 +308,10 @@ def _find_chains(tables: _Tables, roots: Mapping[str, Sequence[EntryId]]) -> lis
 
 def _named(stream: _ArchivedStream, act: Row) -> Iterator[_Copy]:
     """The entry on which an act was done, and the copy that the act made."""
-    if act["kind"] not in LETTER_ACTS:
+    if act["kind"] not in LETTER_KINDS:
         yield _Copy(entry_of(act), stream.holder(act["in_stream"]))
     new = _new(act)
-    if act["kind"] in COPYING_ACTS and new is not None:
+    if act["kind"] in COPYING_KINDS and new is not None:
         yield _Copy(new, stream.holder(act["target"]))
 
 
@@ -333,7 +332,7 @@ def _read_histories(
         event_rows = [*chain.letters]
         for row in events.get(name, ()):
             # A dead letter may have the same ID as an entry of another chain.
-            if row["kind"] not in LETTER_ACTS and next(_named(chain.stream, row)) in copies:
+            if row["kind"] not in LETTER_KINDS and next(_named(chain.stream, row)) in copies:
                 event_rows.append(row)
         for group in chain.stream.groups:
             if asked in (None, group):

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Final
 
 from pelops.build import describe_build
-from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus
+from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty
+from pelops.domain.outcome import EntryStatus
 from pelops.errors import PelopsError
 from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.errors import WrongPipelineSettings

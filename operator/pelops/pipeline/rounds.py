@@ -16,9 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
+from pelops.domain.outcome import COPYING_KINDS, EntryStatus
 from pelops.pipeline.audit import measures, rules, status_rows
 from pelops.pipeline.audit.cases import (
     Case,
@@ -57,7 +58,7 @@ from pelops.pipeline.evidence.stage import (
     archive_evidence,
 )
 from pelops.pipeline.ids import LAST_HELD
-from pelops.pipeline.ledger import COPYING_ACTS, GroupHistory, read_history
+from pelops.pipeline.ledger import GroupHistory, read_history
 from pelops.pipeline.records import Journal, Known, archived_rows, audited_rows, plan_rows
 from pelops.pipeline.settings import AuditTarget
 from pelops.pipeline.snapshot import IDS, StreamLook, look_at
@@ -293,7 +294,7 @@ class _Round:
             ranges=frozenset(
                 name for name in ranges if pc.sum(pc.list_value_length(sides[name])).as_py()
             ),
-            has_roots=bool(followed or self.has_files or acts & set(map(str, COPYING_ACTS))),
+            has_roots=bool(followed or self.has_files or acts & set(map(str, COPYING_KINDS))),
         )
 
     def _cases(self, spark: Any) -> tuple[list[Case], dict[str, StreamCounts]]:

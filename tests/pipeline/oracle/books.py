@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Final
 
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 
 
 class State(IntEnum):

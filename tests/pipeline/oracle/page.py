@@ -8,7 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, EntryStatus
+from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.sentences import TITLES, VERDICTS
 from tests.pipeline.oracle.findings import Judge, Untrue
 from tests.pipeline.oracle.reported import WindowReport

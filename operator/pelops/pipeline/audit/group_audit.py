@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.clock import from_ms
-from pelops.domain.audit import AuditEvidence, AuditFinding, AuditSummary, EntryStatus
+from pelops.domain.audit import AuditEvidence, AuditFinding, AuditSummary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.cases import Case
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.audit.group_share import Balance, close_balance

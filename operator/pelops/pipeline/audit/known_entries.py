@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import COPYING_KINDS, ENDING_KINDS
 from pelops.pipeline.audit.letters import Letter, Move, follow_letters
 from pelops.pipeline.ids import bounded
-from pelops.pipeline.ledger import ACTS, COPYING_ACTS
-from pelops.policy.audit.classification import ENDING_ACTS
+from pelops.pipeline.ledger import ACTS
 
 _KEYS: Final = ["ms", "seq"]
 _ROOT: Final = ("root_ms", "root_seq", "retry_count")
@@ -137,7 +137,7 @@ def name_copies(
     The event that made a copy names it. An act on a copy names the copy and its root.
     """
     parts = []
-    kinds = pa.array([str(kind) for kind in COPYING_ACTS])
+    kinds = pa.array([str(kind) for kind in COPYING_KINDS])
     for act_rows in [ACTS.empty_table(), *acts]:
         is_made = pc.and_kleene(
             pc.is_in(act_rows["kind"], kinds), pc.equal(act_rows["target"], stream)
@@ -157,7 +157,7 @@ def name_copies(
 
 
 def _is_ending(acts: pa.Table) -> Any:
-    return pc.is_in(acts["kind"], pa.array([str(kind) for kind in ENDING_ACTS]))
+    return pc.is_in(acts["kind"], pa.array([str(kind) for kind in ENDING_KINDS]))
 
 
 def _last_of_each(acts: pa.Table, keys: list[str]) -> pa.Table:

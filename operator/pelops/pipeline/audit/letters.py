@@ -21,15 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pelops.clock import from_ms
-from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.ledger import LETTER_MOVES
+from pelops.domain.outcome import LETTER_KINDS, LETTER_STATUSES, EntryStatus
 from pelops.pipeline.tables import STATUSES, Archive
-from pelops.policy.audit.classification import LETTER_ACTS
 
 _AT_ONCE: Final = 10_000  # dead letters per read of the table
-_STATUSES: Final = {LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED, **LETTER_ACTS}
+_STATUSES: Final = {LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED, **LETTER_STATUSES}
 _WITH_LETTER: Final = {
     EntryStatus.DEAD_LETTERED.value: False,
     EntryStatus.DISCARDED.value: True,
@@ -70,7 +68,7 @@ def find_moves(acts: pa.Table, retry: str) -> dict[Letter, Move]:
 
     `retry` is the group's retry stream.
     """
-    kinds = pa.array([str(kind) for kind in LETTER_MOVES])
+    kinds = pa.array([str(kind) for kind in LETTER_KINDS])
     rows = acts.filter(pc.is_in(acts["kind"], kinds)).filter(pc.field("new_ms").is_valid())
     last: dict[Letter, Move] = {}
     for row in rows.to_pylist():

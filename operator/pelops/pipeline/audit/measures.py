@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pelops.clock import LATEST_MS, is_time
-from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus
+from pelops.domain.audit import EXPECTED_STATUSES
 from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.cases import StreamCounts
 from pelops.pipeline.audit.rules import IS_OPEN, RowOrigin, Scope, at_or_before, words
 from pelops.pipeline.settings import ArchivedPayload

@@ -13,18 +13,9 @@ from functools import reduce
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
-from pelops.domain.audit import EntryStatus
-from pelops.pipeline.ledger import COPYING_ACTS
+from pelops.domain.outcome import COPYING_KINDS, ENDING_KINDS, LETTER_STATUSES, EntryStatus
 from pelops.pipeline.tables import MOST_HERE, local_frame
-from pelops.policy.audit.classification import (
-    ENDING_ACTS,
-    LETTER_ACTS,
-    OPEN_STATUSES,
-    EntryFacts,
-    Proof,
-    Why,
-    list_rules,
-)
+from pelops.policy.audit.classification import OPEN_STATUSES, EntryFacts, Proof, Why, list_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -298,7 +289,9 @@ FROM pelops_before b LEFT ANTI JOIN pelops_earlier e
 WHERE NOT {IS_OPEN}
 """
 _ENDS: Final = {
-    act: status for act, status in (ENDING_ACTS | LETTER_ACTS).items() if act not in COPYING_ACTS
+    act: status
+    for act, status in (*ENDING_KINDS.items(), *LETTER_STATUSES.items())
+    if act not in COPYING_KINDS
 }
 
 
@@ -326,7 +319,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         marked = """
         SELECT 0 AS g, 0L AS ms, 0L AS seq, struct(0L AS ms, 0L AS seq) AS marked WHERE FALSE"""
         proofs = "SELECT 0 AS g, 0L AS ms, 0L AS seq, '' AS proof WHERE FALSE"
-    goes_on = f"e.act IN ({words(COPYING_ACTS)})"
+    goes_on = f"e.act IN ({words(COPYING_KINDS)})"
     ends = " ".join(f"WHEN end_act = '{act}' THEN '{status}'" for act, status in _ENDS.items())
     later, ahead = (
         f"(copy_ms > s.{name}_ms OR (copy_ms = s.{name}_ms AND copy_seq > s.{name}_seq))"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from pelops.clock import LATEST_MS
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.audit.rules import IS_OPEN, words
 from pelops.pipeline.tables import SCHEMAS, STATUSES
 from pelops.policy.audit.classification import Why

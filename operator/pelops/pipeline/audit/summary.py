@@ -17,13 +17,13 @@ from pelops.domain.audit import (
     AuditFinding,
     AuditSummary,
     Certainty,
-    EntryStatus,
     RecoveryTimes,
     Window,
     build_summary,
     decide_verdict,
     find_certainty,
 )
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.ledger import WatchedRange
 from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
 from pelops.policy.audit.classification import Why

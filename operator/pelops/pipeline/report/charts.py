@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pelops.domain.audit import EntryStatus
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.model import Timeline
 from pelops.pipeline.report.sentences import (
     TITLES,

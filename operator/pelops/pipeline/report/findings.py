@@ -13,14 +13,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from pelops.domain.audit import (
-    UNKNOWN_KINDS,
-    AuditSummary,
-    AuditVerdict,
-    EntryStatus,
-    kind_of,
-    list_counted,
-)
+from pelops.domain.audit import UNKNOWN_KINDS, AuditSummary, AuditVerdict, kind_of, list_counted
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.sentences import MEANINGS, TOTALS, count_entries, join_words, show_count
 
 

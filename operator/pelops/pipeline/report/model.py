@@ -39,12 +39,12 @@ from pelops.domain.audit import (
     AuditSummary,
     AuditVerdict,
     Certainty,
-    EntryStatus,
     build_summary,
     worst_certainty,
     worst_verdict,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.outcome import EntryStatus
 from pelops.domain.redrive import LetterAction
 from pelops.errors import PelopsError
 from pelops.pipeline.report.findings import ReportFinding, list_findings, list_notes, rank

@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pelops.clock import from_ms, is_time
-from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Certainty, EntryStatus
+from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Certainty
+from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.triage.clusters import MOST_RETRIES
 
 if TYPE_CHECKING:  # these modules import this one

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
+from pelops.domain.outcome import ENDING_KINDS, LETTER_STATUSES, EntryStatus
 
 
 class Proof(StrEnum):
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
 class EntryFacts:
     """All that is known of one archived entry, as of the snapshot."""
 
-    act: LedgerKind | None = None  # the ledger's last: of `ENDING_ACTS` or `LETTER_ACTS`
+    act: LedgerKind | None = None  # the ledger's last: of `ENDING_KINDS` or `LETTER_STATUSES`
     is_pending: bool = False
     has_body: bool = True  # the entry is in the stream
     idle_ms: int = 0  # of a pending entry
@@ -76,16 +76,6 @@ class EntryFacts:
     proof: Proof | None = None
 
 
-ENDING_ACTS: Final = {
-    LedgerKind.REQUEUED: EntryStatus.REQUEUED,
-    LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED,
-    LedgerKind.PAYLOAD_GONE: EntryStatus.PAYLOAD_GONE,
-}
-# For an entry whose dead letter was moved since; a restored one is dead-lettered again.
-LETTER_ACTS: Final = {
-    LedgerKind.REDRIVEN: EntryStatus.REDRIVEN,
-    LedgerKind.DISCARDED: EntryStatus.DISCARDED,
-}
 PROOFS: Final = {
     Proof.ACKNOWLEDGED: Outcome(EntryStatus.ACKNOWLEDGED_PROVEN, Why.PROVEN),
     Proof.DROPPED: Outcome(EntryStatus.LOST, Why.DROPPED),
@@ -108,7 +98,7 @@ def list_rules(facts: Any) -> list[tuple[Any, Outcome]]:
     return [
         *(
             (facts.act == str(act), Outcome(status, Why.LEDGER))
-            for act, status in (*ENDING_ACTS.items(), *LETTER_ACTS.items())
+            for act, status in (*ENDING_KINDS.items(), *LETTER_STATUSES.items())
         ),
         (pending & ~body, Outcome(EntryStatus.PAYLOAD_GONE, Why.BODY_GONE)),
         (

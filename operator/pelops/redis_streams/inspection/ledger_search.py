@@ -25,6 +25,7 @@ from pelops.domain.ledger import (
     parse_ledger_entry,
 )
 from pelops.domain.naming import GroupKeys
+from pelops.domain.outcome import describe_event
 from pelops.errors import InvalidSpec, NoSuchStream
 from pelops.redis_core.server import Server
 from pelops.redis_streams.inspection.bodies import MIB, Budget, RawEntry, read_forward
@@ -35,17 +36,6 @@ DEEP_LEDGER_BUDGET: Final = Budget(entries=2_000_000, bytes=1024 * MIB)
 _SLACK_MS: Final = 1_000
 _FIRST_TIME: Final = 1_000_000_000_000  # the year 2001: smaller IDs are not times
 _MOST_EVENTS: Final = 200  # of one entry
-
-_WORDS: Final[Mapping[str, str]] = {
-    LedgerKind.REQUEUED: "requeued as {new}",
-    LedgerKind.DEAD_LETTERED: "dead-lettered as {new}",
-    LedgerKind.PAYLOAD_GONE: "dead-lettered as {new}: its body was deleted or trimmed",
-    LedgerKind.RELEASED: "offered to workers that claim",
-    LedgerKind.PENDING_DROPPED: "removed from the PEL with its consumer",
-    LedgerKind.REDRIVEN: "redriven as {new}",
-    LedgerKind.DISCARDED: "discarded as {new}",
-    LedgerKind.RESTORED: "restored as dead letter {new}",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +50,10 @@ class LedgerAct:
 
     def event(self) -> HistoryEvent:
         """The action as an event of the entry's history."""
-        words = _WORDS.get(self.kind, self.kind).format(new=self.entry.new_id or "another entry")
         return HistoryEvent(
             at=self.at,
             entry_id=self.entry.entry_id,
-            what=words,
+            what=describe_event(self.kind, str(self.entry.new_id or "")),
             details="; ".join(filter(None, self._details())),
             source="worker" if self.by_worker else "ledger",
         )
