@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.errors import KubectlError, LocalClusterError
-from local_cluster.kubeconfigs import Reader
+from local_cluster.errors import LocalClusterError
 from local_cluster.nodes import start_nodes
 from local_cluster.parts import SERVERS
 from local_cluster.plane import ControlPlane
@@ -33,21 +32,6 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     plane.stop()
 
 
-def test_client_and_server_are_of_the_version_that_go_mod_names(plane: ControlPlane) -> None:
-    versions = json.loads(plane.kubectl("version", "--output=json").stdout)
-
-    go_mod = (REPOSITORY / "local_cluster" / "control_plane" / "go.mod").read_text()
-    assert f"k8s.io/kubernetes {versions['serverVersion']['gitVersion']}\n" in go_mod
-    assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"]
-
-
-def test_objects_are_read_as_the_user_of_a_kubeconfig(plane: ControlPlane) -> None:
-    path = "/api/v1/namespaces/default"
-    assert Reader(plane.kubeconfig).get(path)["metadata"]["name"] == "default"
-    with pytest.raises(LocalClusterError, match=rf"GET {path}: .* 403"):
-        Reader(plane.kubeconfig_for("stranger")).get(path)
-
-
 def test_a_deployment_survives_the_death_of_every_part(plane: ControlPlane) -> None:
     plane.kubectl("create", "deployment", "survivor", "--image=any", "--replicas=2")
 
@@ -61,21 +45,6 @@ def test_a_deployment_survives_the_death_of_every_part(plane: ControlPlane) -> N
     assert {pod["status"]["phase"] for pod in pods} == {"Pending"}, "there is no node"
 
 
-def test_a_user_may_do_what_rbac_grants_and_nothing_else(plane: ControlPlane) -> None:
-    alice = str(plane.kubeconfig_for("alice", ["developers"]))
-    with pytest.raises(KubectlError, match=r'User "alice" cannot list resource "pods"'):
-        plane.kubectl("get", "pods", f"--kubeconfig={alice}")
-
-    plane.kubectl("create", "role", "reader", "--verb=list", "--resource=pods")
-    plane.kubectl("create", "rolebinding", "reader", "--role=reader", "--group=developers")
-
-    def may_list() -> bool:
-        answer = plane.kubectl("get", "pods", f"--kubeconfig={alice}", check=False)
-        return answer.returncode == 0
-
-    wait_until(may_list, timeout_s=30, what="alice lists pods")
-
-
 def test_the_audit_log_has_each_write_when_it_is_answered(plane: ControlPlane) -> None:
     writer = str(plane.kubeconfig_for("writer", ["system:masters"]))
     for number in range(3):
@@ -87,17 +56,6 @@ def test_the_audit_log_has_each_write_when_it_is_answered(plane: ControlPlane) -
     writes = [one for one in events if one["user"]["username"] == "writer"]
     names = [one["objectRef"]["name"] for one in writes if one["verb"] == "create"]
     assert names == ["written-0", "written-1", "written-2"]
-
-
-@pytest.mark.full
-def test_planes_stand_side_by_side(plane: ControlPlane, tmp_path: Path) -> None:
-    other = ControlPlane.start(tmp_path, controllers=False)
-    try:
-        other.kubectl("create", "namespace", "only-there")
-        assert plane.kubectl("get", "namespace", "only-there", check=False).returncode == 1
-    finally:
-        other.stop()
-    assert plane.kubectl("get", "--raw", "/readyz").stdout == "ok"
 
 
 @pytest.mark.full

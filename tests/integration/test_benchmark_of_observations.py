@@ -1,18 +1,14 @@
 """The benchmark of looks: each case is what it is said to be, and the report names them all."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 import pytest
 
-from benchmarks import observing
 from benchmarks.observing_cases import (
     CASES,
     SHORTEST,
     Case,
-    entry_id,
     fill,
     set_up,
     stream_of,
@@ -55,35 +51,3 @@ async def test_the_server_and_an_observation_match_the_case(port: int, case: Cas
             assert seen.group is not None
             assert seen.group.consumers == case.consumers
             stage.end()
-
-
-async def test_an_unexpected_observation_ends_the_run(port: int) -> None:
-    known, unknown = (one for one in CASES if one.name in ("known", "unknown"))
-    with RawRedis(port) as raw:
-        async with operators_server(port) as server:
-            stage = await set_up(server, raw, known, LENGTH)
-            ahead = stage.place(Random(7))
-            seen = await observe_group(server, stage.keys)
-            for other, wanted in ((stage, ahead + 1), (replace(stage, case=unknown), ahead)):
-                with pytest.raises(RuntimeError, match="nothing that follows counts"):
-                    other.check(seen, wanted)
-            stage.end()
-
-
-def test_entry_ids_follow_from_entry_numbers(port: int) -> None:
-    with RawRedis(port) as raw:
-        found = raw.call("XRANGE", stream_of(LENGTH), "-", "+")
-    assert [entry[0].decode() for entry in found] == [
-        str(entry_id(number)) for number in range(1, LENGTH + 1)
-    ]
-
-
-def test_a_run_answers_with_every_case_and_both_targets(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    observing.main(["--json", "--quick", "--entries", "20000"])
-    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [one["name"] for one in answer["targets"]] == ["longest_look_p99_ms", "long_vs_short"]
-    assert all(one["value"] is not None for one in answer["targets"])
-    assert answer["figures"]["entries"] == [10_000, 20_000]
-    assert set(answer["figures"]["cases"]) == {case.name for case in CASES}

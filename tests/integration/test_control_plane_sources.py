@@ -1,7 +1,6 @@
 """Where the control plane comes from: the cache, a download, or a build; and what goes wrong."""
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from local_cluster.downloads import (
 from local_cluster.errors import LocalClusterError
 from local_cluster.helm import find_helm, helm_version, provide_helm
 from tests.integration.download_site import (
-    ETCD,
     VERSIONS,
     Site,
     make_checksums,
@@ -29,7 +27,6 @@ from tests.integration.download_site import (
     official_name,
     serve,
 )
-from tools.supply_chain.lock import read_official_checksums
 
 pytestmark = pytest.mark.full
 
@@ -125,23 +122,6 @@ def test_a_cut_transfer_is_continued_where_it_ended(
     assert firsts == [0, 0, size // 2, size // 2 + (size - size // 2) // 2]
 
 
-def test_what_an_interrupted_download_left_is_continued(machine: Machine, tmp_path: Path) -> None:
-    target = tmp_path / "parts"
-    unfinished = tmp_path / ".parts.unfinished"
-    unfinished.mkdir()
-    (unfinished / "kubectl").write_bytes(RELEASE[KUBECTL][:1000])
-    whole = official_name("kube-scheduler")
-    (unfinished / "kube-scheduler").write_bytes(RELEASE[whole])
-    spoiled = official_name("kube-apiserver")
-    (unfinished / "kube-apiserver").write_bytes(b"x" * 1000)
-    download(files_of(RELEASE), target)
-    assert {run(target / part) for part in PARTS} == set(PARTS)
-    asked = machine.site.asked
-    assert (f"/{KUBECTL}", 1000) in asked
-    assert whole not in {target.removeprefix("/") for target, _ in asked}
-    assert [first for target, first in asked if target == f"/{spoiled}"] == [1000, 0]
-
-
 def test_a_wrong_checksum_is_refused_and_the_parts_are_built(
     machine: Machine, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,32 +142,6 @@ def test_a_wrong_checksum_is_refused_and_the_parts_are_built(
     assert machine.site.asked == []
 
 
-def test_a_file_that_a_mirror_lacks_leads_to_a_build(
-    machine: Machine, capfd: pytest.CaptureFixture[str]
-) -> None:
-    del machine.site.files[KUBECTL]
-    assert find_binaries().origin == "built from Go modules"
-    assert f"127.0.0.1 answers 404 for {KUBECTL}" in capfd.readouterr().err
-
-
-def test_a_proxy_is_asked_where_a_variable_names_one(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PELOPS_DOWNLOAD_SITE", "http://mirror.invalid")
-    monkeypatch.setenv("HTTP_PROXY", machine.site.url)
-    assert find_binaries().origin == "downloaded"
-    targets = sorted(target for target, _ in machine.site.asked)
-    assert targets == sorted(f"http://mirror.invalid/{name}" for name in CONTROL_PLANE)
-
-
-def test_a_host_of_no_proxy_is_asked_directly(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://proxy.invalid:3128")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    assert find_binaries().origin == "downloaded"
-
-
 def test_a_silent_site_is_given_up(site: Site, machine: Machine, tmp_path: Path) -> None:
     site.is_silent = True
     patience = replace(PATIENCE, first_byte_s=0.3)
@@ -196,52 +150,12 @@ def test_a_silent_site_is_given_up(site: Site, machine: Machine, tmp_path: Path)
     assert not (tmp_path / "parts").exists()
 
 
-def test_a_file_that_stalls_is_given_up(site: Site, machine: Machine, tmp_path: Path) -> None:
-    class Stalling(dict[str, bytes]):
-        def __getitem__(self, name: str) -> bytes:
-            if name == KUBECTL:
-                site.released.wait(60)
-            return super().__getitem__(name)
-
-    site.files = Stalling(RELEASE)
-    patience = replace(PATIENCE, stalled_s=0.3)
-    with pytest.raises(DownloadFailed, match=r"127\.0\.0\.1 sent nothing of kubectl for 0\.3 s"):
-        download(files_of(RELEASE), tmp_path / "parts", patience=patience)
-
-
-def test_a_site_that_refuses_connections_is_given_up_at_once(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        closed = taken.getsockname()[1]
-    monkeypatch.setenv("PELOPS_DOWNLOAD_SITE", f"http://127.0.0.1:{closed}")
-    assert find_binaries().origin == "built from Go modules"
-    assert "not used: 127.0.0.1 cannot be reached: " in capfd.readouterr().err
-    assert len(list_left(machine.cache)) == 1, "there is nothing to continue with"
-
-
 def test_off_downloads_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PELOPS_DOWNLOAD_SITE", "off")
     assert find_binaries().origin == "built from Go modules"
     assert "not used: PELOPS_DOWNLOAD_SITE is off" in capfd.readouterr().err
-    assert machine.site.asked == []
-
-
-def test_an_invalid_site_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PELOPS_DOWNLOAD_SITE", "mirror.example.com")
-    with pytest.raises(LocalClusterError, match="PELOPS_DOWNLOAD_SITE must be an http:// or"):
-        find_binaries()
-
-
-def test_a_machine_without_official_binaries_builds(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    assert find_binaries().origin == "built from Go modules"
-    missing = official_name("etcd", "riscv64")
-    assert f"not used: checksums.txt has no checksum of {missing}" in capfd.readouterr().err
     assert machine.site.asked == []
 
 
@@ -254,22 +168,6 @@ def test_without_a_site_and_without_go_the_error_says_both(machine: Machine) -> 
     assert "cannot be downloaded (127.0.0.1 answers 404 for " in text
     assert "there is no Go\ntoolchain" in text
     assert "install Go 1.26.0 or newer" in text
-
-
-def test_parts_that_a_directory_lacks_are_downloaded(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assets = tmp_path / "assets"
-    assets.mkdir()
-    (assets / "etcd").symlink_to("/bin/true")
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
-    found = find_binaries()
-    assert found.paths["etcd"] == assets / "etcd"
-    assert run(found.paths["kubectl"]) == "kubectl"
-    assert found.origin == (
-        f"from {assets}; kube-apiserver, kube-controller-manager, kube-scheduler, kubectl"
-        " downloaded"
-    )
 
 
 def test_helm_is_downloaded_where_it_can_be_and_built_elsewhere(
@@ -288,52 +186,8 @@ def test_helm_is_downloaded_where_it_can_be_and_built_elsewhere(
     assert "the official Helm is not used: 127.0.0.1 answers 404" in capfd.readouterr().err
 
 
-def test_without_a_site_and_without_go_helm_is_refused_with_both_reasons(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PELOPS_HELM", raising=False)
-    monkeypatch.setenv("PELOPS_DOWNLOAD_SITE", "off")
-    machine.remove_go()
-    with pytest.raises(LocalClusterError) as refused:
-        provide_helm()
-    assert "PELOPS_DOWNLOAD_SITE is off" in str(refused.value)
-    assert "install Go" in str(refused.value)
-
-
-def test_of_what_is_pinned_the_machine_gets_its_own() -> None:
-    text = make_checksums(RELEASE) + "0" * 64 + "  " + official_name("etcd", "arm64") + "\n"
-    files = list_official_files(text, {"etcd": ETCD}, machine="aarch64")
-    assert files == [
-        OfficialFile(part="etcd", name=official_name("etcd", "arm64"), sha256="0" * 64)
-    ]
-
-
 @pytest.mark.parametrize("machine_name", ["x86_64", "aarch64"])
 def test_every_part_of_the_versions_in_use_is_pinned(machine_name: str) -> None:
     versions = {**find_versions(), "helm": helm_version()}
     files = list_official_files(downloads.CHECKSUMS.read_text(), versions, machine=machine_name)
     assert len({file.sha256 for file in files}) == len(versions)
-
-
-def test_checksums_are_written_from_what_the_official_sites_publish() -> None:
-    lines = (line.split() for line in downloads.CHECKSUMS.read_text().splitlines())
-    pinned = {name: digest for digest, name in lines}
-    published = {
-        f"{name}.sha256": digest.encode()
-        for name, digest in pinned.items()
-        if not name.endswith(".tar.gz")
-    }
-    lists: dict[str, str] = {}
-    for name, digest in pinned.items():
-        if "helm" in name:
-            published[f"{name}.sha256sum"] = f"{digest}  {name.rsplit('/', 1)[1]}\n".encode()
-        elif name.endswith(".tar.gz"):
-            place, file = name.rsplit("/", 1)
-            other = f"{'0' * 64}  {file}.sig\n"
-            text = lists.get(f"{place}/SHA256SUMS", other)
-            lists[f"{place}/SHA256SUMS"] = f"{text}{digest}  {file}\n"
-    with serve(published | {name: text.encode() for name, text in lists.items()}) as site:
-        assert read_official_checksums(f"{site.url}/") == downloads.CHECKSUMS.read_text()
-        site.files[next(iter(lists))] = b"no digest\n"
-        with pytest.raises(ValueError, match="SHA256SUMS has no SHA-256 of etcd-v"):
-            read_official_checksums(f"{site.url}/")

@@ -39,13 +39,6 @@ def install_by(*ways: Callable[[Wished, Path], None]) -> tuple[tuple[str, binari
     return tuple((f"way {number}", way) for number, way in enumerate(ways, 1))
 
 
-def test_a_directory_named_by_the_user_wins(
-    real: RedisBinaries, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PELOPS_REDIS_86", str(link(real, tmp_path / "mine")))
-    assert find_binaries("8.6").server.parent == tmp_path / "mine"
-
-
 def test_a_directory_with_another_version_is_refused_by_name(
     real: RedisBinaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,11 +70,6 @@ def test_without_any_way_the_error_says_what_to_do(bare_machine: Path) -> None:
     assert [path for path in bare_machine.iterdir() if path.is_dir()] == []
 
 
-def test_an_unknown_version_is_named(bare_machine: Path) -> None:
-    with pytest.raises(NoSuchServer, match=r"no such version: '5'; there are 8\.6, 7\.0, valkey"):
-        find_binaries("5")
-
-
 def test_of_many_who_ask_at_once_one_installs(
     real: RedisBinaries, bare_machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,21 +85,6 @@ def test_of_many_who_ask_at_once_one_installs(
         found = list(pool.map(find_binaries, ["8.6"] * 4))
     assert len(installs) == 1
     assert {binary.server for binary in found} == {bare_machine / "8.6" / "bin" / "redis-server"}
-
-
-def test_when_one_way_fails_the_next_is_tried(
-    real: RedisBinaries, bare_machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Wished, prefix: Path) -> None:
-        (prefix / "half").touch()
-        raise OSError("the disk is full")
-
-    def install(_: Wished, prefix: Path) -> None:
-        assert list(prefix.iterdir()) == []
-        link(real, prefix / "bin")
-
-    monkeypatch.setattr(binaries, "WAYS", install_by(fail, install))
-    assert find_binaries("8.6").version == real.version
 
 
 def test_what_a_killed_installer_left_is_cleared_away(

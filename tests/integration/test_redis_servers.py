@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from local_cluster.processes import Process, read_stat, wait_until
 from local_cluster.redis_servers import (
     VERSIONS,
     ClusterServers,
-    CommandFailed,
     ServerFailed,
     ServerOptions,
     StandaloneServers,
@@ -38,41 +35,11 @@ def test_each_server_is_the_version_it_was_asked_for(any_redis: StandaloneServer
     assert info[f"{any_redis.flavour}_version"] == any_redis.version
 
 
-def test_the_newest_redis_claims_idle_entries_while_it_reads(
-    redis_86: StandaloneServers, key_prefix: str
-) -> None:
-    stream = f"{key_prefix}stream"
-    redis_86.cli("XGROUP", "CREATE", stream, "group", "0", "MKSTREAM")
-    entry_id = redis_86.cli("XADD", stream, "*", "field", "value")
-    read = ["XREADGROUP", "GROUP", "group"]
-    redis_86.cli(*read, "dead", "STREAMS", stream, ">")
-    claimed = redis_86.cli(*read, "alive", "COUNT", "1", "CLAIM", "0", "STREAMS", stream, ">")
-    assert entry_id in claimed
-
-
-def test_the_oldest_redis_and_valkey_do_not(
-    redis_70: StandaloneServers, valkey: StandaloneServers
-) -> None:
-    for servers in (redis_70, valkey):
-        with pytest.raises(CommandFailed, match="syntax error"):
-            servers.cli("XREADGROUP", "GROUP", "g", "c", "CLAIM", "0", "STREAMS", "stream", ">")
-
-
 # --- one server
 
 
 def test_only_this_machine_can_reach_a_server(any_redis: StandaloneServers) -> None:
     assert any_redis.cli("CONFIG", "GET", "bind").splitlines() == ["bind", "127.0.0.1"]
-
-
-def test_a_killed_server_comes_back_empty_on_its_port(empty_redis: StandaloneServers) -> None:
-    url = empty_redis.url
-    empty_redis.cli("SET", "key", "value")
-    empty_redis.server.kill()
-    assert not empty_redis.server.is_alive()
-    empty_redis.server.start()
-    assert empty_redis.url == url
-    assert empty_redis.cli("EXISTS", "key") == "0"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -82,27 +49,6 @@ def test_with_an_append_only_file_nothing_is_lost(version: str) -> None:
         servers.server.kill()
         servers.server.start()
         assert servers.cli("XLEN", "stream") == "1"
-
-
-def test_a_paused_server_answers_nothing_and_then_everything(
-    empty_redis_86: StandaloneServers,
-) -> None:
-    port = empty_redis_86.server.port
-    with redis.Redis(port=port, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)) as client:
-        client.ping()
-        empty_redis_86.server.pause()
-        with pytest.raises(redis.TimeoutError):
-            client.ping()
-    empty_redis_86.server.resume()
-    with redis.Redis(port=port) as client:
-        assert client.ping()
-
-
-def test_a_configuration_line_of_the_user_wins() -> None:
-    options = ServerOptions(config={"maxmemory": "64mb", "save": "", "appendonly": "yes"})
-    with start_standalone("8.6", options=options) as servers:
-        assert servers.cli("CONFIG", "GET", "maxmemory").splitlines()[1] == str(64 * 2**20)
-        assert servers.cli("CONFIG", "GET", "appendonly").splitlines()[1] == "yes"
 
 
 def test_a_failed_start_shows_the_log_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -128,18 +128,6 @@ def test_the_names_are_those_of_the_manifests_and_of_the_operator(machine: Machi
     assert pipeline == parse_settings([], {}).audit_image
 
 
-def test_the_image_gets_version_and_commit(machine: Machine) -> None:
-    machine.install("docker")
-    given = arguments(machine.run({"SOURCE": "https://git.example/pelops"}).calls[0])
-    assert given.keys() == {"VERSION", "REVISION", "SOURCE"}
-    assert given["VERSION"] == VERSION
-    head = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert re.fullmatch(f"{head.stdout.strip()}(-dirty)?", given["REVISION"])
-    assert given["SOURCE"] == "https://git.example/pelops"
-
-
 def test_a_commit_is_marked_if_files_differ_from_it(tmp_path: Path, machine: Machine) -> None:
     machine.install("docker")
     copy = tmp_path / "copy"
@@ -159,17 +147,6 @@ def test_a_commit_is_marked_if_files_differ_from_it(tmp_path: Path, machine: Mac
     assert re.fullmatch("[0-9a-f]{40}", revision())
     (copy / "operator" / "new.py").touch()
     assert re.fullmatch("[0-9a-f]{40}-dirty", revision())
-
-
-def test_names_can_be_changed(machine: Machine) -> None:
-    machine.install("podman")
-    chosen = {"IMAGE_REGISTRY": "harbor.example/team", "IMAGE_TAG": "mine", "IMAGES": "operator"}
-    ended = machine.run(chosen)
-    assert [value(call, "--tag") for call in ended.calls] == [
-        "harbor.example/team/pelops-operator:mine"
-    ]
-    # The version in the image is that of the code, whatever the tag.
-    assert arguments(ended.calls[0])["VERSION"] == VERSION
 
 
 @pytest.mark.parametrize(
@@ -193,19 +170,6 @@ def test_an_image_is_pushed_when_asked_for(
 
 
 BOTH: Final = "linux/amd64,linux/arm64"
-
-
-@pytest.mark.parametrize("engine", ["docker", "buildx"])
-def test_both_architectures_go_to_the_registry(machine: Machine, engine: str) -> None:
-    """The store of Docker has no place for an image of several architectures."""
-    machine.install(engine)
-    refused = machine.run({"PLATFORMS": BOTH})
-    assert refused.code == 1 and not refused.calls
-    assert "set PUSH=1, or build with podman" in refused.errors
-    ended = machine.run({"PLATFORMS": BOTH, "PUSH": "1"})
-    assert ended.code == 0, ended.errors
-    assert all(value(call, "--platform") == BOTH and "--push" in call for call in ended.calls)
-    assert len(ended.calls) == 2
 
 
 def test_podman_keeps_both_architectures_in_a_manifest_list(machine: Machine) -> None:
@@ -235,10 +199,3 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
     ended = machine.run(variables)
     assert ended.code == 1 and not ended.calls
     assert ended.errors.startswith("error: ") and reason in ended.errors
-
-
-def test_a_failed_build_ends_the_run(machine: Machine) -> None:
-    machine.install("docker")
-    ended = machine.run({"CALLS": "/dev/full"})
-    assert ended.code != 0
-    assert not ended.output

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-pytestmark = pytest.mark.full
-
 ROOT: Final = Path(__file__).parents[2]
-TESTS: Final = ROOT / "tests"
-QUICK: Final = ("unit", "properties", "contract")
 # What the fixtures of control planes, nodes, operators and Spark begin with.
 HEAVY: Final = {"plane", "java"}
+SERVERS: Final = {"redis_86", "redis_70", "valkey", "any_redis", "run_redis", "redis_tls"}
+NEEDLESS: Final = {"unit": HEAVY | SERVERS, "properties": HEAVY, "contract": HEAVY}
 FAILING: Final = {"raises", "warns", "fail"}
 # Functions that make a test fail without an `assert` in a test helper.
 OTHERWISE: Final = {"check_reply", "run_state_machine_as_test", "shown"}
@@ -24,31 +22,21 @@ OTHERWISE: Final = {"check_reply", "run_state_machine_as_test", "shown"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def test_quick_tests_need_no_control_plane_and_no_java(request: pytest.FixtureRequest) -> None:
-    folders = {TESTS / name for name in QUICK}
-    quick = [item for item in request.session.items if item.path.parent in folders]
-    assert request.node in quick
+def test_quick_tests_need_no_control_plane_and_unit_tests_no_server(
+    request: pytest.FixtureRequest,
+) -> None:
     needing = {
         item.nodeid: found
-        for item in quick
-        if (found := HEAVY.intersection(getattr(item, "fixturenames", ())))
+        for item in request.session.items
+        if (needless := NEEDLESS.get(item.path.parent.name))
+        if (found := needless.intersection(getattr(item, "fixturenames", ())))
     }
     assert needing == {}
 
 
-def test_unit_tests_start_no_server(request: pytest.FixtureRequest) -> None:
-    ours = {item for item in request.session.items if item.path.parent == TESTS / "unit"}
-    servers = {"redis_86", "redis_70", "valkey", "any_redis", "run_redis", "redis_tls"}
-    starting = [
-        item.nodeid for item in ours if servers.intersection(getattr(item, "fixturenames", ()))
-    ]
-    assert starting == []
-
-
-def _modules(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
+@cache
+def _modules(folder: str) -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
 def _is_fixture(node: ast.stmt) -> bool:
@@ -57,8 +45,9 @@ def _is_fixture(node: ast.stmt) -> bool:
     )
 
 
+@pytest.mark.full
 def test_no_fixture_is_imported() -> None:
-    modules = dict(_modules("tests"))
+    modules = _modules("tests")
     fixtures = {
         (".".join(path.relative_to(ROOT).with_suffix("").parts), node.name)
         for path, module in modules.items()
@@ -91,10 +80,11 @@ def _asserts(node: ast.AST) -> bool:
     return bool(FAILING & _calls(node)) or any(isinstance(n, ast.Assert) for n in ast.walk(node))
 
 
+@pytest.mark.full
 def test_every_test_asserts_something_by_itself_or_by_a_helper() -> None:
     tests: dict[str, Function] = {}
     helpers: dict[str, list[Function]] = defaultdict(list)
-    for path, module in _modules("tests", "local_cluster"):
+    for path, module in (_modules("tests") | _modules("local_cluster")).items():
         for node in ast.walk(module):
             if isinstance(node, Function):
                 if node.name.startswith("test_") and path.name.startswith("test_"):

@@ -1,12 +1,14 @@
 """The demo's checks: each kind of damage is found by the check that names it."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from demo.checks import Outcome, check_all, is_ready, is_settled, render_checks
-from demo.counting import FileCounts, count_source
+from demo.checks import Outcome, check_all
+from demo.counting import FileCounts, count_source, render_counts
+from demo.effects import Effect, find_repeated, results_of
 
 pytestmark = pytest.mark.full
 
@@ -66,18 +68,23 @@ def test_two_errors_that_cancel_out_in_the_sums_are_found_by_file() -> None:
     assert failed == [check_all(GOOD)[DIGESTS].claim]
 
 
-def test_an_empty_status_is_neither_ready_nor_settled() -> None:
-    assert not is_ready({})
-    assert not is_settled({})
+def test_the_plain_worker_imports_nothing_of_pelops() -> None:
+    source = (Path(__file__).parents[2] / "demo" / "plain_worker.py").read_text()
+    assert "pelops." not in source.partition('"""\n\n')[2]
 
 
-def test_a_failed_check_stands_out_and_names_its_numbers() -> None:
-    lines = render_checks(check_all(replace(GOOD, entries=7))).splitlines()
-    assert lines[0].startswith("  FAILED  ")
-    assert lines[0].endswith("7 entries, 3 files, 5 copies, 1 redriven")
-    assert all(line.startswith("  ok ") for line in lines[1:])
-
-
-def test_a_missing_file_is_named() -> None:
-    checks = check_all(replace(GOOD, results={"/b.py": B, "/broken.py": BROKEN}))
-    assert checks[COMPLETE].found == "2 results, 1 missing, 0 surplus, such as /a.py"
+def test_an_entry_done_twice_is_repeated_and_its_last_result_counts() -> None:
+    pairs = {
+        b"path": b"/lib/\xff.py",
+        b"counts": render_counts(A).encode(),
+        b"entry": b"1-1",
+        b"original": b"1-1",
+        b"consumer": b"pod:uid",
+    }
+    first = Effect.parse(1, pairs)
+    copy = {b"entry": b"9-1", b"counts": render_counts(FileCounts(lines=7)).encode()}
+    again = Effect.parse(2, pairs | copy)
+    other = Effect.parse(3, pairs | {b"original": b"1-2", b"path": b"/b.py"})
+    assert not find_repeated([first, other])
+    assert find_repeated([first, other, again]) == {"1-1"}
+    assert results_of([first, other, again])[first.path].lines == 7

@@ -12,26 +12,20 @@ from demo.effects import Effect
 from demo.following import Line
 from demo.recovery import (
     Held,
-    Letter,
     Move,
     Traces,
     Victim,
     are_rescued,
     assess_rescue,
     find_robberies,
-    list_delays,
-    list_moves,
 )
-from demo.workers import History, parse_ms, read_history
-from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import parse_ledger_event
+from demo.workers import parse_ms, read_history
 
 pytestmark = pytest.mark.full
 
 POD, UID = "indexers-x", "u-1"
 CONSUMER = f"{POD}:{UID}"
 OLD, NEW = "process://7-100", "process://8-200"
-SECOND = 1_000
 T0 = parse_ms("2026-01-01T00:00:00Z")
 
 
@@ -63,35 +57,6 @@ DELETED = [
     *RESTARTED[:3],
     reported("DELETED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_400),
 ]
-
-
-def test_an_end_is_reported_once_and_by_its_first_news() -> None:
-    history = read_history(RESTARTED)
-    (end,) = history.ends_of(CONSUMER)
-    assert (end.process, end.exit_code) == (OLD, 137)
-    assert (end.finished_ms, end.reported_ms) == (T0 + 5_000, T0 + 5_300)
-    assert [worker.process for worker in history.running.values()] == [NEW]
-
-
-def test_a_worker_that_ended_or_is_gone_does_not_run() -> None:
-    assert not read_history(RESTARTED[:3]).running
-    assert not read_history(DELETED).running
-    assert read_history(DELETED).gone == {CONSUMER: T0 + 5_400}
-
-
-def test_a_restart_has_the_next_start_as_cutoff_a_deletion_its_end() -> None:
-    restarted, deleted = read_history(RESTARTED), read_history(DELETED)
-    assert restarted.cutoff_of(restarted.ends[OLD]) == T0 + 6_000
-    assert deleted.cutoff_of(deleted.ends[OLD]) == T0 + 5_400
-    early = read_history(RESTARTED[:3])
-    assert early.cutoff_of(early.ends[OLD]) is None
-
-
-def test_lines_of_kubectl_without_a_pod_are_ignored() -> None:
-    assert (
-        read_history([Line(text="No resources found in demo namespace.", came_ms=0)]) == History()
-    )
-    assert read_history([Line(text="", came_ms=0)]) == History()
 
 
 def move(entry_id: str, delivered: int, moved: int, *, attempts: int = 1) -> Move:
@@ -176,21 +141,6 @@ def test_what_was_moved_and_never_done_is_lost() -> None:
     assert rescue.lost == 2, "it was pending when its worker died, so it is done again"
 
 
-def test_a_dead_letter_is_not_lost() -> None:
-    letter = Letter(path="/bad.py", original_id="1-2", reason="Why", error="", retry_count=0)
-    traces = Traces(moves=MOVES, effects=DONE[:1], letters=[letter])
-    rescue = assess_rescue(VICTIM, traces, read_history(RESTARTED))
-    assert rescue is not None
-    assert rescue.lost == 0
-
-
-def test_what_others_held_says_nothing_of_a_victim() -> None:
-    others = [replace(one, consumer="somebody:else") for one in MOVES]
-    assert are_rescued([VICTIM], left([], MOVES))
-    assert not are_rescued([VICTIM], left([], MOVES[:1]))
-    assert not are_rescued([VICTIM], left([], others))
-
-
 def test_only_entries_that_the_killed_worker_had_started_count_an_attempt() -> None:
     first, second = VICTIM.held
     victim = replace(VICTIM, held=(first, replace(second, has_started=False)))
@@ -224,37 +174,6 @@ def test_an_entry_is_recovered_prematurely_unless_its_process_ended_in_between(
     assert find_robberies([one], read_history(RESTARTED)) == [one] * is_premature
 
 
-def test_a_dead_letter_of_the_worker_itself_is_not_premature() -> None:
-    own = replace(move("1-1", 6_000, 6_500), is_own=True)
-    assert not find_robberies([own], read_history(RESTARTED))
-
-
-def test_delays_start_at_the_first_report_and_exclude_entries_of_live_workers() -> None:
-    moves = [*MOVES, move("1-3", 4_000, 5_350)]
-    assert list_delays(moves, read_history(RESTARTED)) == [50, 900]
-
-
 def test_a_recovery_from_an_unknown_consumer_is_premature() -> None:
     stranger = replace(MOVES[0], consumer="laptop")
     assert find_robberies([stranger], read_history(RESTARTED)) == [stranger]
-
-
-def test_recoveries_are_read_from_the_ledger_entry_by_entry() -> None:
-    pairs = {b"kind": b"requeued", b"consumer": CONSUMER.encode()}
-    pairs |= {b"5-0": b"9-1 1-0 2 3 400", b"5-1": b"- 5-1 0 1 100"}
-    event = parse_ledger_event(parse_entry_id("1000-0"), pairs)
-    other = parse_ledger_event(parse_entry_id("1001-0"), {b"kind": b"bookmark"})
-    first, second = list_moves([event, other])
-    assert (first.entry_id, first.attempts, first.delivered_ms) == ("5-0", 2, 600)
-    assert (first.copied_ms, first.moved_ms) == (9, 1000)
-    assert (second.copied_ms, second.attempts) == (1000, 0)
-    assert (first.original_id, first.is_own) == ("1-0", False)
-    by_worker = parse_ledger_event(
-        parse_entry_id("1000-0"), pairs | {b"kind": b"dead-lettered", b"trigger": b"worker"}
-    )
-    assert all(move.is_own for move in list_moves([by_worker]))
-
-
-def test_a_dead_letter_without_its_fields_is_read_with_empty_values() -> None:
-    assert Letter.parse({}) == Letter(path="", original_id="", reason="", error="", retry_count=-1)
-    assert Letter.parse({"_retry_count": b"many"}).retry_count == -1

@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 import pyspark
 import pytest
 
-from pelops.build import REVISION_FILE, UNKNOWN, version
 from pelops.kube.audit_cron_job import COMMAND, USER
 from pelops.kube.audit_spark import MAIN_FILE, SPARK_VERSION
 from pelops.kube.container_environment import WORK_MOUNT
@@ -76,46 +75,6 @@ def run(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
 IMAGES = ("operator", "pipeline")
 
 
-def arguments() -> dict[str, str]:
-    """The arguments of a build, with their defaults."""
-    text = DOCKERFILE.partition("\nFROM ")[0]
-    return dict(re.findall(r"^ARG ([A-Z_]+)=(.*)$", text, re.MULTILINE))
-
-
-@pytest.mark.parametrize("name", IMAGES)
-def test_an_image_says_what_it_is(name: str) -> None:
-    """The annotations that OCI has words for; `created` would make each build another image."""
-    (words,) = (line[1:] for line in stage(name) if line[0] == "LABEL")
-    labels = dict(one.split("=", 1) for one in shlex.split(" ".join(words)))
-    prefix = "org.opencontainers.image."
-    assert all(key.startswith(prefix) for key in labels)
-    named = {key.removeprefix(prefix): value for key, value in labels.items()}
-    assert named.pop("description")
-    assert named == {
-        "title": f"pelops-{name}",
-        "version": "$VERSION",
-        "revision": "$REVISION",
-        "source": "$SOURCE",
-        "licenses": "Apache-2.0",
-        "vendor": "Pelops maintainers",
-        "base.name": "$PYTHON_IMAGE",
-    }
-    declared = {line[1] for line in stage(name) if line[0] == "ARG"}
-    assert {"VERSION", "REVISION", "SOURCE", "PYTHON_IMAGE"} <= declared <= arguments().keys()
-
-
-def test_an_image_reports_the_version_and_commit_of_its_labels() -> None:
-    assert arguments()["VERSION"] == version()
-    assert arguments()["REVISION"] == UNKNOWN
-    (made,) = (" ".join(line) for line in stage("wheel") if line[0] == "RUN")
-    written = f"printf '%s\\n' \"$REVISION\" > operator/pelops/{REVISION_FILE} && pip wheel "
-    assert written in made
-    for name in IMAGES:
-        last = " ".join(stage(f"{name}-packages")[-1])
-        assert last.endswith('$VERSION (revision $REVISION)"')
-        assert "--version)" in last
-
-
 @pytest.mark.parametrize("name", IMAGES)
 def test_an_image_runs_without_rights(name: str) -> None:
     assert ["USER", f"{USER}:{USER}"] in stage(name)
@@ -141,16 +100,6 @@ def test_the_main_file_of_spark_applications_is_where_they_look_for_it() -> None
     assert MAIN_FILE in places
     ended = run(sys.executable, str(TOOLS / Path(MAIN_FILE).name), "audit", "--help")
     assert ended.returncode == 0 and "PELOPS_AUDIT_ARCHIVE" in ended.stdout
-
-
-def test_the_pipeline_image_uses_the_user_and_directories_of_the_jobs() -> None:
-    instructions = stage("pipeline")
-    assert ["USER", f"{USER}:{USER}"] in instructions
-    assert ["WORKDIR", WORK_MOUNT] in instructions
-    assert variables("pipeline")["TMPDIR"] == WORK_MOUNT
-    (made,) = (one for one in instructions if "useradd" in one)
-    assert str(USER) in made, "Hadoop asks for the name of its user"
-    assert (f'ENTRYPOINT ["/opt/pelops/{ENTRYPOINT.name}"]').split() in instructions
 
 
 def test_every_file_that_the_code_reads_is_installed_with_it() -> None:
@@ -329,15 +278,6 @@ def start(programs: Path, *argv: str, **variables: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
-def test_a_driver_is_started_as_spark_on_kubernetes_wants_it(programs: Path) -> None:
-    given = ["--properties-file", "/opt/spark/conf/spark.properties", MAIN_FILE, "audit"]
-    said = start(programs, "driver", *given, SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
-    assert said[0] == "spark-submit"
-    assert f"-Djava.io.tmpdir={WORK_MOUNT}" in said[1]
-    assert "spark.driver.bindAddress=10.0.0.7" in said
-    assert said[-4:] == given
-
-
 def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> None:
     reported = {
         "SPARK_DRIVER_URL": "spark://driver",
@@ -360,7 +300,3 @@ def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> Non
         ("--podName", "SPARK_EXECUTOR_POD_NAME"),
     ):
         assert said[said.index(option) + 1] == reported[name]
-
-
-def test_any_other_command_is_run_as_it_is(programs: Path) -> None:
-    assert start(programs, "printf", "%s", "a b") == ["a b"]

@@ -13,8 +13,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks.scaling_sim.hpa import Behavior, Hpa
-from benchmarks.scaling_sim.keda import KEDA_LAG, KEDA_PENDING, KEDA_TUNED, Keda, KedaSettings
+from benchmarks.scaling_sim.keda import KEDA_LAG, KEDA_TUNED, Keda, KedaSettings
 from benchmarks.scaling_sim.outcome import Outcome, judge
 from benchmarks.scaling_sim.play import play
 from benchmarks.scaling_sim.traces import TRACES, Trace
@@ -107,26 +106,6 @@ def test_tuned_keda_swings_under_constant_traffic() -> None:
         assert median(b.at - a.at for a, b in pairwise(swings)) == 75
 
 
-def test_keda_with_defaults_ends_the_fleet_while_traffic_flows() -> None:
-    until = STEADY.seconds - QUIET_S
-    ended = [
-        any(write.after == 0 and write.at < until for write in run.world.writes)
-        for run in _runs(KEDA_LAG, "steady")
-    ]
-    assert sum(ended) >= PHASES * 2 / 3
-
-
-def test_hpa_without_behavior_grows_after_the_work_is_done() -> None:
-    grown = [
-        write
-        for run in _runs(KEDA_LAG, "step")
-        for write in run.world.writes
-        if write.after > write.before > 1 and write.owed == 0
-    ]
-    assert grown
-    assert {write.after for write in grown} == {20}
-
-
 @pytest.mark.parametrize("name", ["created at $", "SETID back"])
 @pytest.mark.parametrize("settings", [KEDA_LAG, KEDA_TUNED], ids=lambda one: one.name)
 def test_keda_never_starts_a_group_whose_lag_is_null(settings: KedaSettings, name: str) -> None:
@@ -145,41 +124,3 @@ def test_keda_runs_the_maximum_for_a_stream_without_its_group() -> None:
     for run in _runs(KEDA_LAG, "group missing"):
         assert max(_replicas(run)) == 20
         assert "the maximum held for nothing" in run.outcome.wrong
-
-
-def test_pending_entries_of_poison_hold_the_maximum() -> None:
-    for run in _runs(KEDA_PENDING, "poison"):
-        assert run.world.samples[-1].replicas == 20
-
-
-def _hpa(behavior: Behavior | None = None) -> Hpa:
-    return Hpa(target=100.0, most=20, behavior=behavior)
-
-
-def test_a_metric_within_the_tolerance_changes_nothing() -> None:
-    assert _hpa().sync(1090.0, replicas=10, pods=10, now=0.0) == 10
-    assert _hpa().sync(1110.0, replicas=10, pods=10, now=0.0) == 12
-
-
-def test_without_behavior_replicas_double_at_most_or_grow_to_four() -> None:
-    assert _hpa().sync(5000.0, replicas=1, pods=1, now=0.0) == 4
-    assert _hpa().sync(5000.0, replicas=6, pods=6, now=0.0) == 12
-
-
-def test_the_highest_recommendation_of_the_window_counts_when_scaling_down() -> None:
-    hpa = _hpa(Behavior(down_window_s=60.0, up_pods=20))
-    assert hpa.sync(1500.0, replicas=15, pods=15, now=0.0) == 15
-    assert hpa.sync(100.0, replicas=15, pods=15, now=45.0) == 15
-    assert hpa.sync(100.0, replicas=15, pods=15, now=60.0) == 1
-
-
-def test_a_policy_of_pods_counts_what_was_added_within_its_period() -> None:
-    hpa = _hpa(Behavior(down_window_s=60.0, up_pods=5))
-    assert hpa.sync(2000.0, replicas=1, pods=1, now=0.0) == 6
-    assert hpa.sync(2000.0, replicas=6, pods=6, now=10.0) == 6
-    assert hpa.sync(2000.0, replicas=6, pods=6, now=15.0) == 11
-
-
-def test_an_autoscaler_rests_at_zero_and_without_a_metric() -> None:
-    assert _hpa().sync(5000.0, replicas=0, pods=0, now=0.0) == 0
-    assert _hpa().sync(None, replicas=7, pods=7, now=0.0) == 7

@@ -9,13 +9,10 @@ import pytest
 from local_cluster.node.environment import (
     ConfigError,
     PodFacts,
-    build_command,
     build_environment,
     expand,
-    find_references,
 )
-from local_cluster.node.fields import parse_quantity
-from local_cluster.node.mounts import Mount, build_mounts, rewrite, rewrite_argument
+from local_cluster.node.mounts import build_mounts, rewrite
 
 pytestmark = pytest.mark.full
 
@@ -95,15 +92,6 @@ def test_a_pod_can_ask_for_its_own_fields(path: str, value: str) -> None:
     assert resolve(field(path)) == {"X": value}
 
 
-def test_variables_see_only_those_before_them() -> None:
-    later = {"name": "A", "value": "a"}
-    assert resolve({"name": "B", "value": "$(A)"}, later, {"name": "C", "value": "$(A)"}) == {
-        "A": "a",
-        "B": "$(A)",
-        "C": "a",
-    }
-
-
 def test_only_written_values_are_expanded() -> None:
     sources = {("secrets", "redis"): {"data": {"password": base64.b64encode(b"$(A)").decode()}}}
     variables = [{"name": "A", "value": "a"}, secret_key("redis", "password")]
@@ -135,47 +123,6 @@ def test_what_is_missing_is_named(variable: dict[str, Any], message: str) -> Non
     assert str(refused.value) == message
 
 
-def test_an_optional_key_that_is_missing_leaves_the_variable_out() -> None:
-    assert resolve(secret_key("redis", "port", optional=True)) == {}
-    assert resolve(secret_key("none", "port", optional=True)) == {}
-
-
-def test_every_source_is_asked_for() -> None:
-    container = {
-        "env": [secret_key("a", "k"), {"name": "V", "value": "v"}],
-        "envFrom": [{"configMapRef": {"name": "b"}}],
-    }
-    assert find_references(container) == {("secrets", "a"), ("configmaps", "b")}
-
-
-@pytest.mark.parametrize(
-    ("resource", "divisor", "value"),
-    [
-        ("limits.cpu", "1", "2"),
-        ("limits.cpu", "1m", "1500"),
-        ("limits.memory", "1Mi", "262144"),
-        ("requests.memory", "1", "0"),
-    ],
-)
-def test_resources_come_in_units_of_their_divisor(resource: str, divisor: str, value: str) -> None:
-    ref = {"resourceFieldRef": {"resource": resource, "divisor": divisor}}
-    limits = {"resources": {"limits": {"cpu": "1500m"}}}
-    assert resolve({"name": "X", "valueFrom": ref}, **limits) == {"X": value}
-
-
-def test_quantities_are_numbers() -> None:
-    texts = ["100m", "1Ki", "2G", "1e3", "0.5"]
-    assert [float(parse_quantity(text)) for text in texts] == [0.1, 1024, 2e9, 1000, 0.5]
-    with pytest.raises(ValueError, match="not a quantity"):
-        parse_quantity("lots")
-
-
-def test_command_and_args_are_expanded() -> None:
-    container = {"command": ["run", "$(A)"], "args": ["--a=$(A)", "$$(A)"]}
-    assert build_command(container, {"A": "a"}) == ["run", "a", "--a=a", "$(A)"]
-    assert build_command({"args": ["x"]}, {}) == []
-
-
 def test_paths_below_a_mount_are_rewritten_and_others_are_not() -> None:
     container = {
         "volumeMounts": [
@@ -190,10 +137,3 @@ def test_paths_below_a_mount_are_rewritten_and_others_are_not() -> None:
     assert rewrite("/etc/app/tls/ca.crt", mounts) == "/v/i/certs/ca.crt"
     assert rewrite("/etc/application", mounts) == "/etc/application"
     assert rewrite("see /etc/app", mounts) == "see /etc/app"
-
-
-def test_an_option_may_name_a_mounted_path() -> None:
-    mounts = [Mount(path="/etc/app", directory=Path("/v"))]
-    assert rewrite_argument("--config=/etc/app/x", mounts) == "--config=/v/x"
-    assert rewrite_argument("/etc/app/x=y", mounts) == "/v/x=y"
-    assert rewrite_argument("a=/etc/app", mounts) == "a=/etc/app"

@@ -18,12 +18,12 @@ from pelops.policy.status.reasons import ALARMS
 from pelops.scripts.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_scripts
 from pelops.worker.metrics import build_metrics
 from tests.docs_pages import list_blocks, list_pages
-from tools.reference.__main__ import ROOT, list_renderers, main
+from tools.reference.__main__ import ROOT
 from tools.reference.commands import render_output
 from tools.reference.environment import list_worker_variables
 from tools.reference.fields import NONE, REQUIRED, list_spec_fields
 from tools.reference.metrics import SECTIONS, list_metrics
-from tools.reference.parts import UnknownPartError, fill_page, fill_pages
+from tools.reference.parts import UnknownPartError, fill_pages
 from tools.reference.scripts import render_scripts
 
 # What begins as a metric does: the name of a file, and what a page calls a metric of Kubernetes.
@@ -38,29 +38,6 @@ SYMPTOMS: Final = sorted(
     {page.name for page in RUNBOOK.glob("*.md")} - {"index.md", "alerts.md", "doctor.md"}
 )
 PART: Final = re.compile(r"_(bucket|sum|count)$")
-
-
-def test_the_pages_in_the_repository_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--check", "--root", str(ROOT)]) == 0, capsys.readouterr().out
-
-
-def test_a_page_that_differs_is_shown_and_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--write", "--root", str(tmp_path)]) == 0
-    assert main(["--check", "--root", str(tmp_path)]) == 0
-    page = tmp_path / "docs" / "reference" / "scripts.md"
-    page.write_text(page.read_text().replace("XGROUP CREATE stream", "XGROUP CREATE"))
-    assert main(["--check", "--root", str(tmp_path)]) == 1
-    assert "XGROUP CREATE stream" in capsys.readouterr().out
-
-
-def test_only_what_is_between_the_marks_is_replaced() -> None:
-    page = "before\n<!-- generated: x -->\nold\n<!-- end of generated -->\nafter\n"
-    filled = fill_page(page, lambda name: [f"new {name}"])
-    expected = "before\n<!-- generated: x -->\n\nnew x\n\n<!-- end of generated -->\nafter\n"
-    assert filled == expected
-    assert fill_page(filled, lambda name: [f"new {name}"]) == filled
 
 
 @pytest.mark.parametrize(("page", "named"), [("nothing", "table"), ("<!-- generated: y -->", "y")])
@@ -79,12 +56,6 @@ def test_each_script_has_a_row(package: str) -> None:
     assert [row.split("`")[1] for row in rows] == [*list_scripts(package)]
 
 
-def test_a_row_of_a_script_has_its_keys_commands_and_feature() -> None:
-    (row,) = (row for row in render_scripts(OPERATOR_SCRIPTS) if row.startswith("| [`repair_lag`]"))
-    assert "| source, state |" in row
-    assert "| XGROUP SETID source | `scaling` |" in row
-
-
 def test_each_metric_is_in_one_table() -> None:
     build_metrics("orders", "billing")  # those of workers
     listed = sorted(one.name for section in SECTIONS for one in list_metrics(section))
@@ -94,12 +65,6 @@ def test_each_metric_is_in_one_table() -> None:
         if family.name.startswith("pelops_")
     )
     assert listed == exported
-
-
-def test_a_metric_is_listed_with_its_type_labels_and_help() -> None:
-    (found,) = (one for one in list_metrics("recovery") if one.name == "pelops_dead_lettered_total")
-    assert (found.kind, found.labels) == ("counter", ("namespace", "name", "reason"))
-    assert found.help.endswith(".")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -125,13 +90,6 @@ def test_a_default_is_shown_whether_the_schema_or_the_description_has_it(
 ) -> None:
     defaults = {path: default for path, default, _ in list_spec_fields(KINDS[0])}
     assert defaults[path] == default
-
-
-def test_fields_that_cannot_be_changed_are_marked() -> None:
-    renderer = list_renderers()["StreamConsumerGroup, spec"]
-    marked = {row.split("`")[1] for row in renderer() if "| no |" in row}
-    names = ("group", "stream", "startFrom", "recovery.tuning.fieldPrefix")
-    assert marked == {f"spec.{name}" for name in names}
 
 
 def test_each_operator_flag_is_read_from_its_documented_variable() -> None:
@@ -168,24 +126,6 @@ def test_worker_variables_include_those_of_every_optional_feature() -> None:
     found = list_worker_variables()
     assert found["PELOPS_STREAM"] == "always"
     assert "PELOPS_REDIS_KEY_FILE" in found
-
-
-def test_the_page_about_workers_has_the_number_of_printed_variables() -> None:
-    printed = "\n".join(render_output("pelops env --file manifests/samples/01-smallest.yaml"))
-    (page,) = (path for path in list_pages() if path.name == "any-language.md")
-    assert f"has {printed.count('- name:')} variables" in page.read_text("utf-8")
-
-
-def test_a_command_that_a_page_shows_runs() -> None:
-    lines = [*render_output("pelops acl --stream s --role producer --user app")]
-    assert lines[:3] == ["```sh", "pelops acl --stream s --role producer --user app", "```"]
-    assert any(line.startswith("ACL SETUSER app on >PASSWORD resetkeys") for line in lines)
-
-
-def test_every_flag_of_the_command_line_is_in_a_table() -> None:
-    text = "\n".join(list_renderers()["commands of pelops"]())
-    for flag in ("--stream", "--also", "--file", "--archive", "--json"):
-        assert f"`{flag}`" in text
 
 
 def test_each_metric_that_a_page_names_exists() -> None:
@@ -231,24 +171,8 @@ def test_the_removal_of_keys_names_each_key_of_pelops() -> None:
     assert [key for key in sorted(of_pelops) if f"'{key}'" not in page] == []
 
 
-@pytest.mark.parametrize("page", SYMPTOMS)
-def test_each_symptom_is_looked_at_with_pelops_first(page: str) -> None:
-    blocks = [block.code for block in list_blocks("sh") if block.page == f"docs/runbook/{page}"]
-    used = " ".join(blocks)
-    assert "pelops status " in blocks[0], blocks[0]
-    assert "redis-cli" not in used or used.index("pelops status ") < used.index("redis-cli")
-
-
 def test_each_alarm_of_a_group_is_in_the_runbook() -> None:
     text = "".join(page.read_text("utf-8") for page in RUNBOOK.glob("*.md"))
     for alarm in ALARMS:
         if alarm != "DeadLetterStreamInUse":  # nothing is lost by it
             assert alarm in text
-
-
-def test_redis_users_are_shown_as_the_command_prints_them() -> None:
-    shown = [block for block in list_blocks() if "ACL SETUSER" in block.code]
-    assert {block.page for block in shown} == {"docs/reference/acl.md"}
-    lines = (ROOT / "docs" / "reference" / "acl.md").read_text("utf-8").splitlines()
-    assert sum(line.startswith("ACL SETUSER") for line in lines) == 6
-    assert sum(line.startswith("<!-- generated: pelops acl ") for line in lines) == 6

@@ -86,23 +86,6 @@ def test_a_missing_secret_is_waited_for_and_named(pods: PodNamespace) -> None:
     assert pods.until_running("waits")["restartCount"] == 0
 
 
-def test_a_container_that_cannot_start_says_why(pods: PodNamespace) -> None:
-    no_command = build_pod("image-only", PATIENT)
-    del no_command["spec"]["containers"][0]["command"]
-    no_program = build_pod("no-program", PATIENT)
-    no_program["spec"]["containers"][0]["command"] = ["/does/not/exist"]
-    pods.apply(no_command, no_program)
-
-    def reason(pod: str) -> Any:
-        return pods.container(pod)["state"].get("waiting", {}).get("reason")
-
-    pods.until(lambda: reason("image-only") == "ImageHasNoCommand", "ImageHasNoCommand")
-    pods.until(lambda: reason("no-program") == "RunContainerError", "RunContainerError")
-    ended = pods.container("no-program")["lastState"]["terminated"]
-    assert (ended["reason"], ended["exitCode"]) == ("StartError", 127)
-    assert "/does/not/exist" in ended["message"]
-
-
 def test_init_containers_run_in_order_and_sidecars_beside(
     pods: PodNamespace, tmp_path: Path
 ) -> None:
@@ -159,47 +142,3 @@ def test_probes_decide_readiness_and_restart(pods: PodNamespace, tmp_path: Path)
     restarts = pods.container("probed")["restartCount"]
     alive.unlink()
     pods.until(lambda: pods.container("probed")["restartCount"] > restarts, "the restart")
-
-
-def test_a_service_account_can_do_what_its_role_says_and_no_more(pods: PodNamespace) -> None:
-    program = """
-    import json, os, ssl, urllib.error, urllib.request
-    config = json.load(open(os.environ["KUBECONFIG"]))
-    server = config["clusters"][0]["cluster"]
-    token = open(config["users"][0]["user"]["tokenFile"]).read()
-    assert token == config["users"][0]["user"]["token"]
-    namespace = config["contexts"][0]["context"]["namespace"]
-    def ask(method, what):
-        url = f"{server['server']}/api/v1/namespaces/{namespace}/{what}"
-        headers = {"Authorization": "Bearer " + token}
-        request = urllib.request.Request(url, method=method, headers=headers)
-        tls = ssl.create_default_context(cafile=server["certificate-authority"])
-        try:
-            return urllib.request.urlopen(request, context=tls).status
-        except urllib.error.HTTPError as error:
-            return error.code
-    wishes = [("GET", "configmaps"), ("DELETE", "configmaps/kube-root-ca.crt"), ("GET", "secrets")]
-    print(*(ask(*wish) for wish in wishes))
-    """
-    pods.kubectl("create", "serviceaccount", "reader")
-    pods.kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
-    account = f"--serviceaccount={pods.name}:reader"
-    pods.kubectl("create", "rolebinding", "reader", "--role=reader", account)
-    pod = build_pod("asks", program, serviceAccountName="reader", restartPolicy="Never")
-    pods.apply(pod)
-    pods.until_phase("asks", "Succeeded")
-    assert pods.logs("asks") == "200 403 403\n"
-
-    without = build_pod("mute", PATIENT, automountServiceAccountToken=False)
-    pods.apply(without)
-    pods.until_running("mute")
-    assert "KUBECONFIG" not in json.loads(pods.until_said("mute"))["env"]
-
-
-def test_logs_can_be_followed_and_cut(pods: PodNamespace) -> None:
-    program = "import time\nfor n in range(5):\n    print(n, flush=True); time.sleep(0.2)"
-    pods.apply(build_pod("counts", program, restartPolicy="Never"))
-    pods.until_said("counts")
-    assert pods.logs("counts", "--follow").split() == list("01234")
-    assert pods.logs("counts", "--tail=2").split() == ["3", "4"]
-    assert pods.logs("counts", "--limit-bytes=3") == "0\n1"

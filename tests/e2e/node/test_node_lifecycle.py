@@ -3,15 +3,12 @@
 import os
 import signal
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.node.pods import (
     PATIENT,
     STUBBORN,
-    WAIT_S,
-    Manifest,
     PodNamespace,
     build_pod,
     is_alive,
@@ -19,14 +16,6 @@ from tests.e2e.node.pods import (
 )
 
 pytestmark = pytest.mark.full
-
-
-def test_a_deleted_pod_ends_in_its_own_time_and_is_gone_afterwards(pods: PodNamespace) -> None:
-    pods.apply(build_pod("patient", PATIENT))
-    pid = pid_of(pods.until_running("patient"))
-    pods.until_said("patient")
-    pods.kubectl("delete", "pod", "patient", "--wait=true")
-    assert not is_alive(pid)
 
 
 def test_a_pod_that_ignores_its_end_is_killed_after_its_grace(pods: PodNamespace) -> None:
@@ -46,26 +35,6 @@ def test_a_pod_deleted_by_force_still_loses_its_process(pods: PodNamespace) -> N
     pods.until_said("forced")
     pods.kubectl("delete", "pod", "forced", "--force", "--grace-period=0")
     pods.until(lambda: not is_alive(pid), "the end of its process")
-
-
-def test_a_prestop_hook_runs_before_the_process_is_asked_to_end(
-    pods: PodNamespace, tmp_path: Path
-) -> None:
-    order = tmp_path / "order"
-    program = f"""
-    import signal, sys, time
-    def end(*_):
-        open({str(order)!r}, "a").write("asked ")
-        sys.exit(0)
-    signal.signal(signal.SIGTERM, end)
-    print("up", flush=True)
-    time.sleep(600)
-    """
-    hook = {"exec": {"command": ["sh", "-c", f"printf 'hook ' >> {order}"]}}
-    pods.apply(build_pod("hooked", program, lifecycle={"preStop": hook}))
-    pods.until_said("hooked")
-    pods.kubectl("delete", "pod", "hooked", "--wait=true")
-    assert order.read_text() == "hook asked "
 
 
 def test_a_killed_process_is_started_again_with_a_new_start_time(pods: PodNamespace) -> None:
@@ -119,30 +88,3 @@ def test_a_crash_loop_backs_off_and_keeps_each_end(pods: PodNamespace) -> None:
     assert pods.get("pod", "crashes")["status"]["phase"] == "Running"
     assert pods.logs("crashes") == "once more\n"
     pods.kubectl("delete", "pod", "crashes", "--wait=true")
-
-
-def test_jobs_complete_and_failures_are_retried_in_new_pods(pods: PodNamespace) -> None:
-    def build_job(name: str, program: str) -> Manifest:
-        spec = build_pod(name, program, restartPolicy="Never")["spec"]
-        return {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": name},
-            "spec": {"backoffLimit": 0, "template": {"spec": spec}},
-        }
-
-    pods.apply(build_job("good", "print('done')"), build_job("bad", "raise SystemExit(9)"))
-    wait = f"--timeout={WAIT_S:.0f}s"
-    pods.kubectl("wait", "--for=condition=Complete", "job/good", wait)
-    pods.kubectl("wait", "--for=condition=Failed", "job/bad", wait)
-    (bad,) = pods.all("-l", "job-name=bad")
-    assert bad["status"]["phase"] == "Failed"
-    assert bad["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 9
-    assert pods.logs("job/good") == "done\n"
-
-
-def test_a_pod_past_its_deadline_fails(pods: PodNamespace) -> None:
-    pods.apply(build_pod("late", PATIENT, activeDeadlineSeconds=2))
-    pod = pods.until_phase("late", "Failed")
-    assert pod["status"]["reason"] == "DeadlineExceeded"
-    assert "terminated" in pod["status"]["containerStatuses"][0]["state"]

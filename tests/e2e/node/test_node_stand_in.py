@@ -9,7 +9,6 @@ import pytest
 
 from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
-from local_cluster.processes import wait_until
 from tests.e2e.node.pods import (
     PATIENT,
     PodNamespace,
@@ -94,43 +93,3 @@ def test_a_killed_node_takes_all_processes_along_and_resumes(
     assert restarted.process.exit_code == 0
     assert not restarted.plane.get(f"/api/v1/nodes/{restarted.name}").count(b'"KubeletReady"')
     assert not is_alive(pid)
-
-
-def test_pods_of_two_nodes_never_share_an_address(pods: PodNamespace, extra_node: Node) -> None:
-    for number in range(3):
-        pods.apply(
-            build_pod(f"here-{number}", PATIENT),
-            build_pod(f"there-{number}", PATIENT, nodeName=extra_node.name),
-        )
-    names = [pod["metadata"]["name"] for pod in pods.all()]
-    for name in names:
-        pods.until_running(name)
-    assert len({pod["status"]["podIP"] for pod in pods.all()}) == len(names) == 6
-
-
-@pytest.mark.full
-def test_a_light_node_makes_hundreds_of_pods_ready(
-    plane: ControlPlane, namespace: str, tmp_path: Path
-) -> None:
-    pods = PodNamespace(plane, namespace)
-    light = Node.start(plane, f"light-{os.urandom(3).hex()}", tmp_path / "state", light=True)
-    try:
-        light.await_ready()
-        labels = {"app": "many"}
-        chosen = {"kubernetes.io/hostname": light.name}
-        template = build_pod("x", PATIENT, nodeSelector=chosen)
-        spec = {
-            "replicas": 500,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
-        }
-        meta = {"name": "many"}
-        pods.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
-        ready = lambda: pods.get("deployment", "many")["status"].get("readyReplicas") == 500  # noqa: E731
-        wait_until(ready, timeout_s=200, what="500 ready pods", every_s=0.5)
-        assert len({pod["status"]["podIP"] for pod in pods.all()}) == 500
-        pods.kubectl("scale", "deployment/many", "--replicas=0")
-        wait_until(lambda: not pods.all(), timeout_s=200, what="no pods", every_s=0.5)
-    finally:
-        light.stop()
-        plane.kubectl("delete", "node", light.name)
