@@ -135,9 +135,12 @@ def test_before_its_retries_are_used_up_nothing_is_a_dead_letter() -> None:
     assert reported(plan(crash(suspect(1, attempts=2)))) == [(1, "retry", 3, 1)]
 
 
-def test_invariant_11_what_failed_beside_other_suspects_is_never_a_dead_letter() -> None:
-    made = plan(crash(suspect(1, attempts=9), suspect(2, attempts=9)))
-    assert reported(made) == [(1, "retry", 10, 0)]
+@pytest.mark.parametrize("isolated", [0, 2])
+def test_invariant_11_what_failed_beside_other_suspects_is_never_a_dead_letter(
+    isolated: int,
+) -> None:
+    suspects = (suspect(number, attempts=9, isolated_failures=isolated) for number in (1, 2))
+    assert reported(plan(crash(*suspects))) == [(1, "retry", 10, isolated)]
 
 
 def test_beside_what_never_failed_a_suspect_failed_alone() -> None:

@@ -60,5 +60,23 @@ def test_locks_and_unmatched_consumers_have_a_timeout_each(
     assert timeouts.unlocked == (None if unlocked is None else timedelta(seconds=unlocked))
 
 
+@pytest.mark.parametrize(
+    ("recovery", "is_unknown", "is_unowned", "seconds"),
+    [
+        pytest.param({}, False, False, 300, id="a live pod"),
+        pytest.param({}, True, False, 5, id="no pod of that name"),
+        pytest.param({"locks": {"graceSeconds": 7}}, False, False, 7, id="a live pod, and locks"),
+        pytest.param({"locks": {"graceSeconds": 7}}, True, False, 7, id="no pod, and locks"),
+        pytest.param({}, True, True, 0, id="given back to the group"),
+    ],
+)
+def test_invariant_2_the_timeout_of_an_entry_is_that_of_its_owner(
+    recovery: dict[str, Any], is_unknown: bool, is_unowned: bool, seconds: int
+) -> None:
+    spec = RecoverySpec.model_validate({"unmatchedConsumerTimeoutSeconds": 5, **recovery})
+    limit = decide_processing_timeouts(spec).limit(is_unknown=is_unknown, is_unowned=is_unowned)
+    assert limit == timedelta(seconds=seconds)
+
+
 def test_a_planned_end_alone_is_no_entrys_fault() -> None:
     assert [death for death in Death if not counts_attempt(death)] == [Death.PLANNED]
