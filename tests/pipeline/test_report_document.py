@@ -132,8 +132,8 @@ def test_the_schema_knows_the_words_of_the_domain() -> None:
     summary = known["AuditSummary"]["properties"]
     assert summary["counts"]["propertyNames"] == {"$ref": "#/$defs/EntryStatus"}
     assert set(known["AuditVerdict"]["enum"]) == set(AuditVerdict)
-    assert summary["evidence"]["$ref"] == "#/$defs/EvidenceKind"
-    assert set(known["EvidenceKind"]["enum"]) == set(AuditEvidence)
+    assert summary["evidence"]["$ref"] == "#/$defs/AuditEvidence"
+    assert set(known["AuditEvidence"]["enum"]) == set(AuditEvidence)
 
 
 def test_the_summary_within_is_the_one_that_the_operator_reads() -> None:

@@ -16,14 +16,8 @@ from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.charts import split_bar
 from pelops.pipeline.report.model import GroupReport, LetterField, Report
 from pelops.pipeline.report.page import load_templates, render_page
-from pelops.pipeline.report.sentences import (
-    MEANINGS,
-    THIN,
-    TITLES,
-    make_visible,
-    one_line,
-    show_head,
-)
+from pelops.pipeline.report.sentences import show_head
+from pelops.pipeline.report.words import MEANINGS, THIN, TITLES, make_visible, one_line
 from pelops.pipeline.triage.clusters import ValueHead
 from tests.pipeline.report_cases import (
     COUNTS,

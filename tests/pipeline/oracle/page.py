@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict
 from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.report.sentences import TITLES, VERDICTS
+from pelops.pipeline.report.words import TITLES, VERDICTS
 from tests.pipeline.oracle.findings import Judge, Untrue
 from tests.pipeline.oracle.reported import WindowReport
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.model import Timeline
-from pelops.pipeline.report.sentences import (
+from pelops.pipeline.report.words import (
     TITLES,
     round_up,
     show_count,

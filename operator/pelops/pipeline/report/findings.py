@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from pelops.domain.audit import UNKNOWN_KINDS, AuditSummary, AuditVerdict, kind_of, list_counted
 from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.report.sentences import MEANINGS, TOTALS, count_entries, join_words, show_count
+from pelops.pipeline.report.words import MEANINGS, TOTALS, count_entries, join_words, show_count
 
 
 class Severity(StrEnum):

@@ -15,135 +15,46 @@ from __future__ import annotations
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
-    PlainValidator,
     computed_field,
     model_validator,
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from pelops.clock import MILLISECOND, from_ms, to_ms
 from pelops.domain.audit import (
-    AuditSummary,
     AuditVerdict,
     Certainty,
-    build_summary,
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.outcome import EntryStatus
 from pelops.domain.redrive import LetterAction
-from pelops.errors import PelopsError
-from pelops.pipeline.report.findings import ReportFinding, list_findings, list_notes, rank
-from pelops.pipeline.report.sentences import describe_group, describe_groups
+from pelops.pipeline.report.findings import ReportFinding, list_findings, list_notes
+from pelops.pipeline.report.overview import GroupLine, describe_groups, sort_lines
+from pelops.pipeline.report.parts import (
+    Count,
+    Counts,
+    Id,
+    Moment,
+    ReportPart,
+    Span,
+    Step,
+    Summary,
+)
+from pelops.pipeline.report.words import (
+    join_words,
+)
 from pelops.pipeline.triage import clusters as triaged
 
 SCHEMA: Final = "operator/pelops/pipeline/report/audit.schema.json"
 _PROGRAM: Final = "python -m pelops.pipeline.report.model"
-
-
-def _read_with(kind: type, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a validator that accepts objects of a kind, and parses them from JSON values."""
-
-    def validate(value: Any) -> Any:
-        if isinstance(value, kind):
-            return value
-        try:
-            return read(value)
-        except (PelopsError, TypeError, AttributeError) as error:
-            raise ValueError(str(error)) from error
-
-    return validate
-
-
-def _read_head(value: Any) -> Any:
-    """Return the beginning of a value, as text if it is UTF-8, cut after a whole character."""
-    if not isinstance(value, triaged.ValueHead):
-        return value
-    head, size = value.head, value.size
-    try:
-        return {"text": head.decode("utf-8"), "size": size}
-    except UnicodeDecodeError as error:
-        if size > len(head) and error.start >= len(head) - 3 and "end" in error.reason:
-            return {"text": head[: error.start].decode("utf-8"), "size": size}
-        return {"base64": b64encode(head).decode(), "size": size}
-
-
-def _without_zeros(value: object) -> object:
-    if not isinstance(value, Mapping):
-        return value
-    return {status: count for status, count in value.items() if count != 0}
-
-
-Count = Annotated[int, Field(ge=0, strict=True)]
-Milliseconds = Annotated[int, Field(strict=True)]
-IdText = Annotated[str, Field(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
-Id = Annotated[
-    EntryId,
-    PlainValidator(_read_with(EntryId, lambda text: parse_entry_id(str(text)))),
-    PlainSerializer(str, return_type=IdText),
-]
-Moment = Annotated[
-    datetime,
-    BeforeValidator(_read_with(datetime, from_ms)),
-    PlainSerializer(to_ms, return_type=Milliseconds),
-]
-Step = Annotated[
-    timedelta,
-    BeforeValidator(_read_with(timedelta, lambda ms: ms * MILLISECOND)),
-    PlainSerializer(lambda span: span // MILLISECOND, return_type=Milliseconds),
-]
-Span = Annotated[
-    timedelta,
-    PlainSerializer(lambda span: round(span / timedelta(seconds=1), 3), return_type=float),
-]
-Counts = Annotated[
-    dict[EntryStatus, Annotated[int, Field(ge=1, strict=True)]],
-    Field(description="Entries by status; statuses without entries are left out."),
-    BeforeValidator(_without_zeros),
-]
-
-
-# One group in one window; the same object as the operator reads from Redis.
-Summary = Annotated[AuditSummary, AfterValidator(build_summary)]
-
-
-class ReportPart(BaseModel):
-    """A part of the report. Fields of later releases are ignored."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        validate_by_alias=True,
-        validate_by_name=True,
-        serialize_by_alias=True,
-        json_schema_serialization_defaults_required=True,
-    )
-
-    def model_dump_json(self, *, indent: int | None = None, **options: Any) -> str:
-        """Return the JSON of this part. Equal parts give equal texts.
-
-        Names and payloads may hold half of a surrogate pair, which only an escape can express.
-        """
-        content = self.model_dump(**options)
-        return json.dumps(content, indent=indent, sort_keys=True, allow_nan=False)
-
-    @classmethod
-    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Read what `model_dump_json` wrote. Raises ValueError for anything else."""
-        return cls.model_validate(json.loads(json_data), **options)
 
 
 class CountCheck(ReportPart):
@@ -205,7 +116,7 @@ class Exceptions(ReportPart):
 
     count: Count
     path: str = Field(default="", description="Where all of them are.")
-    counts: dict[EntrySource, Counts] = {}
+    counts: dict[EntrySource, Counts] = Field(default={})
     first: tuple[ExceptionalEntry, ...] = Field(description="The worst ones.")
 
 
@@ -221,6 +132,19 @@ class BytesHead(ReportPart):
 
     base64: str
     size: Count
+
+
+def _read_head(value: Any) -> Any:
+    """Return the beginning of a value, as text if it is UTF-8, cut after a whole character."""
+    if not isinstance(value, triaged.ValueHead):
+        return value
+    head, size = value.head, value.size
+    try:
+        return {"text": head.decode("utf-8"), "size": size}
+    except UnicodeDecodeError as error:
+        if size > len(head) and error.start >= len(head) - 3 and "end" in error.reason:
+            return {"text": head[: error.start].decode("utf-8"), "size": size}
+        return {"base64": b64encode(head).decode(), "size": size}
 
 
 Head = Annotated[TextHead | BytesHead, BeforeValidator(_read_head)]
@@ -335,23 +259,6 @@ class Comparison(ReportPart):
     examples: tuple[str, ...] = Field(default=(), description="Business keys.")
 
 
-class GroupLine(ReportPart):
-    """A group in an overview; its page has more."""
-
-    stream: str
-    group: str
-    verdict: AuditVerdict
-    certainty: Certainty | None
-    sentence: str
-    findings: tuple[ReportFinding, ...]
-    notes: tuple[ReportFinding, ...] = ()
-    window: Count
-    closed: Annotated[Moment, Field(alias="closed_ms")]
-    produced: Count
-    open: Count = Field(description="Entries of all windows that can still change.")
-    href: Annotated[str, Field(alias="page", description="From the directory of this document.")]
-
-
 class GroupReport(ReportPart):
     """One group in its newest window."""
 
@@ -390,7 +297,9 @@ class GroupReport(ReportPart):
     @property
     def sentence(self) -> str:
         """The verdict for people, and the notes."""
-        return describe_group(self.summary.sentence, [one.title for one in self.notes])
+        notes = [one.title for one in self.notes]
+        sentence = self.summary.sentence
+        return f"{sentence} Beside that: {join_words(notes)}." if notes else sentence
 
     @computed_field
     @property
@@ -476,20 +385,6 @@ class Report(ReportPart):
     def sentence(self) -> str:
         """The verdict for people."""
         return describe_groups(self.lines)
-
-
-def sort_lines(lines: Iterable[GroupLine]) -> list[GroupLine]:
-    """Return groups with the worst first; of equal ones those with more entries, then by name."""
-    verdicts = list(AuditVerdict)
-    return sorted(
-        lines,
-        key=lambda one: (
-            -verdicts.index(one.verdict),
-            rank((*one.findings, *one.notes)),
-            one.stream,
-            one.group,
-        ),
-    )
 
 
 def build_schema() -> dict[str, Any]:

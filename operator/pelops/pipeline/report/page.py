@@ -19,11 +19,12 @@ from markupsafe import Markup
 
 from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, Certainty
 from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.report import charts, sentences
+from pelops.pipeline.report import charts, sentences, words
 from pelops.pipeline.report.findings import ReportFinding, Severity
-from pelops.pipeline.report.model import EntrySource, GroupLine, GroupReport, Report, sort_lines
+from pelops.pipeline.report.model import EntrySource, GroupReport, Report
+from pelops.pipeline.report.overview import GroupLine, describe_basis, list_totals, sort_lines
 from pelops.pipeline.report.places import anchor_of, link_to
-from pelops.pipeline.report.sentences import count_entries, count_of, show_count, show_span
+from pelops.pipeline.report.words import count_entries, count_of, show_count, show_span
 
 MOST_DETAILED: Final = 20  # groups with details on the page of all streams
 MOST_UNFOLDED: Final = 2  # groups that are unfolded, if they need attention
@@ -162,9 +163,9 @@ def _headline(report: Report, lines: Sequence[GroupLine]) -> str:
     if len(lines) != 1 or not report.groups or lines[0].verdict is not AuditVerdict.FINDINGS:
         return report.sentence
     (line,) = lines
-    shown = sentences.list_totals(lines) or [one.title for one in line.findings]
+    shown = list_totals(lines) or [one.title for one in line.findings]
     of = f" among {count_entries(line.produced)}" if line.produced else ""
-    return f"{sentences.join_words(shown or ['findings'])}{of}."
+    return f"{words.join_words(shown or ['findings'])}{of}."
 
 
 def _badge(
@@ -178,8 +179,8 @@ def _badge(
     is_shown = is_whole or verdict is not AuditVerdict.BALANCED
     return Badge(
         verdict=verdict,
-        name=sentences.name_verdict(verdict, certainty),
-        glyph=sentences.VERDICTS[verdict][0] if is_shown else "",
+        name=words.name_verdict(verdict, certainty),
+        glyph=words.VERDICTS[verdict][0] if is_shown else "",
         is_grave=verdict is AuditVerdict.FINDINGS
         and any(found.severity in _GRAVE for one in lines for found in one.findings),
     )
@@ -193,7 +194,7 @@ def _finalize(value: object) -> object:
     """Prepare a value of a template for output, before it is escaped."""
     if value is None:
         raise ValueError("a template shows a value that is absent")
-    return value if isinstance(value, Markup) else sentences.make_visible(str(value))
+    return value if isinstance(value, Markup) else words.make_visible(str(value))
 
 
 @cache
@@ -211,13 +212,13 @@ def load_templates() -> Environment:
     made.filters |= {
         "count_of": count_of,
         "entries": count_entries,
-        "moment": sentences.show_moment,
-        "moment_of_ms": sentences.show_ms,
+        "moment": words.show_moment,
+        "moment_of_ms": words.show_ms,
         "number": show_count,
-        "one_line": sentences.one_line,
-        "sentence": sentences.as_sentence,
-        "share": sentences.show_share,
-        "size": sentences.show_size,
+        "one_line": words.one_line,
+        "sentence": words.as_sentence,
+        "share": words.show_share,
+        "size": words.show_size,
         "span": show_span,
     }
     made.globals |= {
@@ -227,7 +228,9 @@ def load_templates() -> Environment:
         "enumerate": enumerate,
         "find_worst_part": find_worst_part,
         "list_parts": list_parts,
-        "words": sentences,
+        "describe_basis": describe_basis,
+        "sentences": sentences,
+        "words": words,
     }
     return made
 

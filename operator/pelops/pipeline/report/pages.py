@@ -21,12 +21,11 @@ from pelops.pipeline.report.model import (
     DeadLetterCluster,
     DeadLetters,
     Engine,
-    GroupLine,
     GroupReport,
     Report,
     Unproven,
-    sort_lines,
 )
+from pelops.pipeline.report.overview import GroupLine, sort_lines
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.report.places import DOCUMENT, PAGE, anchor_of, page_of, report_path, slug
 from pelops.pipeline.session import Work
