@@ -18,7 +18,7 @@ import yaml
 
 from local_cluster.binaries import find_binaries
 from pelops.build import version
-from pelops.cli.main import COMMANDS
+from pelops.cli.command_line import COMMANDS
 from tools.supply_chain.dist import build_archives
 from tools.supply_chain.plugin import build_plugin
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pelops.cli import main as cli
+from pelops.cli.command_line import COMMANDS
 from pelops.cli.completion import print_candidates
-from pelops.cli.main import COMMANDS
 
 KUBECTL = """#!/bin/sh
 case "$*" in

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pelops.cli import command_line
 from pelops.cli import main as cli
 from pelops.cli.command_parser import CommandParser, find_examples
 from pelops.cli.console import Console
@@ -65,7 +66,7 @@ def test_commands_that_show_groups_import_no_package_and_no_network(
 def test_every_command_has_a_module_with_arguments_and_a_help_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for command in cli.COMMANDS:
+    for command in command_line.COMMANDS:
         with pytest.raises(SystemExit) as ended:
             cli.main([command.name, "--help"])
         assert ended.value.code == 0
@@ -93,8 +94,8 @@ def command(monkeypatch: pytest.MonkeyPatch) -> list[Namespace]:
 
     module.add_arguments, module.run = add_arguments, run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    probe = cli.CliCommand(name="probe", help="probe", section="Tests", asks_cluster=True)
-    monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, probe))
+    probe = command_line.CliCommand(name="probe", help="probe", section="Tests", asks_cluster=True)
+    monkeypatch.setattr(command_line, "COMMANDS", (*command_line.COMMANDS, probe))
     return ran
 
 
@@ -232,7 +233,7 @@ def test_commands_without_a_word_print_their_help(
 
 def list_commands() -> list[CommandParser]:
     """The parsers of all commands that do something."""
-    parser = cli.build_parser()
+    parser = command_line.build_parser()
     for one in parser.commands.values():
         one.load()
     return [one for one in parser.walk() if not one.commands]
@@ -267,7 +268,7 @@ def test_help_shows_each_flag_once_and_hides_internal_flags(
 
 
 def test_examples_name_the_program_as_the_user_calls_it() -> None:
-    parser = cli.build_parser("kubectl pelops").commands["status"]
+    parser = command_line.build_parser("kubectl pelops").commands["status"]
     parser.load()
     assert all(one.startswith("kubectl pelops status") for one in find_examples(parser))
 
@@ -292,4 +293,4 @@ def test_a_wrong_command_line_exits_with_2(
 )
 def test_help_shows_the_program_as_the_user_calls_it(path: str, name: str) -> None:
     assert cli.find_program_name(path) == name
-    assert f"usage: {name} COMMAND" in cli.build_parser(name).format_help()
+    assert f"usage: {name} COMMAND" in command_line.build_parser(name).format_help()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pelops.cli.main import EXTRAS
+from pelops.cli.command_line import EXTRAS
 from tests.builders import manifest
 
 ROOT = Path(__file__).parents[2]

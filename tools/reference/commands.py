@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from typing import Final
 
+from pelops.cli.command_line import build_parser as build_cli_parser
 from pelops.cli.command_parser import CommandParser
 from pelops.cli.flags import COMMON
-from pelops.cli.main import build_parser as build_cli_parser
 from pelops.cli.main import main as run_cli
 from pelops.controller.runtime.settings import build_parser as build_operator_parser
 from tools.reference.tables import render_table

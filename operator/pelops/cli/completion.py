@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pelops.cli.command_line import COMMANDS, build_parser
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed
 from pelops.cli.kubectl import GROUPS, Kubectl
-from pelops.cli.main import COMMANDS, build_parser
 
 NO_FILES: Final = ":4"  # the directive of Cobra: complete no names of files
 _FILES: Final = ":0"

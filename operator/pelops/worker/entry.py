@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 from pelops.domain.dead_letter import read_redrive_marks
 from pelops.domain.ledger import bound_deliveries
 from pelops.worker.outcomes import Undecodable
-from pelops.worker.redaction import report_without_input
 from pelops.worker.server.adapter import DeliverySource, RawEntry
 
 T = TypeVar("T")
@@ -246,3 +245,15 @@ def _comes_before(first: bytes, second: bytes) -> bool:
         return False
     ms, seq, other_ms, other_seq = map(int, halves)
     return (ms, seq) < (other_ms, other_seq)
+
+
+def report_without_input(error: BaseException) -> str | None:
+    """A validation error (pydantic) without its input; None for any other error."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return None
+    try:
+        details = errors(include_input=False, include_url=False, include_context=False)
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in details)
+    except Exception:
+        return None

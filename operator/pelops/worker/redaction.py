@@ -11,12 +11,10 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from pelops.worker.entry import Entry, report_without_input
 from pelops.worker.outcomes import REPORTED_AT_MOST, Reject, Retry, Undecodable
-
-if TYPE_CHECKING:
-    from pelops.worker.entry import Entry
 
 Redact: TypeAlias = Callable[[BaseException], str]
 
@@ -67,18 +65,6 @@ def _without_payload(error: BaseException, given: Sequence[Entry]) -> str:
     if isinstance(error, Reject):
         return shown
     return f"{type(error).__name__}: {shown}"
-
-
-def report_without_input(error: BaseException) -> str | None:
-    """A validation error (pydantic) without its input; None for any other error."""
-    errors = getattr(error, "errors", None)
-    if not callable(errors):
-        return None
-    try:
-        details = errors(include_input=False, include_url=False, include_context=False)
-        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in details)
-    except Exception:
-        return None
 
 
 def take_out(message: str, given: Sequence[Entry]) -> str:

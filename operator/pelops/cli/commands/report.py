@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pelops.cli import main as command_line
+from pelops.cli.command_line import COMMANDS
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
 from pelops.cli.durations import parse_duration
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_operator_namespace_flag
 from pelops.cli.kubectl import AUDITS, GROUPS, REDRIVES, Kubectl, Object
+from pelops.cli.main import run as run_command
 from pelops.cli.operator_pods import CONTAINER, SELECTOR, OperatorPod, list_operators
 from pelops.cli.redaction import redact_object, redact_text
 from pelops.cli.yaml_text import render_yaml
@@ -169,7 +170,7 @@ def _add_commands(
     bundle: _Bundle, arguments: argparse.Namespace, namespace: str, name: str
 ) -> None:
     """Add what other commands say about a group."""
-    known = {command.name for command in command_line.COMMANDS}
+    known = {command.name for command in COMMANDS}
     folder = f"groups/{namespace}/{name}"
     asked = [name, "--namespace", namespace, *_context_flags(arguments)]
     bundle.add(f"{folder}/status.txt", partial(_run_command, "status", *asked, "-o", "wide"))
@@ -191,7 +192,7 @@ def _run_command(*words: str) -> str:
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
         try:
-            code = command_line.run([*words, "--color=never"])
+            code = run_command([*words, "--color=never"])
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else ExitCode.PROBLEM
     if code > ExitCode.PROBLEM or not output.getvalue():

@@ -20,15 +20,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from pelops.errors import InvalidSpec, PelopsError
 from pelops.worker.metrics import render_metrics
-from pelops.worker.settings import WRONG_SETTINGS, WrongWorkerSettings
-
-if TYPE_CHECKING:
-    from pelops.worker.worker import Worker
-
+from pelops.worker.settings import WRONG_SETTINGS, WorkerSettings, WrongWorkerSettings
 
 log = logging.getLogger("pelops.worker")
 
@@ -59,6 +55,17 @@ class HealthSubject(Protocol):
     def is_ready(self) -> bool: ...
 
     def describe(self) -> str: ...
+
+
+class ServedWorker(HealthSubject, Protocol):
+    """What a process needs of a `Worker`."""
+
+    @property
+    def settings(self) -> WorkerSettings: ...
+
+    def stop(self) -> None: ...
+
+    async def serve(self) -> int: ...
 
 
 class HealthServer:
@@ -188,7 +195,7 @@ _LEFTOVERS_S: Final = 1.0  # for tasks that handlers left running
 _EXIT_S: Final = 3.0  # for the application's threads and exit handlers
 
 
-def run_process(worker: Worker) -> None:
+def run_process(worker: ServedWorker) -> None:
     """Serve until SIGTERM or SIGINT, then exit the process. Does not return."""
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -208,14 +215,14 @@ def run_process(worker: Worker) -> None:
     sys.exit(code)
 
 
-def _health_of(worker: Worker) -> AbstractContextManager[object]:
+def _health_of(worker: ServedWorker) -> AbstractContextManager[object]:
     settings = worker.settings
     if settings.health_port is None:
         return nullcontext()
     return HealthServer(worker, host=settings.health_host, port=settings.health_port)
 
 
-def _run_loop(worker: Worker) -> int:
+def _run_loop(worker: ServedWorker) -> int:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -227,7 +234,7 @@ def _run_loop(worker: Worker) -> int:
         loop.close()
 
 
-async def _serve(worker: Worker, loop: asyncio.AbstractEventLoop) -> int:
+async def _serve(worker: ServedWorker, loop: asyncio.AbstractEventLoop) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     try:
