@@ -101,12 +101,13 @@ class AdapterContract:
 
     async def test_a_heartbeat_keeps_own_entries_and_reports_lost_ones(self, scene: Scene) -> None:
         one, other = await scene.adapter("one"), await scene.adapter("other")
-        kept, claimed = await scene.add(2)
+        kept, claimed, done = await scene.add(3)
         await one.read(100, 1000)
+        await one.exchange(Outgoing(acks={STREAM: [done]}))
         await scene.age(kept, "one")
         await scene.give(claimed, "other")
-        found = await one.exchange(Outgoing(keeps={STREAM: [kept, claimed]}))
-        assert (found.lost, found.gone, found.problem) == ({STREAM: {claimed}}, {}, None)
+        found = await one.exchange(Outgoing(keeps={STREAM: [kept, claimed, done]}))
+        assert (found.lost, found.gone, found.problem) == ({STREAM: {claimed, done}}, {}, None)
         assert await other.read(100, 50) == []
         assert (await scene.owners())[kept] == (b"one", 1)
 

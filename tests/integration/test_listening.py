@@ -158,18 +158,6 @@ async def test_an_invalid_key_template_does_not_affect_other_groups(scans: ScanR
     await scans.await_reported(asks())
 
 
-async def test_a_killed_connection_is_made_again(
-    scans: ScanRequests, reporting: StandaloneServers
-) -> None:
-    await scans.follow(asks())
-    reporting.cli("CLIENT", "KILL", "TYPE", "pubsub")
-    await until(lambda: "psub=1" not in reporting.cli("CLIENT", "LIST"), "nobody is subscribed")
-    while "psub=1" not in reporting.cli("CLIENT", "LIST"):
-        await scans.listening.follow([asks()])
-        await asyncio.sleep(0.02)
-    await scans.await_reported(asks())
-
-
 async def test_disabled_expiry_notifications_are_a_problem_until_enabled(
     scans: ScanRequests, reporting: StandaloneServers
 ) -> None:

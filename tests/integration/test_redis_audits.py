@@ -58,14 +58,6 @@ async def test_a_summary_is_read_as_it_was_recorded(server: Server) -> None:
     assert (await read_audits(server, [KEYS], "shop/other"))[KEYS] is None
 
 
-async def test_lost_entries_are_summed_and_a_repeated_window_counts_once(
-    server: Server,
-) -> None:
-    for number, lost in ((0, 2), (0, 2), (1, 3), (1, 1), (2, 0)):
-        await record_audit(server, KEYS, NAME, a_summary(a_window(number), lost=lost))
-    assert await recorded(server) == (2, 3, 0)
-
-
 async def test_an_old_window_that_is_repeated_hides_no_newer_one(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
@@ -83,24 +75,6 @@ async def test_a_window_in_the_future_does_not_block_later_records(
     now = a_window(8, at=datetime.now(UTC) - timedelta(hours=2))
     assert await record_audit(server, KEYS, NAME, a_summary(now)) == 0
     assert (await recorded(server))[0] == 8
-
-
-async def test_what_is_acknowledged_stays_acknowledged_when_more_is_lost(server: Server) -> None:
-    await record_audit(server, KEYS, NAME, a_summary(lost=2))
-    await acknowledge_audit(server, KEYS, NAME, 2)
-    await record_audit(server, KEYS, NAME, a_summary(a_window(1), lost=1))
-    assert await recorded(server) == (1, 3, 2)
-
-
-async def test_audits_do_not_disturb_each_other(server: Server) -> None:
-    for name in ("a/one", "a/two"):
-        await record_audit(server, KEYS, name, a_summary(lost=1), archived=EntryId(5))
-    assert await forget_audit(server, KEYS, "a/one")
-    assert not await forget_audit(server, KEYS, "a/one")
-    assert (await read_audits(server, [KEYS], "a/one"))[KEYS] is None
-    assert await recorded(server, "a/two") == (0, 1, 0)
-    assert await forget_audit(server, KEYS, "a/two")
-    assert await server.execute("EXISTS", KEYS.audit, key=KEYS.audit) == 0
 
 
 async def test_more_audits_than_a_group_has_room_for_are_refused(server: Server) -> None:
@@ -211,10 +185,3 @@ async def test_the_ledger_waits_for_audits_that_have_not_archived_it(
     while (await expire_dead_letters(server, KEYS, OWNER, kept=DAY)).may_continue:
         pass
     assert (await first_and_length(server, KEYS.ledger))[1] == left
-
-
-async def test_a_run_that_archived_nothing_takes_no_position_back(server: Server) -> None:
-    await record_audit(server, KEYS, NAME, a_summary(), archived=EntryId(7))
-    await record_audit(server, KEYS, NAME, a_summary(a_window(1)))
-    fields = await server.execute("HMGET", KEYS.audit, "archived", key=KEYS.audit)
-    assert fields == [b"shop/nightly 7-0"]

@@ -105,18 +105,6 @@ async def test_a_new_group_may_begin_after_an_entry(server: Server) -> None:
     assert group.last_delivered_id == EntryId(5, 1)
 
 
-async def test_a_group_that_was_lost_skips_nothing_when_it_is_created_again(
-    server: Server,
-) -> None:
-    await provision_group(server, KEYS, start=END_OF_STREAM, owner=OWNER)
-    await add(server, KEYS.stream)
-    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
-    again = await provision_group(server, KEYS, start=END_OF_STREAM, owner=OWNER)
-    group = (await observe_group(server, KEYS)).group
-    assert group is not None
-    assert (again.verdict, group.lag) == (ProvisionVerdict.CREATED, 1)
-
-
 async def test_streams_that_were_created_empty_take_any_later_entry(server: Server) -> None:
     await provision(server, KEYS)
     await add(server, KEYS.dead_letter, "0-2")

@@ -50,15 +50,6 @@ async def test_a_group_without_pending_entries_is_recreated_at_its_position(serv
     assert await delivered_again(server) == [7, 8, 9, 10]
 
 
-async def test_what_was_done_since_it_was_remembered_is_given_again(server: Server) -> None:
-    await with_pending_3_and_5(server)
-    await acknowledge(server, 3, 5)
-    await deliver(server, KEYS, 2)
-    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
-    await create_anew(server)
-    assert await delivered_again(server) == [3, 4, 5, 6, 7, 8, 9, 10]
-
-
 async def test_a_flushed_server_is_read_from_its_beginning(
     server: Server, empty_redis: StandaloneServers
 ) -> None:

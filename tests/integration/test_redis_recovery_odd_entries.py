@@ -1,19 +1,14 @@
 """No entry is lost or stops the others, however odd: wide, large, gone, locked, named twice."""
 
-from datetime import timedelta
-
 import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.stuck_entries import recover_entries
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    a_context,
-    an_order,
     bodies,
     ledger,
     pending,
@@ -84,56 +79,6 @@ async def test_a_stream_that_takes_no_more_entries_gives_dead_letters(server: Se
     assert [entry.entry_id for entry in reported] == ids
     assert (await ledger(server))[-1].details["reason"] == "StreamExhausted"
     assert (await totals(server))["dead_lettered"] == 3
-
-
-async def test_an_entry_whose_body_is_gone_is_recorded_and_acknowledged(server: Server) -> None:
-    ids = await strand(server, 3)
-    await server.execute("XDEL", KEYS.stream, str(ids[1]), key=KEYS.stream)
-    (batch,) = await recover_all(server)
-    assert (batch.moved, batch.gone) == (2, 1)
-    assert await pending(server) == {}
-    (letter,) = (await bodies(server, KEYS.dead_letter)).values()
-    assert letter[:2] == [b"_original_id", str(ids[1]).encode()]
-    assert b"PayloadGone" in letter
-    (reported,) = await recorded(server, LedgerKind.PAYLOAD_GONE)
-    assert reported.entry_id == ids[1]
-    assert (await totals(server))["payload_gone"] == 1
-
-
-async def test_the_ledger_records_very_large_delivery_counts(server: Server) -> None:
-    """The server's own count of deliveries may be anything."""
-    (entry_id,) = await strand(server, 1)
-    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "RETRYCOUNT", 10**15)
-    await server.execute(*claim, key=KEYS.stream)
-    await recover_all(server)
-    (reported,) = await recorded(server, LedgerKind.REQUEUED)
-    assert reported.deliveries == 10**15
-
-
-async def test_ids_that_are_named_twice_are_moved_once(server: Server) -> None:
-    (entry_id,) = await strand(server, 1)
-    twice = [(entry_id, timedelta())] * 2
-    batch = await recover_entries(server, a_context(), an_order(), twice)
-    assert batch.moved == 1
-    assert len(await bodies(server, KEYS.stream)) == 2
-
-
-async def test_ids_may_be_named_in_any_order(server: Server) -> None:
-    """Nothing is lost for it: a body that lies elsewhere is not gone."""
-    ids = await strand(server, 20)
-    backwards = [(one, timedelta()) for one in reversed(ids)]
-    batch = await recover_entries(server, a_context(), an_order(), backwards)
-    assert (batch.moved, batch.gone) == (20, 0)
-
-
-async def test_a_lock_keeps_its_entry(server: Server) -> None:
-    ids = await strand(server, 3)
-    locks = [f"lock:{{{KEYS.tag}}}:{one}" for one in ids]
-    await server.execute("SET", locks[1], "held", key=locks[1])
-    every = [(one, timedelta()) for one in ids]
-    batch = await recover_entries(server, a_context(), an_order(), every, locks=locks)
-    assert batch.moved == 2
-    assert batch.stays == ((ids[1], EntryVerdict.LOCKED),)
 
 
 async def test_a_damaged_total_or_co_failed_does_not_stop_recovery(server: Server) -> None:

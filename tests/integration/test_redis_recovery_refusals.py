@@ -17,11 +17,9 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.integration.recovering import (
     KEYS,
-    an_order,
     bodies,
     look,
     pending,
-    read_new,
     recover_all,
     snapshot,
     strand,
@@ -118,15 +116,6 @@ async def test_a_chunk_that_another_replica_released_stops_the_rest(server: Serv
     written = (await look(server)).retry_batch.written
     await settle_one(server, written=written)
     assert len(await pending(server)) == 1
-
-
-async def test_lost_scripts_are_sent_again(server: Server) -> None:
-    await strand(server, 3)
-    await recover_all(server)
-    await server.execute("SCRIPT", "FLUSH", "SYNC")
-    await read_new(server, KEYS, 3)
-    batches = await recover_all(server, order=an_order(counts_attempt=False))
-    assert sum(batch.moved for batch in batches) == 3
 
 
 async def test_a_server_out_of_memory_moves_nothing(

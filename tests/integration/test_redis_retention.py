@@ -104,16 +104,6 @@ async def test_what_was_not_delivered_or_is_pending_stays(server: Server) -> Non
     assert await first_and_length(server) == ("301-0", 700)
 
 
-async def test_a_group_that_others_made_at_the_beginning_stops_trimming(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
-    await server.execute("XGROUP", "CREATE", KEYS.stream, "replay", "0")
-    outcome = await trim(server)
-    assert (outcome.removed, outcome.need) == (0, EntryId.MIN)
-    assert (await first_and_length(server))[1] == 1000
-
-
 async def test_the_slowest_of_several_groups_decides(server: Server) -> None:
     await provision(server, KEYS)
     await fill(server, KEYS.stream, 1000)
@@ -172,19 +162,6 @@ async def test_a_plan_without_limits_removes_nothing(server: Server) -> None:
     await deliver_all(server)
     nothing = RetentionPlan(max_length=None, max_age=None, message="")
     assert (await trim(server, nothing)).removed == 0
-
-
-async def test_ids_beyond_the_precision_of_lua_numbers_are_distinguished(server: Server) -> None:
-    await provision(server, KEYS)
-    base = 2**63
-    script = (
-        "for i = 1, 400 do redis.call('XADD', KEYS[1], ARGV[1] .. '-' .. i, 'f', 'v') end"
-        " redis.call('XADD', KEYS[1], ARGV[2] .. '-0', 'f', 'v')"
-    )
-    await server.execute("EVAL", script, 1, KEYS.stream, base, base + 1, key=KEYS.stream)
-    await deliver_all(server, except_last=101)
-    outcome = await trim(server)
-    assert (outcome.need, outcome.first_id) == (EntryId(base, 300), EntryId(base, 201))
 
 
 async def test_a_stream_of_very_many_groups_is_looked_at_now_and_then(server: Server) -> None:

@@ -1,10 +1,11 @@
-"""Suspects are copied with what is known of them, or become dead letters."""
+"""Suspects are copied with what is known of them, offered, or made dead letters."""
 
 import pytest
 
+from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import Action
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.suspects import settle_suspects
+from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -16,6 +17,7 @@ from tests.integration.recovering import (
     look,
     pending,
     read_new,
+    recorded,
     recover_all,
     server_time,
     settlement,
@@ -73,3 +75,27 @@ async def test_more_suspects_than_a_script_takes_are_settled_in_pieces(server: S
     done = await settle_suspects(server, a_context(batch=1_000), plan, owner, reasons=REASONS)
     assert done.copied == 4_500
     assert await pending(server) == {}
+
+
+@pytest.mark.full
+async def test_more_entries_than_a_script_takes_are_offered_in_pieces(server: Server) -> None:
+    ids = await strand(server, 4_500)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one) for one in ids), cutoff=cutoff)
+    done = await offer_entries(server, a_context(), plan, owner, reason="offered")
+    assert done.copied == 4_500
+    assert (await look(server)).retry_batch.under_way == set(ids)
+    assert len(await recorded(server, LedgerKind.RELEASED)) == 4_500
+
+
+async def test_what_was_offered_is_known_until_it_is_delivered_again(server: Server) -> None:
+    (entry_id,) = await strand(server, 1)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(settlement(entry_id), cutoff=cutoff)
+    await offer_entries(server, a_context(), plan, owner, reason="offered")
+    (batch,) = await recover_all(server, order=an_order(recovers=False))
+    assert [one.was_offered for one in batch.suspects] == [True]
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "IDLE", 60_000)
+    await server.execute(*claim, key=KEYS.stream)
+    (batch,) = await recover_all(server, order=an_order(recovers=False))
+    assert [one.was_offered for one in batch.suspects] == [False]

@@ -9,10 +9,9 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import CHECKPOINT_AT, WATCH, PossibleLoss
 from pelops.policy.group.losses import find_new_loss
-from pelops.policy.group.retention import RetentionPlan
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group
-from pelops.redis_streams.group.maintenance import record_loss, remember_position, trim_stream
+from pelops.redis_streams.group.maintenance import record_loss, remember_position
 from tests.integration.position_cases import KEYS, OWNER, acknowledge, add_all
 from tests.integration.redis_adapter import connected, deliver, endpoint_of, provision
 
@@ -105,34 +104,6 @@ async def test_trimming_what_was_delivered_at_the_last_observation_is_no_loss(
     await make_checkpoint_due(at_ten)
     assert await remember(at_ten) is None
     assert await last_watched(at_ten) == ("0-0", "22-0")
-
-
-async def test_what_the_operator_trims_is_no_loss(at_ten: Server) -> None:
-    await add_all(at_ten, range(11, 21))
-    await work(at_ten, 11, 20)
-    plan = RetentionPlan(max_length=0, max_age=None, message="")
-    assert (await trim_stream(at_ten, KEYS, OWNER, plan)).removed > 10
-    await make_checkpoint_due(at_ten)
-    assert await remember(at_ten) is None
-    assert await last_watched(at_ten) == ("0-0", "20-0")
-    # What another program trims in the same pause still is.
-    await add_all(at_ten, range(21, 31))
-    await trim(at_ten, 3)
-    await work(at_ten, 28, 30)
-    await trim_stream(at_ten, KEYS, OWNER, plan)
-    loss = await remember(at_ten)
-    assert loss is not None
-    assert loss.after == EntryId(20)
-
-
-async def test_what_users_delete_is_no_loss_and_is_not_watched(at_ten: Server) -> None:
-    await add_all(at_ten, range(11, 21))
-    await at_ten.execute("XDEL", KEYS.stream, "13-0")
-    await work(at_ten, 11, 20)
-    await make_checkpoint_due(at_ten)
-    assert await remember(at_ten) is None
-    assert await events(at_ten, LedgerKind.DATA_LOSS) == []
-    assert await last_watched(at_ten) == ("13-0", "20-0")
 
 
 async def test_a_loss_is_recorded_only_once(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import suppress
 
 import pytest
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Undecodable
 from tests.integration.worker_adapter import KEYS, Behind
-from tests.serving_worker import HandlingTime, serving, until
+from tests.serving_worker import serving, until
 
 # One version is enough for this.
 pytestmark = pytest.mark.parametrize("any_redis", ["8.6"], indirect=True)
@@ -85,38 +84,3 @@ async def test_whatever_is_raised_fails_its_entry_and_no_other(
         assert await redis.pending() == []
     gc.collect()
     assert "never retrieved" not in caplog.text
-
-
-async def test_handlers_that_hang_or_ignore_cancellation_do_not_block_others(
-    redis: Behind, endpoint: RedisEndpoint
-) -> None:
-    let_go: list[Entry] = []
-    release = asyncio.Event()
-
-    async def handle(entry: Entry) -> None:
-        if entry["n"] == b"hangs":
-            await asyncio.Event().wait()
-        while entry["n"] == b"swallows" and not release.is_set():
-            let_go.append(entry)
-            with suppress(asyncio.CancelledError):
-                await release.wait()
-
-    try:
-        async with serving(endpoint, handle, timeout_s=0.1, concurrency=2) as (_, heard):
-            (hangs,) = await redis.add(1, n="hangs")
-            (swallows,) = await redis.add(1, n="swallows")
-            await redis.add(5, n="good")
-            await until(lambda: heard.letters == [(hangs.decode(), "HandlerFailed")])
-            await until(lambda: len(heard.done) == 5 and let_go[0].is_disowned)
-            handling = HandlingTime()
-            async with serving(endpoint, handling.handle, consumer="two") as (_, heard_there):
-                await until(lambda: heard_there.done == [swallows.decode()])
-            release.set()
-            await redis.add(1, n="good")
-            await until(lambda: len(heard.done) == 6)
-            assert swallows.decode() not in heard.done
-            assert await redis.pending() == []
-    finally:
-        release.set()
-    (letter,) = await redis.letters()
-    assert b"TimeoutError" in letter[b"_error"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import urllib.error
 import urllib.request
@@ -21,35 +20,6 @@ async def handle(entry):
     await asyncio.sleep(1000)
 worker.run()
 """
-
-
-def test_a_paused_worker_does_not_acknowledge_entries_claimed_meanwhile(
-    workers: WorkerProcesses,
-) -> None:
-    limit = {"PELOPS_IDLE_LIMIT_MS": "5000"}  # the second one keeps it on a busy machine, too
-    one = workers.start(
-        "one",
-        """
-settings(acknowledge_s=60, acknowledge_count=1000, concurrency=10)
-@worker.handler
-async def handle(entry):
-    if entry["n"] != b"0":
-        say("handled", entry.id)
-    elif not entry.is_reclaimed:
-        await asyncio.sleep(1000)  # with nothing at work there is nothing to wait for
-worker.run()
-""",
-        **limit,
-    )
-    ids = workers.add(5)
-    until(lambda: len(workers.ids("one")) == 4)
-    one.send_signal(signal.SIGSTOP)
-    workers.start("two", HOLDING, **limit)
-    until(lambda: set(workers.pending().values()) == {"two"})
-    one.send_signal(signal.SIGCONT)
-    until(lambda: workers.said("one").count("now belongs to another consumer") == 5)
-    assert workers.pending() == dict.fromkeys(ids, "two")
-    assert workers.letters() == []
 
 
 @pytest.mark.full
@@ -185,16 +155,6 @@ def test_sigterm_before_redis_answers_ends_a_worker_in_good_order(
     assert process.wait(60) == 0
 
 
-def test_sigterm_while_a_read_waits_ends_a_worker_and_its_consumer(
-    workers: WorkerProcesses,
-) -> None:
-    process = workers.start("one", QUICK)
-    until(lambda: "cmd=xreadgroup" in str(workers.server.execute_command("CLIENT", "LIST")))
-    process.terminate()
-    assert process.wait(60) == 0
-    assert workers.consumers() == []
-
-
 STUBBORN = """
 settings(concurrency=2)
 @worker.handler
@@ -227,30 +187,3 @@ def test_handlers_beyond_the_grace_period_or_second_sigterm_are_canceled(
     workers.start("two", QUICK)
     until(lambda: sorted(workers.ids("two")) == sorted(ids) and workers.pending() == {})
     assert workers.letters() == []
-
-
-def test_neighbours_of_an_entry_that_kills_every_process_are_handled(
-    workers: WorkerProcesses,
-) -> None:
-    script = """
-@worker.handler
-async def handle(entry):
-    say("begun", entry.id)
-    if entry["n"] == b"2":
-        os.kill(os.getpid(), signal.SIGKILL)
-    await asyncio.sleep(0)
-    say("handled", entry.id)
-worker.run()
-"""
-    ids = workers.add(5)
-    poison, neighbours, names = ids[2], {*ids[:2], *ids[3:]}, list[str]()
-    while {entry_id for name in names for entry_id in workers.ids(name)} != neighbours:
-        names.append(f"worker-{len(names)}")
-        process = workers.start(names[-1], script, PELOPS_IDLE_LIMIT_MS="1500")
-        assert process.wait(60) == -signal.SIGKILL
-        assert len(names) < 20
-    assert list(workers.pending()) == [poison]
-    assert workers.deliveries()[poison] == len(names)
-    for name in names[2:]:  # from its third delivery on nothing ran beside it
-        *others, last = workers.ids(name, "begun")
-        assert (others, last) == (workers.ids(name), poison)

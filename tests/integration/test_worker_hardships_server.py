@@ -13,7 +13,7 @@ from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Reject
 from tests.integration.redis_adapter import endpoint_of
-from tests.integration.redis_proxy import Proxy, proxied
+from tests.integration.redis_proxy import proxied
 from tests.integration.worker_adapter import KEYS, Behind, behind, grant, grant_all_but, on_port
 from tests.redis_fixtures import RunRedis
 from tests.serving_worker import HandlingTime, serving, until
@@ -211,31 +211,6 @@ def _nothing_is_left(redis: Behind) -> Callable[[], object]:
         return bool(found[b"pending"] == 0 and found[b"lag"] == 0)
 
     return owes_nothing
-
-
-async def test_what_others_were_given_during_an_outage_is_not_acknowledged_after_it(
-    redis: Behind, empty_redis: StandaloneServers, endpoint: RedisEndpoint
-) -> None:
-    handling = HandlingTime()
-    proxy = Proxy(empty_redis.master().port, ())
-    listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    through = on_port(endpoint, port)
-    async with serving(through, handling.handle, processing_timeout_ms=60_000) as (_, heard):
-        handling.gate.clear()
-        ids = await redis.add(3)
-        await until(lambda: len(handling.begun) == 3)
-        listener.close()
-        await proxy.close()
-        handling.gate.set()
-        await until(lambda: len(heard.refusals) > 8)
-        await redis.run("XCLAIM", KEYS.stream, KEYS.group, "another", 0, *ids)
-        listener = await asyncio.start_server(proxy.serve, "127.0.0.1", port)
-        await until(lambda: len(heard.lost) + len(heard.done) == 3)
-        assert set((await redis.owners()).values()) == {b"another"}
-        assert sorted(heard.lost) == sorted(handling.done)
-    listener.close()
-    await proxy.close()
 
 
 @pytest.mark.parametrize("append_only", ["always", None])

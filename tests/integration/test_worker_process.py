@@ -148,15 +148,6 @@ worker.run()
     assert workers.ids("two") == []
 
 
-@pytest.mark.parametrize("missing", ["PELOPS_REDIS_URL", "PELOPS_STREAM", "PELOPS_GROUP"])
-def test_a_missing_variable_is_named_and_ends_the_process(
-    workers: WorkerProcesses, missing: str
-) -> None:
-    process = workers.start("one", QUICK, **{missing: ""})
-    assert process.wait(60) != 0
-    assert any(missing in line for line in workers.said("one").splitlines())
-
-
 def test_what_handlers_leave_behind_does_not_keep_the_process(workers: WorkerProcesses) -> None:
     process = workers.start(
         "one",
@@ -201,17 +192,6 @@ worker.run()
     until(lambda: len(workers.ids("one")) == 5 and workers.pending() == {})
     process.terminate()
     assert process.wait(60) == 0
-
-
-def test_a_group_that_is_destroyed_and_made_again_is_worked_on(workers: WorkerProcesses) -> None:
-    workers.start("one", QUICK)
-    workers.add(1)
-    until(lambda: len(workers.ids("one")) == 1)
-    workers.server.xgroup_destroy(workers.stream, GROUP)
-    until(lambda: any("NoSuchGroup" in line for line in workers.said("one").splitlines()))
-    workers.server.xgroup_create(workers.stream, GROUP, "0")
-    workers.add(1)
-    until(lambda: len(workers.ids("one")) == 3 and workers.pending() == {})
 
 
 def test_importing_the_worker_loads_nothing_heavy() -> None:

@@ -12,7 +12,6 @@ from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.integration.worker_adapter import (
     KEYS,
     RETRY,
-    STREAM,
     Behind,
     ids_of,
     opened,
@@ -40,20 +39,6 @@ async def read_until(adapter: RedisAdapter, count: int) -> list[Delivered]:
     while len(ids_of(found)) < count:
         found += await adapter.read(100, 1000)
     return found
-
-
-async def test_an_idle_entry_is_claimed_with_its_idle_time_and_deliveries(
-    redis: Behind, adapter: RedisAdapter
-) -> None:
-    idle, young = await redis.add(2)
-    await redis.deliver("dead")
-    await age(redis, idle)
-    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, young, "JUSTID")
-    (delivered,) = await read_until(adapter, 1)
-    ((entry_id, fields, idle_ms, deliveries),) = delivered.entries
-    assert (delivered.key, entry_id, fields, deliveries) == (STREAM, idle, [b"f", b"v"], 1)
-    assert idle_ms >= LIMIT_MS
-    assert (await redis.pending())[0][1:4:2] == [b"me", 2]
 
 
 async def test_entries_that_become_idle_while_a_read_waits_come_with_it(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
+from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import build_endpoint
-from pelops.errors import OutcomeUnknown, RedisUnavailable
+from pelops.errors import OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.worker.server import streamed_connection
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
@@ -20,10 +20,12 @@ from tests.integration.worker_adapter import (
     STREAM,
     Behind,
     behind,
+    ids_of,
     on_port,
     opened,
     worker_endpoint,
 )
+from tests.redis_fixtures import RunRedis
 
 
 async def test_the_longer_a_server_is_gone_the_less_often_it_is_asked(
@@ -110,3 +112,39 @@ async def test_an_entry_of_a_hundred_megabytes_is_read_kept_and_rejected(
         assert len(entry[1][1]) == 100_000_000
         assert (await adapter.exchange(Outgoing(keeps={STREAM: [entry[0]]}))).lost == {}
         assert await adapter.reject(STREAM, entry[0], reason="TooLarge", error="e")
+
+
+async def test_a_server_that_loads_its_data_is_waited_for(run_redis: RunRedis) -> None:
+    servers = run_redis("8.6", options=ServerOptions(config=_LOADS_SLOWLY))
+    async with behind(servers) as redis:
+        await redis.create()
+        await redis.run("EVAL", _ADD_KEYS, 1, KEYS.stream)
+        (entry_id,) = await redis.add()
+        await redis.run("SAVE")
+        async with opened(endpoint_of(servers)) as adapter:
+            servers.master().kill()
+            restarting = asyncio.create_task(asyncio.to_thread(servers.master().start))
+            refusals: list[str] = []
+            while not (found := await _tried(adapter, refusals)):
+                pass
+            await restarting
+            assert found == [entry_id]
+            assert any("LOADING" in refusal for refusal in refusals), refusals
+
+
+_LOADS_SLOWLY = {
+    "key-load-delay": "20000",
+    "loading-process-events-interval-bytes": "1024",
+    "rdbcompression": "no",
+}
+_ADD_KEYS = """
+for i = 1, 50 do redis.call('SET', '{orders:events}:' .. i, string.rep('x', 2000)) end
+"""
+
+
+async def _tried(adapter: RedisAdapter, refusals: list[str]) -> list[bytes]:
+    try:
+        return ids_of(await adapter.read(100, 1000))
+    except RedisError as error:
+        refusals.append(str(error))
+        return []

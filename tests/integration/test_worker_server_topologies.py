@@ -1,16 +1,15 @@
 """A worker's adapter to Sentinels, to a cluster whose slots move, and by TLS."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from local_cluster.redis_servers import ClusterServers, SentinelServers, StandaloneServers
-from pelops.errors import InvalidSpec, RedisError, RedisUnavailable
-from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.worker.server.adapter import Exchanged, Outgoing
+from local_cluster.redis_servers import ClusterServers, StandaloneServers
+from pelops.errors import InvalidSpec, RedisUnavailable
+from pelops.redis_streams.access import Feature
+from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.connection import wire_to
 from pelops.worker.server.redis_adapter import RedisAdapter
 from pelops.worker.settings import read_endpoint
@@ -48,16 +47,6 @@ def another_node(servers: ClusterServers) -> int:
     return next(server.port for server in servers.masters() if server.port != owner)
 
 
-async def read_in_the_end(adapter: RedisAdapter) -> list[bytes]:
-    while True:
-        try:
-            found = ids_of(await adapter.read(100, 1000))
-        except RedisError:
-            continue
-        if found:
-            return found
-
-
 async def test_every_node_of_a_cluster_leads_to_the_group(
     cluster: Behind, empty_cluster: ClusterServers
 ) -> None:
@@ -93,21 +82,6 @@ async def test_each_stream_of_a_cluster_is_written_over_its_own_connection(
         await wire.close()
 
 
-async def test_a_slot_that_moves_is_followed_by_waiting_reads_and_by_acknowledgements(
-    cluster: Behind, adapter: RedisAdapter, empty_cluster: ClusterServers
-) -> None:
-    (held,) = await cluster.add()
-    assert ids_of(await adapter.read(100, 1000)) == [held]
-    reading = asyncio.create_task(read_in_the_end(adapter))
-    to = empty_cluster.server_at(another_node(empty_cluster))
-    await asyncio.to_thread(empty_cluster.move_slot, KEYS.slot, to)
-    found = await adapter.exchange(Outgoing(keeps={STREAM: [held]}))
-    assert (found.lost, found.problem) == ({}, None)
-    assert (await adapter.exchange(Outgoing(acks={STREAM: [held]}))).acked == {STREAM: 1}
-    (entry_id,) = await cluster.add()
-    assert await reading == [entry_id]
-
-
 async def test_commands_on_a_migrating_slot_either_succeed_or_have_no_effect(
     cluster: Behind, adapter: RedisAdapter, empty_cluster: ClusterServers
 ) -> None:
@@ -125,36 +99,6 @@ async def test_commands_on_a_migrating_slot_either_succeed_or_have_no_effect(
     finally:
         empty_cluster.finish_migration(KEYS.slot, to)
     assert await adapter.leave()
-
-
-async def test_a_failover_by_sentinels_is_followed(empty_sentinel: SentinelServers) -> None:
-    async with behind(empty_sentinel) as redis:
-        await redis.create()
-        for server in empty_sentinel.servers:
-            rules = acl_rules(KEYS, Role.SDK_WORKER)
-            server.cli("ACL", "SETUSER", "a-worker", "reset", "on", ">sesame", *rules)
-        async with opened(worker_endpoint(empty_sentinel)) as adapter:
-            (held,) = await redis.add()
-            assert ids_of(await adapter.read(100, 1000)) == [held]
-            await adapter.exchange(Outgoing(keeps={STREAM: [held]}))
-            before = adapter.epoch
-            reading = asyncio.create_task(read_in_the_end(adapter))
-            await asyncio.to_thread(empty_sentinel.failover)
-            found = await _say_in_the_end(adapter, Outgoing(keeps={STREAM: [held]}))
-            assert found.lost == {}
-            (entry_id,) = await redis.add()
-            assert await reading == [entry_id]
-            assert adapter.epoch > before
-
-
-async def _say_in_the_end(adapter: RedisAdapter, outgoing: Outgoing) -> Exchanged:
-    while True:
-        try:
-            found = await adapter.exchange(outgoing)
-        except RedisError:
-            continue
-        if found.problem is None:
-            return found
 
 
 async def test_certificates_come_from_the_files_that_the_variables_name(

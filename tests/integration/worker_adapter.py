@@ -18,7 +18,6 @@ from tests.integration.redis_adapter import connected, endpoint_of
 KEYS: Final = derive_keys("orders:events", "processing")
 STREAM: Final = KEYS.stream.encode()
 RETRY: Final = KEYS.retry.encode()
-HANDOVER: Final = KEYS.offer_stream.encode()
 USER: Final = "a-worker"
 PASSWORD: Final = "sesame"
 

@@ -117,3 +117,4 @@ def _compare(adapter: ServerAdapter, models: dict[str, Model]) -> None:
         name: "-" if model.archived is None else f"{model.archived}-0"
         for name, model in models.items()
     }
+    assert bool(adapter.ask("EXISTS", KEYS.audit)) == bool(models)
