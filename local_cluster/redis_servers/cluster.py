@@ -84,11 +84,6 @@ class ClusterServers(RedisServers):
             server.cli("CLUSTER", "SETSLOT", str(slot), "NODE", new)
         self.await_readiness()
 
-    def abandon_migration(self, slot: int) -> None:
-        """Leave the slot with its owner; keys that were moved already have to be moved back."""
-        for master in self.masters():
-            master.cli("CLUSTER", "SETSLOT", str(slot), "STABLE")
-
     def move_slot(self, slot: int, to: RedisServer) -> None:
         """Give a slot with its keys to another master."""
         self.begin_migration(slot, to)

@@ -124,12 +124,13 @@ NO_SKEW = (
     ),
     Replacement(
         file=LIVENESS,
-        old="start = min(one.started, evidence.first_seen.get(one.name, one.started))",
-        new="start = one.started",
+        old="start = min(container.started, "
+        "evidence.first_seen.get(container.name, container.started))",
+        new="start = container.started",
     ),
     Replacement(
         file=LIVENESS,
-        old="    if found.stamp > moment.server_time + moment.skew:\n",
+        old="    if candidate.stamp > moment.server_time + moment.skew:\n",
         new="    if False:\n",
     ),
 )

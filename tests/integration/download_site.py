@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from local_cluster.binaries import PARTS
-from local_cluster.helm import helm_version
 
 KUBERNETES, ETCD = "v1.36.3", "v3.6.8"
 VERSIONS = {part: ETCD if part == "etcd" else KUBERNETES for part in PARTS}
@@ -24,8 +23,6 @@ def official_name(part: str, architecture: str = "amd64") -> str:
     if part == "etcd":
         archive = f"etcd-{ETCD}-linux-{architecture}.tar.gz"
         return f"github.com/etcd-io/etcd/releases/download/{ETCD}/{archive}"
-    if part == "helm":
-        return f"get.helm.sh/helm-{helm_version()}-linux-{architecture}.tar.gz"
     return f"dl.k8s.io/release/{KUBERNETES}/bin/linux/{architecture}/{part}"
 
 
@@ -33,7 +30,7 @@ def make_release() -> dict[str, bytes]:
     """A program for each part, by its official name, large enough to be sent in many pieces."""
     return {
         name: _pack(part, make_program(part)) if name.endswith(".gz") else make_program(part)
-        for part, name in ((part, official_name(part)) for part in (*PARTS, "helm"))
+        for part, name in ((part, official_name(part)) for part in PARTS)
     }
 
 
@@ -65,9 +62,7 @@ class Site:
     files: dict[str, bytes]
     cut: dict[str, int] = field(default_factory=dict)  # ends that many answers in their middle
     busy: dict[str, int] = field(default_factory=dict)  # answers that many requests with 503
-    is_silent: bool = False
     asked: list[tuple[str, int]] = field(default_factory=list)  # the target and the first byte
-    released: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
     def takes_one(self, faults: dict[str, int], name: str) -> bool:
@@ -87,9 +82,7 @@ def serve(files: Mapping[str, bytes]) -> Iterator[Site]:
             site.asked.append((self.path, first))
             # A proxy is asked for the whole address, a server for the path.
             name = re.sub(r"^(http://[^/]*)?/", "", self.path)
-            if site.is_silent:
-                site.released.wait(60)
-            elif name not in site.files:
+            if name not in site.files:
                 self.send_error(404)
             elif site.takes_one(site.busy, name):
                 self.send_error(503)
@@ -113,6 +106,5 @@ def serve(files: Mapping[str, bytes]) -> Iterator[Site]:
         try:
             yield site
         finally:
-            site.released.set()
             server.shutdown()
             thread.join()

@@ -1,9 +1,8 @@
 """Where the control plane comes from: the cache, a download, or a build; and what goes wrong."""
 
-import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,11 @@ import pytest
 from local_cluster import binaries, downloads
 from local_cluster.binaries import PARTS, find_binaries, find_versions
 from local_cluster.downloads import (
-    PATIENCE,
-    DownloadFailed,
-    OfficialFile,
-    download,
     list_official_files,
 )
 from local_cluster.errors import LocalClusterError
-from local_cluster.helm import find_helm, helm_version, provide_helm
+from local_cluster.helm import helm_version
 from tests.integration.download_site import (
-    VERSIONS,
     Site,
     make_checksums,
     make_release,
@@ -87,10 +81,6 @@ def list_left(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
 
 
-def files_of(release: dict[str, bytes]) -> list[OfficialFile]:
-    return list_official_files(make_checksums(release), VERSIONS, machine="x86_64")
-
-
 def test_the_official_binaries_are_downloaded_once(
     machine: Machine, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,14 +132,6 @@ def test_a_wrong_checksum_is_refused_and_the_parts_are_built(
     assert machine.site.asked == []
 
 
-def test_a_silent_site_is_given_up(site: Site, machine: Machine, tmp_path: Path) -> None:
-    site.is_silent = True
-    patience = replace(PATIENCE, first_byte_s=0.3)
-    with pytest.raises(DownloadFailed, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
-        download(files_of(RELEASE), tmp_path / "parts", patience=patience)
-    assert not (tmp_path / "parts").exists()
-
-
 def test_off_downloads_nothing(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,22 +150,6 @@ def test_without_a_site_and_without_go_the_error_says_both(machine: Machine) -> 
     assert "cannot be downloaded (127.0.0.1 answers 404 for " in text
     assert "there is no Go\ntoolchain" in text
     assert "install Go 1.26.0 or newer" in text
-
-
-def test_helm_is_downloaded_where_it_can_be_and_built_elsewhere(
-    machine: Machine, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PELOPS_HELM", raising=False)
-    assert find_helm() is None
-    downloaded = provide_helm()
-    assert run(downloaded) == "helm"
-    assert find_helm() == downloaded
-    shutil.rmtree(downloaded.parent)
-    machine.site.files.pop(official_name("helm"))
-    built = provide_helm()
-    assert run(built) == "built helm"
-    assert find_helm() == built
-    assert "the official Helm is not used: 127.0.0.1 answers 404" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("machine_name", ["x86_64", "aarch64"])

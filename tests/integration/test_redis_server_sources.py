@@ -85,18 +85,3 @@ def test_of_many_who_ask_at_once_one_installs(
         found = list(pool.map(find_binaries, ["8.6"] * 4))
     assert len(installs) == 1
     assert {binary.server for binary in found} == {bare_machine / "8.6" / "bin" / "redis-server"}
-
-
-def test_what_a_killed_installer_left_is_cleared_away(
-    real: RedisBinaries, bare_machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (bare_machine / ".8.6.making-killed").mkdir(parents=True)
-    broken = link(real, bare_machine / "8.6" / "bin")
-    (broken / "redis-cli").unlink()
-
-    def install(_: Wished, prefix: Path) -> None:
-        link(real, prefix / "bin")
-
-    monkeypatch.setattr(binaries, "WAYS", install_by(install))
-    find_binaries("8.6")
-    assert sorted(path.name for path in bare_machine.iterdir()) == [".8.6.lock", "8.6"]

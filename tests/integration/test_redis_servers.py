@@ -7,17 +7,22 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from local_cluster.processes import Process, read_stat, wait_until
 from local_cluster.redis_servers import (
+    TOPOLOGIES,
     VERSIONS,
     ClusterServers,
     ServerFailed,
     ServerOptions,
     StandaloneServers,
     start_cluster,
+    start_servers,
     start_standalone,
 )
+from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 START_DETACHED = """
 import json, sys
@@ -96,3 +101,54 @@ def test_a_detached_server_outlives_who_started_it(tmp_path: Path) -> None:
     finally:
         process.kill()
     wait_until(lambda: not process.is_alive(), timeout_s=30, what="the server ends")
+
+
+# --- topologies, TLS, and passwords
+
+ONCE = Retry(NoBackoff(), 0)
+ODD = "a \"b\\ c'd #e"
+LOCKED = ServerOptions(tls=True, tls_client_auth=True, password=ODD)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
+def test_every_topology_runs_on_every_version_behind_tls_and_a_password(
+    version: str, topology: str
+) -> None:
+    with start_servers(version, topology, options=LOCKED) as servers:
+        assert servers.url.startswith("rediss://127.0.0.1:")
+        assert ODD not in servers.url
+        assert servers.cli("XADD", "stream", "1-1", "field", "value") == "1-1"
+        assert servers.cli("XLEN", "stream") == "1"
+        assert servers.secret()["password"] == ODD
+        assert ODD not in str(servers.describe())
+
+
+def test_a_tls_server_refuses_a_client_without_one(redis_tls: StandaloneServers) -> None:
+    assert redis_tls.tls_files is not None
+    ca = str(redis_tls.tls_files.ca)
+    with (
+        redis.Redis(port=redis_tls.server.port, ssl=True, ssl_ca_certs=ca, retry=ONCE) as client,
+        pytest.raises(redis.ConnectionError),
+    ):
+        client.ping()
+
+
+def test_a_tls_server_leaves_no_plain_port_open(redis_tls: StandaloneServers) -> None:
+    with (
+        redis.Redis(port=redis_tls.server.port, retry=ONCE) as client,
+        pytest.raises(redis.ConnectionError),
+    ):
+        client.ping()
+
+
+def test_emptying_forgets_keys_functions_and_users(empty_redis: StandaloneServers) -> None:
+    empty_redis.cli("SET", "key", "value")
+    empty_redis.cli("ACL", "SETUSER", "reader", "on")
+    code = "#!lua name=lib\nredis.register_function('f', function() return 1 end)"
+    empty_redis.cli("FUNCTION", "LOAD", code)
+    empty_redis.flush()
+    assert empty_redis.cli("DBSIZE") == "0"
+    assert empty_redis.cli("ACL", "USERS") == "default"
+    assert empty_redis.cli("FUNCTION", "LIST") == ""

@@ -59,12 +59,6 @@ def test_they_are_downloaded_once(jars: SparkJars, tmp_path: Path) -> None:
     assert contents(tmp_path / "other") == CONTENTS
 
 
-def test_other_versions_of_them_are_removed(jars: SparkJars) -> None:
-    (jars.spark / "io.delta_delta-storage-4.3.0.jar").write_bytes(b"former")
-    provide_spark_jars(jars)
-    assert {path.name for path in jars.spark.glob("*delta*")} == {DELTA}
-
-
 def test_what_is_not_listed_so_is_refused_and_not_kept(jars: SparkJars) -> None:
     resolver(jars, CONTENTS | {AWS: b"of somebody else"})
     with pytest.raises(LocalClusterError, match=f"1 of 2 .* such as {AWS}"):

@@ -1,7 +1,6 @@
 """What benchmarks say of their measurements."""
 
 import math
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,6 @@ from benchmarks.hunt import Kills, Outcome
 from benchmarks.numbers import percentile
 from benchmarks.pod_death import latency_p99
 from benchmarks.pod_watch import ends_shown
-from benchmarks.replies import ReplyStream
 from benchmarks.server_time import Call, longest_of, total_ms
 
 pytestmark = pytest.mark.full
@@ -48,17 +46,6 @@ def test_one_stall_is_the_longest_call_but_not_the_99th_percentile() -> None:
     assert longest_of([*few, *many]) == {"find_idle": 5, "open_scan": 30}
     assert longest_of([Call("find_idle", 7)], 99) == {"find_idle": 7}
     assert total_ms(few) == pytest.approx(30.9)
-
-
-def test_answers_are_read_in_whatever_pieces_they_come() -> None:
-    here, there = socket.socketpair()
-    with here, there:
-        there.sendall(b"+OK\r\n:7\r\n$3\r\nab")
-        replies = ReplyStream(here)
-        assert replies.take(2) == [b"OK", 7]
-        there.sendall(b"c\r\n*2\r\n:1\r\n-ERR no\r\n")
-        text, (number, error) = replies.take(2)
-        assert (text, number, str(error)) == (b"abc", 1, "ERR no")
 
 
 def a_pod(state: Mapping[str, Any], *, restarts: int = 0, **metadata: str) -> dict[str, Any]:

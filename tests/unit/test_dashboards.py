@@ -46,28 +46,6 @@ def dashboard(request: pytest.FixtureRequest) -> dict[str, Any]:
     return found
 
 
-def _panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
-
-
-def test_the_user_chooses_the_data_source(dashboard: dict[str, Any]) -> None:
-    first, *others = dashboard["templating"]["list"]
-    assert (first["type"], first["name"], first["query"]) == (
-        *("datasource", "datasource", "prometheus"),
-    )
-    sources = [one["datasource"] for one in others]
-    for panel in _panels(dashboard):
-        sources += [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
-    assert {source["uid"] for source in sources} == {"${datasource}"}
-
-
-def test_links_lead_to_dashboards_that_exist(dashboard: dict[str, Any]) -> None:
-    uids = {one.uid for one in DASHBOARDS}
-    links = re.findall(r"/d/([\w-]+)\?", json.dumps(dashboard))
-    assert set(links) <= uids
-    assert bool(links) == (dashboard["uid"] == "pelops-fleet")
-
-
 @pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
 def test_every_metric_and_label_exists(one: Dashboard) -> None:
     for expression in _expressions(one):

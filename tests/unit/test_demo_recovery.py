@@ -153,11 +153,6 @@ def test_only_entries_that_the_killed_worker_had_started_count_an_attempt() -> N
     assert rescue.wrongly_counted == {"1-1", "1-2"}
 
 
-def test_nothing_is_claimed_of_an_end_that_was_not_reported() -> None:
-    assert assess_rescue(VICTIM, TRACES, read_history(RESTARTED[:2])) is None
-    assert assess_rescue(VICTIM, TRACES, read_history(RESTARTED[:3])) is None
-
-
 @pytest.mark.parametrize(
     ("delivered", "moved", "is_premature"),
     [
@@ -172,8 +167,3 @@ def test_an_entry_is_recovered_prematurely_unless_its_process_ended_in_between(
 ) -> None:
     one = move("1-1", delivered, moved)
     assert find_robberies([one], read_history(RESTARTED)) == [one] * is_premature
-
-
-def test_a_recovery_from_an_unknown_consumer_is_premature() -> None:
-    stranger = replace(MOVES[0], consumer="laptop")
-    assert find_robberies([stranger], read_history(RESTARTED)) == [stranger]

@@ -92,22 +92,6 @@ def test_a_pod_can_ask_for_its_own_fields(path: str, value: str) -> None:
     assert resolve(field(path)) == {"X": value}
 
 
-def test_only_written_values_are_expanded() -> None:
-    sources = {("secrets", "redis"): {"data": {"password": base64.b64encode(b"$(A)").decode()}}}
-    variables = [{"name": "A", "value": "a"}, secret_key("redis", "password")]
-    assert build_environment({"env": variables}, FACTS, sources)["X"] == "$(A)"
-
-
-def test_env_wins_over_env_from_and_prefixes_apply() -> None:
-    sources = [
-        {"secretRef": {"name": "redis"}, "prefix": "R_"},
-        {"configMapRef": {"name": "colors"}},
-        {"secretRef": {"name": "none", "optional": True}},
-    ]
-    resolved = resolve({"name": "sky", "value": "grey, $(R_user)"}, envFrom=sources)
-    assert resolved == {"R_password": "p w", "R_user": "me", "sky": "grey, me"}
-
-
 @pytest.mark.parametrize(
     ("variable", "message"),
     [

@@ -142,3 +142,21 @@ def test_probes_decide_readiness_and_restart(pods: PodNamespace, tmp_path: Path)
     restarts = pods.container("probed")["restartCount"]
     alive.unlink()
     pods.until(lambda: pods.container("probed")["restartCount"] > restarts, "the restart")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "reported"),
+    [
+        (["sh", "-c", "echo all; exit 7"], 7, "exit code 7"),
+        (["no-such-program"], 1, "cannot start"),
+    ],
+)
+def test_kubectl_exec_ends_with_the_exit_code_of_the_command(
+    pods: PodNamespace, command: list[str], code: int, reported: str
+) -> None:
+    pods.apply(build_pod("web", PATIENT))
+    pods.until_running("web")
+    ended = pods.kubectl("exec", "web", "--", *command, check=False)
+    assert ended.returncode == code
+    assert reported in ended.stderr
+    assert ended.stdout == ("all\n" if code == 7 else "")
