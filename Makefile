@@ -55,6 +55,7 @@ test-full: test-servers ## Run the rest: other versions of Redis and PySpark, lo
 	@$(BIN)/python -m tests.spark.versions >/dev/null || echo "tests of other versions of PySpark are skipped" >&2
 	@$(PYTEST) -m full $(PYTEST_ARGS)
 	@$(if $(PYTEST_ARGS),,$(PYTEST) -m "not full" tests/properties --hypothesis-profile=long)
+	@$(if $(PYTEST_ARGS),,$(BIN)/python -m tests.mutation)
 
 .PHONY: check
 check: $(VENV) ## Lint; check types, layers, prose and generated files

@@ -74,6 +74,16 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "Suspended",
         "spec.suspend: true prevents",
     ),
+    "a suspended resource without its group is not ready": (
+        facts(
+            resource=resource(suspend=True, recovery={"strategy": "Disabled"}),
+            stream=empty_redis(),
+        ),
+        "Ready",
+        "False",
+        "Suspended",
+        "spec.suspend: true prevents",
+    ),
     "a suspended resource with all in place is ready": (
         facts(resource=SUSPENDED),
         "Ready",
