@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from benchmarks.numbers import percentile
 from benchmarks.raw_redis import RawRedis, Reply
-from pelops.scripts.calls import load_script
+from pelops.scripts.calls import sha1_of
+from pelops.scripts.declaration import read_declaration
 
 SCANNING = (
     *("open_scan", "find_idle", "recover_entries", "settle_suspects", "offer_entries"),
@@ -57,7 +58,7 @@ class CallMeter:
     ) -> None:
         self._raw = raw
         self._plain = plain  # on Valkey a command looks the same whether or not a script ran it
-        self._names = {load_script(one).sha.encode(): one for one in scripts}
+        self._names = {sha1_of(read_declaration(one).text).encode(): one for one in scripts}
         raw.call("CONFIG", "SET", "slowlog-max-len", KEPT)
 
     def start(self) -> None:

@@ -93,8 +93,9 @@ from pelops.redis_core.resolution import resolve
 from pelops.redis_streams.group.group_observation import wrong_type
 from pelops.redis_streams.group.lifecycle import key_in_use
 from pelops.redis_streams.recovery.keyspace_events import NOT_ENABLED
-from pelops.redis_streams.recovery.scan_calls import raise_refusal
-from pelops.scripts.calls import ScriptAnswer, newer_format
+from pelops.redis_streams.recovery.scan_calls import refused
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import newer_format
 from tests import audit_facts
 from tests.audits import a_summary
 from tests.builders import (
@@ -186,14 +187,10 @@ def _redis_errors() -> Iterator[errors.PelopsError]:
     address = "redis.shop.svc:6379"
     of_group = keys()
     elsewhere = replace(of_group, dead_letter="dead-letters")
-    unknown = ScriptAnswer("", {"key": of_group.ledger.encode(), "why": b"", "example": b""})
-    foreign = ScriptAnswer(
-        "", {"key": of_group.dead_letter.encode(), "why": b"fields", "example": b"order"}
-    )
     yield _caught(lambda: build_endpoint(url="redis://redis:6379", secret={"username": b"u"}))
     yield _caught(lambda: check_slots(elsewhere))
-    yield key_in_use(of_group, foreign)
-    yield key_in_use(of_group, unknown)
+    yield key_in_use(of_group, of_group.dead_letter, "fields", "order")
+    yield key_in_use(of_group, of_group.ledger, "", "")
     yield _caught(
         lambda: confine_credentials(
             build_endpoint(url="redis://redis:6379", secret={"password": b"p"}),
@@ -214,9 +211,7 @@ def _redis_errors() -> Iterator[errors.PelopsError]:
     yield newer_format(key="{orders:events}:order-processing:state", version=2)
     yield _reply("CROSSSLOT Keys in request don't hash to the same slot")
     yield _reply("ERR unknown command 'XAUTOCLAIM'")
-    yield _caught(
-        lambda: raise_refusal(of_group, ScriptAnswer("no-group", {"key": b"orders:events"}))
-    )
+    yield refused(of_group, Refusal("no-group", ("orders:events",)))
     yield _reply("ERR something else", writes=False)
     yield errors.KubernetesUnavailable("the API server returned HTTP status 503: shutting down")
     yield errors.Forbidden('secrets "orders-redis" is forbidden')

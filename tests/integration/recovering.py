@@ -12,7 +12,7 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, RetryBatch, ScanObservation
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan_calls import instant, open_scan
+from pelops.redis_streams.recovery.scan_calls import open_scan
 from pelops.redis_streams.recovery.stuck_entries import (
     Recovered,
     RecoveryOrder,
@@ -20,6 +20,7 @@ from pelops.redis_streams.recovery.stuck_entries import (
     recover_owner,
 )
 from pelops.redis_streams.recovery.suspects import Reasons
+from pelops.scripts.parts import read_moment
 from tests.integration.redis_adapter import provision
 
 KEYS: Final = derive_keys("orders:events", "processing")
@@ -93,7 +94,7 @@ async def strand(
 
 async def server_time(server: Server, keys: GroupKeys = KEYS) -> datetime:
     seconds, micros = await server.execute("TIME", key=keys.stream)
-    return instant(int(seconds) * 1000 + int(micros) // 1000)
+    return read_moment(int(seconds) * 1000 + int(micros) // 1000)
 
 
 async def recover_all(

@@ -18,8 +18,13 @@ from pelops.policy.recovery.dry_run import DryRun
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
-from pelops.scripts.calls import load_script
-from pelops.scripts.declaration import OPERATOR_SCRIPTS, list_scripts, parse_script
+from pelops.scripts.calls import sha1_of
+from pelops.scripts.declaration import (
+    OPERATOR_SCRIPTS,
+    list_scripts,
+    parse_script,
+    read_declaration,
+)
 from tests.integration.recovering import DEAD, KEYS, bodies, pending, read_new, server_time
 from tests.integration.redis_adapter import an_owner, provision
 from tests.integration.stream_scanning import LOCKS, a_run, died, make_idle, moved, scan
@@ -154,8 +159,8 @@ async def test_provisioning_is_tried_without_a_write(server: Server) -> None:
 async def test_every_script_has_a_text_for_dry_runs_that_the_server_takes(
     server: Server, name: str
 ) -> None:
-    script = load_script(name).dry
-    assert (await server.execute("SCRIPT", "LOAD", script.text)).decode() == script.sha
+    text = read_declaration(name).dry_text
+    assert (await server.execute("SCRIPT", "LOAD", text)).decode() == sha1_of(text)
 
 
 _WRITES_MORE = """-- Write what its header does not declare.
@@ -165,7 +170,6 @@ _WRITES_MORE = """-- Write what its header does not declare.
 -- READS    hget state
 -- WRITES   hset state
 -- USER     operator
--- RETURNS  done
 redis.call('HSET', state, 'f', value)
 redis.call('DEL', state)
 return 'done'

@@ -15,15 +15,20 @@ from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group, observe_groups
 from pelops.redis_streams.group.lifecycle import destroy_group, provision_group, release_group
+from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import load_script
-from pelops.scripts.declaration import OPERATOR_SCRIPTS, Declaration, Many, list_scripts
+from pelops.scripts.declaration import (
+    OPERATOR_SCRIPTS,
+    Declaration,
+    Many,
+    list_scripts,
+    read_declaration,
+)
 from tests.integration.redis_adapter import an_owner, provision, writes_so_far
 
 KEYS = derive_keys("orders:events", "processing")
 OWNER = an_owner()
-WRITING = [
-    name for name in list_scripts(OPERATOR_SCRIPTS) if load_script(name).declared.checks_format
-]
+WRITING = [name for name in list_scripts(OPERATOR_SCRIPTS) if read_declaration(name).checks_format]
 # These have no state of a group among their keys: they only write what audits record.
 OF_AUDITS = {"record_audit", "forget_audit"}
 
@@ -42,7 +47,7 @@ async def run(server: Server, declared: Declaration) -> object:
 
 
 def test_every_script_that_writes_to_a_group_checks_the_format() -> None:
-    writing = {name for name in list_scripts(OPERATOR_SCRIPTS) if load_script(name).declared.writes}
+    writing = {name for name in list_scripts(OPERATOR_SCRIPTS) if read_declaration(name).writes}
     assert set(WRITING) == writing - OF_AUDITS
 
 
@@ -52,7 +57,7 @@ async def test_a_script_refuses_a_newer_state_and_writes_nothing(
 ) -> None:
     await provision(server, KEYS)
     await make_newer(server)
-    script = load_script(name)
+    script = load_script(name, Refusal)
     before = writes_so_far(empty_redis)
     answer = await run(server, script.declared)
     assert answer == [b"newer-format", str(FORMAT_VERSION + 1).encode(), KEYS.state.encode()]

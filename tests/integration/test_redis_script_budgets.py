@@ -30,6 +30,8 @@ from pelops.redis_streams.recovery.consumers import observe_progress
 from pelops.redis_streams.recovery.scan_calls import finish_scan
 from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
 from pelops.redis_streams.redrive.outcomes import observe_outcomes
+from pelops.scripts.answers import Refusal
+from pelops.worker.server.reads import TAKE_OVER
 from pelops.worker.server.script_commands import command_of, with_text, worker_script
 from tests.integration.recovering import (
     DEAD,
@@ -233,7 +235,7 @@ def _of_worker(name: str, **args: object) -> Case:
             "before": int(before.timestamp() * 1000),
             "max_bytes": BYTES,
         }
-        script = worker_script(name)
+        script = worker_script(name, Refusal)
         wanted = {one.name for one in script.declared.arguments} | {"ids"}
         if script.declared.tail is None:
             wanted.remove("ids")
@@ -324,7 +326,7 @@ async def test_offered_entries_beyond_the_limit_of_a_worker_are_offered_again(
         read = ("XREADGROUP", "GROUP", KEYS.group, worker, "STREAMS", KEYS.offer_stream, ">")
         ((_, ((offer, fields),)),) = await server.execute(*read, key=KEYS.offer_stream)
         reported = dict(zip(fields[::2], fields[1::2], strict=True))
-        call = worker_script("take_over").call(
+        call = TAKE_OVER.call(
             KEYS,
             {"source": KEYS.stream},
             group=KEYS.group,

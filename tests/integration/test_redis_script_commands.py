@@ -36,13 +36,14 @@ from pelops.redis_streams.recovery.scan_calls import find_idle, finish_scan
 from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
 from pelops.redis_streams.redrive.moves import finish_redrive
 from pelops.redis_streams.redrive.outcomes import observe_outcomes
-from pelops.scripts.calls import load_script
+from pelops.scripts.calls import sha1_of
 from pelops.scripts.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     Declaration,
     Many,
     list_scripts,
+    read_declaration,
 )
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
@@ -68,9 +69,9 @@ from tests.integration.test_worker_server_rights import act
 from tests.integration.worker_adapter import Behind, opened, worker_endpoint
 
 BY_SHA: Final = {
-    load_script(name, package).sha: load_script(name, package).declared
+    sha1_of(declared.text): declared
     for package in (OPERATOR_SCRIPTS, WORKER_SCRIPTS)
-    for name in list_scripts(package)
+    for declared in (read_declaration(name, package) for name in list_scripts(package))
 }
 BY_TEXT: Final = {one.text: one for one in BY_SHA.values()}
 _WORD: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')

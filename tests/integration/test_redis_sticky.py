@@ -36,6 +36,7 @@ from pelops.redis_streams.group.maintenance import (
 )
 from pelops.redis_streams.recovery.consumers import remove_consumer
 from pelops.redis_streams.recovery.stuck_entries import ScanContext
+from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import load_script
 from pelops.scripts.declaration import WORKER_SCRIPTS
 from tests.integration.position_cases import (
@@ -432,7 +433,7 @@ async def test_a_worker_that_removes_its_own_consumer_is_not_reported(server: Se
     await with_pending_3_and_5(server)
     before = await look_at_consumers(server)
     await acknowledge(server, 3, 5)
-    leave = load_script("leave", WORKER_SCRIPTS)
+    leave = load_script("leave", Refusal, WORKER_SCRIPTS)
     answer = leave.read(
         await server.run(leave.call(KEYS, {"others": ()}, group=KEYS.group, me="worker"))
     )

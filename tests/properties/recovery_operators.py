@@ -16,7 +16,8 @@ from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_streams.recovery import stuck_entries as recovery
 from pelops.redis_streams.recovery import suspects
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan_calls import instant, open_scan
+from pelops.redis_streams.recovery.scan_calls import open_scan
+from pelops.scripts.parts import read_moment
 from tests.properties.recovery_stage import CONSUMERS, GRID_MS, NAMES, RecoveryStage
 from tests.properties.stream_model import Rule
 
@@ -61,7 +62,7 @@ class Operators(RecoveryStage):
         )
         order = self._order(wanted, delay_before)
         moved, suspects = self.model.predict(wanted)
-        batches = self.adapter.wait(self._all_batches(order, instant(cutoff_ms), batch))
+        batches = self.adapter.wait(self._all_batches(order, read_moment(cutoff_ms), batch))
         assert {one.entry_id for part in batches for one in part.suspects} == suspects
         assert sum(part.moved + part.gone for part in batches) == len(moved)
         self._take(moved)
@@ -179,7 +180,7 @@ class Operators(RecoveryStage):
             recovers=True,
         )
         with pytest.raises(WouldDuplicate):
-            cutoff = instant(self._ms(10_000))
+            cutoff = read_moment(self._ms(10_000))
             self.adapter.wait(self._all_batches(self._order(wanted, None), cutoff, 100))
         self.adapter.ask("XGROUP", "DESTROY", self.keys.stream, "other")
 
@@ -242,7 +243,10 @@ class Operators(RecoveryStage):
         assert set(read_ids(present.decode())) == kept
         written = STALE if is_stale else present.decode()
         owned = OwnerPlan(
-            owner=owner, cutoff=instant(self._ms(after)), settlements=tuple(drawn), co_failed=None
+            owner=owner,
+            cutoff=read_moment(self._ms(after)),
+            settlements=tuple(drawn),
+            co_failed=None,
         )
         return (
             AttemptPlan(
@@ -257,4 +261,4 @@ class Operators(RecoveryStage):
 
 
 def _moment(ms: int) -> datetime | None:
-    return instant(ms) if ms else None
+    return read_moment(ms) if ms else None

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from hashlib import sha1
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
+from pelops.clock import from_ms
+from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.domain.recovery import EntryVerdict
 from pelops.errors import InvalidReply, NewerFormat
 from pelops.redis_core.commands import Need
-from pelops.scripts.calls import Script, load_script
+from pelops.redis_streams.recovery.scan_calls import refused
+from pelops.scripts.answers import Answers, Refusal
+from pelops.scripts.calls import Script
 from pelops.scripts.declaration import BadDeclaration, Declaration, parse_script
+from pelops.scripts.parts import Count, Id, IdIfAny, Moment, Name, Raw
 
 KEYS = derive_keys("orders", "g")
 TEXT = """-- Count what is left.
@@ -22,8 +28,6 @@ TEXT = """-- Count what is left.
 -- WRITES   hset state;
 --          [xnack stream for release]
 -- USER     operator for recovery
--- RETURNS  done total, main{length, first}, stays[id, verdict], rest...
---          | {now_ms, taken{trigger, entries}...} | not-owner
 -- Costs  nothing.
 -- Repeats safely.
 
@@ -32,17 +36,53 @@ return refusal
 """
 
 
+class Length(NamedTuple):
+    """A stream."""
+
+    length: Count
+    first: IdIfAny
+
+
+class Held(NamedTuple):
+    """An entry that stayed."""
+
+    id: Id
+    verdict: EntryVerdict
+
+
 class Done(NamedTuple):
-    """An answer of the script."""
+    """An answer with parts of all kinds."""
 
-    total: int
-    main: object
-    stays: object
-    rest: list[bytes]
+    verdict: Literal["done", "half-done"]
+    total: Count
+    main: Length | None
+    stays: list[Held] | None
+    rest: tuple[Raw, ...]
 
 
-def a_script(text: str = TEXT) -> Script:
-    return Script(declared=parse_script("count_left", text), sha="0")
+class Taken(NamedTuple):
+    """A row."""
+
+    trigger: Name
+    entries: Count
+
+
+class Page(NamedTuple):
+    """An answer without a verdict."""
+
+    now: Moment
+    taken: tuple[Taken, ...]
+
+
+DECLARED = parse_script("count_left", TEXT)
+
+
+def a_script() -> Script[Done | Page]:
+    return Script(declared=DECLARED, answers=Answers(Done | Page))
+
+
+def refusing() -> Script[Done | Refusal]:
+    return Script(declared=DECLARED, answers=Answers(Done | Refusal))
 
 
 def changed(old: str, new: str) -> Declaration:
@@ -58,7 +98,7 @@ def call(**changes: object) -> tuple[object, ...]:
 def test_keys_and_arguments_are_sent_in_the_order_of_the_header() -> None:
     items = [{"idle_ms": 5, "id": "1-0"}, {"id": "2-0", "idle_ms": 7}]
     assert call(items=items) == (
-        *("EVALSHA", "0", 4, KEYS.stream, KEYS.state, "l1", "l2"),
+        *("EVALSHA", a_script().sha, 4, KEYS.stream, KEYS.state, "l1", "l2"),
         *("g", "", 1, "1-0", 5, "2-0", 7),
     )
 
@@ -135,30 +175,40 @@ def test_needs_are_all_commands_that_the_script_cannot_do_without() -> None:
     assert sent.needs()[-1].words() == ["HSET", KEYS.state, "f", "v"]
 
 
-def test_an_answer_is_read_by_its_names() -> None:
-    reply = [b"done", 2, [7, b"1-0"], [[b"1-0", b"held"]], b"a", b"b"]
-    answer = a_script().read(reply)
-    done = answer.into(Done)
-    assert (answer.verdict, done.total, done.rest) == ("done", 2, [b"a", b"b"])
-    assert answer["main"].first == b"1-0"
-    assert [(one.id, one.verdict) for one in answer["stays"]] == [(b"1-0", b"held")]
-    assert a_script().read([b"done", 0, None, None])["stays"] is None
-    assert a_script().read([b"17", [b"timer", 3]])["taken"][0].entries == 3
-    assert a_script().read([b""])["taken"] == []
-    assert a_script().read(b"not-owner").verdict == "not-owner"
+def test_an_answer_is_checked_and_converted() -> None:
+    reply = [b"done", 2, [7, b"1-0"], [[b"1-0", b"held"], [b"2-0", b"gone"]], b"a", b"b"]
+    done = a_script().read(reply)
+    assert isinstance(done, Done)
+    assert done[:2] == ("done", 2)
+    assert done.main == Length(7, EntryId(1, 0))
+    stays = [Held(EntryId(1, 0), EntryVerdict.HELD), Held(EntryId(2, 0), EntryVerdict.GONE)]
+    assert done.stays == stays
+    assert done.rest == (b"a", b"b")
+    assert a_script().read([b"half-done", 0, None, None]) == ("half-done", 0, None, None, ())
+    assert a_script().read([b"done", 0, [0, b""], []]) == ("done", 0, (0, None), [], ())
 
 
-def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
-    with pytest.raises(InvalidReply, match="does not declare"):
-        a_script().read(b"other")
-    with pytest.raises(InvalidReply, match="does not declare"):
-        a_script().read([b"done", 2, None, None, b"a"][:3])
-    with pytest.raises(InvalidReply, match="does not declare"):
-        a_script().read([b"not-owner", b"more"])
-    with pytest.raises(KeyError):
-        a_script().read([b"not-owner"])["total"]
-    with pytest.raises(TypeError):
-        a_script().read([b"17"]).into(Done)
+def test_an_answer_without_a_verdict_takes_the_other_replies() -> None:
+    now = from_ms(17)
+    assert a_script().read([b"17", [b"timer", 3]]) == (now, (Taken("timer", 3),))
+    assert a_script().read([17]) == (now, ())
+    assert refusing().read([b"wrong-type", b"key", b"hash"]) == ("wrong-type", ("key", "hash"))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(None, 1, b"done", [], [[]], [b"done"], [b"other"], [b"x", [b"timer", 3]]),
+        *([b"done", -1, None, None], [b"done", 2, [7], None], [b"done", 2, [7, b"1-0", 1], None]),
+        *([b"done", 2, None, [[b"1-0", b"why"]]], [b"done", 2, None, [[b"1-0"]]]),
+        *([b"done", 2, None, [b"1-0"]], [b"done", 2, None, [[b"1", b"held"]]]),
+        *([b"done", 2, None, [[b"1-0", b"held"], [b"1-0"]]], [b"done", 2, None, None, 1]),
+    ],
+)
+def test_a_reply_of_another_form_is_an_error(reply: Any) -> None:
+    with pytest.raises(InvalidReply) as raised:
+        a_script().read(reply)
+    assert "1-0" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +226,6 @@ def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
         ("hset state", "hset", "does not name keys"),
         ("hset state", "flushall", "table of commands"),
         ("[info]", "[info", "no command"),
-        ("not-owner", "Not owner!", "no answer"),
-        ("rest...", "rest..., more", "nothing may follow"),
-        ("rest...", "rest?", "no fields"),
     ],
 )
 def test_a_header_that_cannot_be_followed_is_an_error(old: str, new: str, reported: str) -> None:
@@ -201,7 +248,12 @@ def test_what_only_reads_has_no_check_of_the_format() -> None:
 
 def test_a_newer_format_raises_an_error_with_the_key_and_both_versions() -> None:
     with pytest.raises(NewerFormat, match=r"orders.*format 7 .* up to 1"):
-        a_script().read([b"newer-format", b"7", b"{orders}:g:state"])
-    for damaged in ([b"newer-format"], [b"newer-format", b"x", b"k"], [b"newer-format", b"7", 1]):
+        refusing().read([b"newer-format", b"7", b"{orders}:g:state"])
+    for damaged in ([b"newer-format"], [b"newer-format", b"x", b"k"], [b"newer-format", b"7", []]):
         with pytest.raises(InvalidReply):
-            load_script("clear_sticky").read(damaged)
+            refusing().read(damaged)
+
+
+def test_an_unknown_refusal_is_an_error_of_the_reply() -> None:
+    for refusal in (Refusal("too-many", ()), Refusal("no-permission", ("hset",))):
+        assert isinstance(refused(KEYS, refusal), InvalidReply)

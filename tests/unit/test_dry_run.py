@@ -31,7 +31,7 @@ from pelops.policy.recovery.dry_run import DryRun, decide_dry_run, find_reason, 
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.reasons import Reason
-from pelops.redis_streams.recovery.stuck_entries import Recovered
+from pelops.redis_streams.recovery.stuck_entries import Recovered, Stay
 from pelops.redis_streams.recovery.suspects import Settled
 from tests.builders import (
     NOW,
@@ -77,7 +77,7 @@ def conditions(of: Any) -> dict[str, tuple[str, str, str]]:
 def test_what_a_scan_would_do_is_counted_by_action_and_reason() -> None:
     gone = Cutoff(at=NOW, reason=LivenessReason.GONE, message="its pod is gone")
     found = Findings(trigger=Trigger.SCAN, at=NOW, unmatched=["batch"], waiting=4)
-    locked = ((EntryId(1), EntryVerdict.LOCKED), (EntryId(2), EntryVerdict.TOO_YOUNG))
+    locked = (Stay(EntryId(1), EntryVerdict.LOCKED), Stay(EntryId(2), EntryVerdict.TOO_YOUNG))
     found.take("web", gone, Recovered(now=NOW, moved=10, gone=3, stays=locked))
     found.take("batch", None, Recovered(now=NOW, moved=5))
     found.take("slow", None, Recovered(now=NOW, moved=6))

@@ -254,7 +254,7 @@ def _find_lua_comments(source: str) -> Iterator[Text]:
     body = header.group().count("\n") + 1 if header else 1
     for number, line in enumerate(source.split("\n"), 1):
         _, sign, comment = line.partition("--")
-        if sign and not re.match(r"\s*(include:|KEYS|ARGV|READS|WRITES|RETURNS)", comment):
+        if sign and not re.match(r"\s*(include:|KEYS|ARGV|READS|WRITES)", comment):
             yield Text(number, mask_code(comment), Kind.SOURCE)
             if number >= body:
                 yield Text(number, mask_code(comment), Kind.PLAIN_SOURCE)

@@ -1,57 +1,44 @@
-"""Calls of Lua scripts and their answers, by the names that each script's header declares."""
+"""Calls of Lua scripts, by the names that each script's header declares."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha1
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from pelops.domain.state import FORMAT_VERSION
 from pelops.errors import NewerFormat
 from pelops.redis_core.commands import NamedKeys, Need, Part, text_of
-from pelops.redis_core.replies.shapes import BadShape, reading
+from pelops.redis_core.replies.shapes import reading, text
 from pelops.redis_core.replies.wire import WITHOUT_BODIES
 from pelops.redis_core.transport import Command, Reply
+from pelops.scripts.answers import Answers, AnswerT
 from pelops.scripts.declaration import (
     NEWER_FORMAT,
     OPERATOR_SCRIPTS,
     Argument,
     ArgumentKind,
     Declaration,
-    Field,
     Many,
     Tail,
     read_declaration,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
 _NO_KEYS: Final[Mapping[str, Part]] = {}
-Record = TypeVar("Record", bound=tuple[Any, ...])
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptAnswer:
-    """The answer of a script."""
-
-    verdict: str  # "" when it has none
-    fields: Mapping[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        """A part of the answer; raises KeyError for one that this verdict does not have."""
-        return self.fields[name]
-
-    def into(self, record: type[Record]) -> Record:
-        """All parts as a NamedTuple that has exactly these names."""
-        return record(**self.fields)
+_NEWER_FORMAT: Final = NEWER_FORMAT.encode()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script:
-    """A script, and the SHA-1 under which servers cache it."""
+class Script(Generic[AnswerT]):
+    """A script, and the forms of its answers."""
 
     declared: Declaration = field(repr=False)
-    sha: str
+    answers: Answers[AnswerT] = field(repr=False)
     is_dry: bool = False  # the text for dry runs
 
     @property
@@ -64,16 +51,20 @@ class Script:
         """The text that is sent to servers."""
         return self.declared.dry_text if self.is_dry else self.declared.text
 
+    @cached_property
+    def sha(self) -> str:
+        """The SHA-1 of its text, under which servers cache it."""
+        return sha1_of(self.text)
+
     @property
     def writes(self) -> bool:
         """Whether it may change anything."""
         return bool(self.declared.writes) and not self.is_dry
 
     @cached_property
-    def dry(self) -> Script:
+    def dry(self) -> Script[AnswerT]:
         """The script for dry runs: the same answers, without writes."""
-        text = self.declared.dry_text
-        return Script(declared=self.declared, sha=_name(text), is_dry=True)
+        return replace(self, is_dry=True)
 
     @cached_property
     def _expected(self) -> frozenset[str]:
@@ -120,38 +111,24 @@ class Script:
             else:
                 raise TypeError(f"{self.name}.lua: the key {key.name} is missing")
 
-    def read(self, reply: Reply) -> ScriptAnswer:
-        """The reply with its parts by name. Raises InvalidReply for one that is not declared.
+    def read(self, reply: Reply) -> AnswerT:
+        """The answer. Raises InvalidReply for a reply of another form.
 
         Raises NewerFormat when the script refused the format of the group's state.
         """
         with reading(f"{self.name}.lua"):
-            return self._read(reply)
-
-    def _read(self, reply: Reply) -> ScriptAnswer:
-        answers = self.declared.answers
-        verdict, parts = "", reply
-        if isinstance(reply, bytes):
-            verdict, parts = reply.decode(), ()
-        elif reply and isinstance(reply[0], bytes) and _is_verdict(reply[0], answers):
-            verdict, parts = reply[0].decode(), reply[1:]
-        elif self.declared.checks_format and _is_newer_format(reply):
-            raise newer_format(key=text_of(reply[2]), version=int(reply[1]))
-        fields = answers.get(verdict)
-        if fields is None or not _fits(parts, fields):
-            raise BadShape("the script's header does not declare it")
-        found = {
-            one.name: one.read(parts[place:] if one.is_rest else parts[place])
-            for place, one in enumerate(fields)
-        }
-        return ScriptAnswer(verdict, found)
+            is_newer = type(reply) is list and reply[:1] == [_NEWER_FORMAT]
+            if is_newer and self.declared.checks_format:
+                _, version, key = reply
+                raise newer_format(key=text_of(text(key)), version=int(version))
+            return self.answers.read(reply)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptCall:
     """One call of a script. All its keys are in one slot; the first decides the node."""
 
-    script: Script
+    script: Script[Any]
     named: Mapping[str, tuple[Part, ...]]
     args: tuple[Part, ...] = ()
 
@@ -202,15 +179,15 @@ class ScriptCall:
         )
 
 
-@cache
-def load_script(name: str, package: str = OPERATOR_SCRIPTS) -> Script:
-    """The script `lua/<name>.lua` of a package; raises BadDeclaration."""
-    declared = read_declaration(name, package)
-    return Script(declared=declared, sha=_name(declared.text))
+def load_script(
+    name: str, answers: TypeForm[AnswerT], package: str = OPERATOR_SCRIPTS
+) -> Script[AnswerT]:
+    """The script `lua/<name>.lua` of a package, with its answers; raises BadDeclaration."""
+    return Script(declared=read_declaration(name, package), answers=Answers(answers))
 
 
-def _name(text: str) -> str:
-    """The name of a script in Redis: the SHA-1 of its text."""
+def sha1_of(text: str) -> str:
+    """The name of a script in Redis."""
     return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -227,27 +204,9 @@ def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
 
     It declares no key, because a forbidden key would make Redis refuse the command itself.
     """
-    script = load_script("find_denied")
     words = [part for need in needs for part in (len(need.words()), *need.words())]
+    script = read_declaration("find_denied")
     return Command(parts=("EVAL", script.text, 0, *words), key=text_of(near))
-
-
-def _is_verdict(part: bytes, answers: Collection[str]) -> bool:
-    # An empty text may be the first part of an answer without a verdict.
-    return part != b"" and part.decode("latin-1") in answers
-
-
-def _is_newer_format(reply: Reply) -> bool:
-    if type(reply) is not list or len(reply) != 3 or reply[0] != NEWER_FORMAT.encode():
-        return False
-    version, key = reply[1:]
-    return isinstance(version, bytes) and version.isdigit() and isinstance(key, bytes)
-
-
-def _fits(parts: Sequence[Reply], fields: Sequence[Field]) -> bool:
-    if fields and fields[-1].is_rest:
-        return len(parts) >= len(fields) - 1
-    return len(parts) == len(fields)
 
 
 def _encode(argument: Argument, value: Any) -> Part:

@@ -1,6 +1,6 @@
 """The declaration at the top of each Lua script, and the text that is sent to a server.
 
-The header of a script is its only declaration. It is parsed once, and strictly:
+The header of a script declares all except its answers. It is parsed once, and strictly:
 
     -- include: entry
     -- Count what is left, and write it down.
@@ -10,7 +10,6 @@ The header of a script is its only declaration. It is parsed once, and strictly:
     -- READS    type stream state; xinfo|groups stream; exists locks for locks; [info]
     -- WRITES   hset state
     -- USER     operator for recovery
-    -- RETURNS  done count, stays[id, verdict], main{length, groups} | not-owner
     -- Costs  constant.
     -- Repeats safely: ...
 
@@ -23,27 +22,22 @@ READS    commands, each with the keys that it names. `[command]` is optional: th
          if it is forbidden or unknown. The right to run `command!` is checked before the script
          writes anything, as for all WRITES. `for x`: only users of this feature need it.
 USER     the roles that run it, then the features that need it; none: always.
-RETURNS  answers, separated by `|`: a verdict and its fields, `{...}` a list without a verdict, or
-         `<name>` anything else. A field is a value, `name{...}` a record or nothing, `name[...]` a
-         list of records; `name...` and `name{...}...` are all that follows.
 """
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections import namedtuple
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS
 from pelops.domain.state import FORMAT, FORMAT_VERSION
 from pelops.redis_core.commands import COMMANDS, split_command
-from pelops.redis_core.replies.shapes import Check, check_of_field
 
 OPERATOR_SCRIPTS: Final = "pelops.redis_streams"
 WORKER_SCRIPTS: Final = "pelops.worker.server"
@@ -75,14 +69,13 @@ local dry_run, redis = true, (function(server)
 end)(redis)
 """
 NEWER_FORMAT: Final = "newer-format"  # the verdict of any script that checks the format
-_LINES: Final = ("KEYS", "ARGV", "READS", "WRITES", "USER", "RETURNS")
+_LINES: Final = ("KEYS", "ARGV", "READS", "WRITES", "USER")
 _INCLUDE: Final = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
 _BEGINS: Final = re.compile(r"-- ([A-Z]{4,}) +(\S.*)")
 _GOES_ON: Final = re.compile(r"-- {3,}(\S.*)")
 _COMMENT: Final = re.compile(r"\s*\([^()]*\)")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _RUN: Final = re.compile(r"(\[?)([a-z|]+)(!?)((?: [a-z_]+)*?)(?: for ((?: ?[a-z-]+)+))?(\]?)")
-_FIELD: Final = re.compile(r"([a-z]\w*)(\{[^{}]*\}|\[[^\[\]]*\])?(\.\.\.)?(?:,\s*|\s+|$)")
 _LUA_WORDS: Final = re.compile(
     "and|break|do|else|elseif|end|false|for|function|if|in|local|nil|not|or|repeat|return|then"
     "|true|until|while"
@@ -144,15 +137,6 @@ class DeclaredCommand:
     features: tuple[str, ...] = ()  # only users of these features need it
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A part of an answer."""
-
-    name: str
-    read: Callable[[Any], Any]  # checks and converts the part of the reply
-    is_rest: bool = False  # takes all remaining parts
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """A script as its header declares it."""
@@ -166,7 +150,6 @@ class Declaration:
     writes: tuple[DeclaredCommand, ...]
     roles: tuple[str, ...]
     features: tuple[str, ...]
-    answers: Mapping[str, tuple[Field, ...] | None]  # by verdict, "" without one; None: not a list
     text: str  # the whole text as sent to servers
 
     @property
@@ -268,7 +251,6 @@ def parse_script(name: str, source: str, package: str = OPERATOR_SCRIPTS) -> Dec
         writes=parse_runs(lines["WRITES"], {key.name for key in keys}, writes=True),
         roles=tuple(roles.split()),
         features=tuple(features.split()),
-        answers=dict(_parse_answer(one.strip()) for one in lines["RETURNS"].split("|")),
         text="",
     )
     included = "".join(_include(source, package, {}).values())
@@ -381,63 +363,6 @@ def _parse_runs(text: str, names: Collection[str], *, writes: bool) -> Iterator[
             is_asked_for=not is_optional and (writes or bool(found[3])),
             features=tuple((found[5] or "").split()),
         )
-
-
-def _parse_answer(text: str) -> tuple[str, tuple[Field, ...] | None]:
-    if re.fullmatch(r"<\w+>", text):
-        return "", None
-    if text.startswith("{") and text.endswith("}"):
-        return "", tuple(_parse_fields(text[1:-1], ""))
-    verdict, _, fields = text.partition(" ")
-    if not re.fullmatch(r"[a-z][a-z-]*", verdict):
-        raise BadDeclaration(f"{text!r} is no answer")
-    return verdict, tuple(_parse_fields(fields, verdict))
-
-
-def _parse_fields(text: str, verdict: str) -> Iterator[Field]:
-    at, text = 0, text.strip()
-    while at < len(text):
-        found = _FIELD.match(text, at)
-        if not found:
-            raise BadDeclaration(f"{text[at:]!r} are no fields")
-        at = found.end()
-        name, inner, dots = found.groups()
-        if dots and at < len(text):
-            raise BadDeclaration(f"nothing may follow {name}...")
-        check = check_of_field(name, verdict)
-        yield Field(name, _reader_of(name, inner or "", check, is_rest=bool(dots)), bool(dots))
-
-
-def _reader_of(name: str, inner: str, check: Check, *, is_rest: bool) -> Callable[[Any], Any]:
-    """A function that checks and converts a part; it raises ValueError or TypeError if invalid."""
-    columns = _split(inner[1:-1])
-    if not columns:
-        return _checked(check)
-    record = namedtuple(name, columns)  # type: ignore[misc]
-    checks = [check_of_field(column) for column in columns]
-
-    def make(row: list[Any]) -> Any:
-        for one, part in zip(checks, _list(row), strict=True):
-            one(part)
-        return record._make(row)
-
-    if is_rest or inner.startswith("["):
-        return lambda rows: None if rows is None else list(map(make, _list(rows)))
-    return lambda row: make(row) if row else None
-
-
-def _checked(check: Check) -> Callable[[Any], Any]:
-    def read(part: Any) -> Any:
-        check(part)
-        return part
-
-    return read
-
-
-def _list(part: Any) -> list[Any]:
-    if type(part) is not list:
-        raise TypeError("no list")
-    return part
 
 
 def _render_locals(declared: Declaration) -> str:

@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError
 from pelops.errors import InvalidReply
 from pelops.redis_core.commands import Part
 
-Check: TypeAlias = Callable[[Any], None]  # raises BadShape
+Check: TypeAlias = Callable[[Any], Any]  # raises BadShape
 _Parts: TypeAlias = Sequence[Part]
 
 LARGEST: Final = 2**63 - 1
@@ -60,34 +60,39 @@ def _misread(command: str, error: Exception) -> InvalidReply:
     )
 
 
-def text(part: Any) -> None:
+def text(part: Any) -> bytes:
     """Bytes."""
     if type(part) is not bytes:
         raise BadShape("a text is missing")
+    return part
 
 
-def number(part: Any) -> None:
+def number(part: Any) -> int:
     """A non-negative number."""
     if type(part) is not int or not 0 <= part <= LARGEST:
         raise BadShape("a number is missing, or out of range")
+    return part
 
 
-def signed(part: Any) -> None:
+def signed(part: Any) -> int:
     """A number that may be negative."""
     if type(part) is not int or abs(part) > LARGEST:
         raise BadShape("a number is missing, or out of range")
+    return part
 
 
-def delivery_count(part: Any) -> None:
+def delivery_count(part: Any) -> int:
     """A signed 64-bit number; it is negative when a delivery count has overflowed."""
     if type(part) is not int or not -LARGEST - 1 <= part <= LARGEST:
         raise BadShape("a number is missing, or out of range")
+    return part
 
 
-def milliseconds(part: Any) -> None:
+def milliseconds(part: Any) -> int:
     """A time or a duration in milliseconds; -1 means never."""
     if type(part) is not int or not -1 <= part <= LATEST_MS:
         raise BadShape("a time is missing, or out of range")
+    return part
 
 
 def digits(part: Any) -> None:
@@ -96,12 +101,13 @@ def digits(part: Any) -> None:
         raise BadShape("the digits of a number are missing")
 
 
-def entry_id(part: Any) -> None:
+def entry_id(part: Any) -> bytes:
     """The ID of an entry."""
     if type(part) is not bytes or not _ID.fullmatch(part):
         raise BadShape("an entry ID is missing")
     if len(part) >= 20 and any(int(half) > _LARGEST_PART for half in part.split(b"-")):
         raise BadShape("an entry ID is out of range")
+    return part
 
 
 def optional(check: Check) -> Check:
@@ -118,7 +124,7 @@ def list_of(check: Check) -> Check:
     """A list whose elements all pass the check."""
 
     def checked(part: Any) -> None:
-        for one in _list(part):
+        for one in parts_of(part):
             check(one)
 
     return checked
@@ -128,7 +134,7 @@ def row_of(*checks: Check) -> Check:
     """A list with one element for each check."""
 
     def checked(part: Any) -> None:
-        if len(_list(part)) != len(checks):
+        if len(parts_of(part)) != len(checks):
             raise BadShape("a list has an unexpected number of elements")
         for check, one in zip(checks, part, strict=True):
             check(one)
@@ -141,7 +147,7 @@ def map_of(needed: Mapping[bytes, Check], known: Mapping[bytes, Check] | None = 
     checks = {**(known or {}), **needed}
 
     def checked(part: Any) -> None:
-        names = _list(part)[::2]
+        names = parts_of(part)[::2]
         if len(part) % 2 or set(map(type, names)) - {bytes} or not all(map(bytes.isascii, names)):
             raise BadShape("names and values do not alternate")
         found = dict(zip(names, part[1::2], strict=True))
@@ -153,16 +159,19 @@ def map_of(needed: Mapping[bytes, Check], known: Mapping[bytes, Check] | None = 
     return checked
 
 
-def _list(part: Any) -> list[Any]:
+def parts_of(part: Any) -> list[Any]:
+    """The parts of a list."""
     if type(part) is not list:
         raise BadShape("a list is missing")
     return part
 
 
-def _time(part: Any) -> None:
+def server_time(part: Any) -> list[bytes]:
+    """A reply to TIME: seconds and microseconds."""
     row_of(digits, digits)(part)
     if int(part[0]) > LATEST_MS // 1000 or int(part[1]) >= 1_000_000:
         raise BadShape("a time is out of range")
+    return part  # type: ignore[no-any-return]
 
 
 def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = frozenset({2})) -> None:
@@ -171,7 +180,7 @@ def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = froz
     With a width of 4 they also have an idle time and a delivery count.
     """
     # A whole page at once, by functions implemented in C: pages are the bulk of all replies.
-    page = _list(part)
+    page = parts_of(part)
     if not page:
         return
     if most is not None and len(page) > most:
@@ -259,7 +268,7 @@ _SHAPES: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("PTTL", "HINCRBY"), signed),
     **dict.fromkeys(("HGET", "GET"), optional(text)),
     **dict.fromkeys(("INFO", "TYPE", "PING", "ASKING", "READONLY"), text),
-    "TIME": _time,
+    "TIME": server_time,
     "XADD": entry_id,
     "XACKDEL": _acknowledged,
     "XINFO STREAM": _STREAM,
@@ -285,7 +294,7 @@ def check_reply(parts: _Parts, reply: Any) -> None:
     """Raise InvalidReply for a reply of another shape than this command returns.
 
     Error replies are not checked, except NOSCRIPT for a command that is not a script. Replies of
-    scripts are checked by their declarations.
+    scripts are checked by who reads them.
     """
     name = name_of(parts)
     if isinstance(reply, Exception):
@@ -336,10 +345,10 @@ def _check_streams(parts: _Parts, reply: Any) -> None:
     most = int(parts[parts.index("COUNT", options) + 1]) if is_counted else None
     named = parts[keys:]
     asked = named[: len(named) // 2]
-    if len(_list(reply)) > len(asked):
+    if len(parts_of(reply)) > len(asked):
         raise BadShape("there are more streams than requested")
     for pair in reply:
-        if len(_list(pair)) != 2 or type(pair[0]) is not bytes:
+        if len(parts_of(pair)) != 2 or type(pair[0]) is not bytes:
             raise BadShape("a stream is missing")
         if pair[0] not in asked and pair[0].decode() not in asked:
             raise BadShape("there is a stream that was not requested")
@@ -353,61 +362,3 @@ _ASKED_SHAPES: Final[Mapping[str, Callable[[_Parts, Any], None]]] = {
     "HMGET": _check_values,
     "XPENDING": _check_pending,
 }
-
-
-# Parts of the answers of scripts, by their names in the scripts' headers. Other parts are texts or
-# null, or the adapter reads them under `reading`.
-_NUMBERS: Final = frozenset(
-    {
-        *("consumers", "copied", "copies", "count", "dead", "dead_letters", "deliveries"),
-        *("entries", "groups", "length", "letters", "marks", "more", "moved", "offered", "offers"),
-        *("pending", "records", "removed", "repeated", "retries", "stayed", "untaken", "visited"),
-        *("charged", "done.gone", "foreign", "letter_groups"),
-        *("moved_now", "failed", "requeued_since", "expired_discarded"),
-    }
-)
-_OPTIONAL_NUMBERS: Final = frozenset(
-    {"unvisited", "has_discarded", "added", "entries_read", "holding", "lowest_idle_ms"}
-)
-_TIMES: Final = frozenset({"wait_ms", "idle_ms", "inactive_ms", "newest_ms", "others_ms"})
-_IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id", "until_id", "cursor_id"})
-_OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted", "first_letter"})
-
-
-def _id_or_empty(part: Any) -> None:
-    if part != b"":
-        entry_id(part)
-
-
-_FIELD_CHECKS: Final[Mapping[str, Check]] = {
-    **dict.fromkeys(_NUMBERS, number),
-    **dict.fromkeys(_OPTIONAL_NUMBERS, optional(number)),
-    "lag": optional(signed),
-    **dict.fromkeys(_TIMES, milliseconds),
-    **dict.fromkeys(_IDS_OF, entry_id),
-    **dict.fromkeys(_OPTIONAL_IDS, optional(_id_or_empty)),
-    "time": _time,
-    "types": list_of(text),
-    "fields": list_of(optional(text)),
-    "values": list_of(optional(text)),
-    "letters_of": row_of(optional(text), optional(text)),
-    **dict.fromkeys(("lost", "gone", "ids"), list_of(entry_id)),
-    "found": list_of(text),
-    "left": optional(text),
-    "taken": lambda part: entries(part, widths=frozenset({4})),
-    "recorded.lost": text,
-    "repaired.lag": text,
-    **dict.fromkeys(("would-duplicate.groups", "letters-read.groups"), text),
-    **dict.fromkeys(("another-runs.other", "another-runs.name"), text),
-    **dict.fromkeys(("skipped", "skipped_now", "moved_ms", "done.stop"), text),
-    **dict.fromkeys(("first_copy", "last_copy"), _id_or_empty),
-}
-
-
-def check_of_field(name: str, verdict: str = "") -> Check:
-    """The check for a part of a script's answer."""
-    return _FIELD_CHECKS.get(f"{verdict}.{name}") or _FIELD_CHECKS.get(name, _any)
-
-
-def _any(part: Any) -> None:
-    """Any value; the adapter checks it."""

@@ -7,7 +7,7 @@ cannot list them otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from pelops.clock import to_ms
 from pelops.domain.audit import (
@@ -30,12 +30,30 @@ from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.group_observation import wrong_type
-from pelops.redis_streams.recovery.scan_calls import raise_refusal
+from pelops.redis_streams.recovery.scan_calls import refused
+from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import load_script
+from pelops.scripts.parts import Flag, Number, Raw
 
-_RECORD: Final = load_script("record_audit")
-_FORGET: Final = load_script("forget_audit")
-_READ: Final = load_script("read_audit")
+
+class _Recorded(NamedTuple):
+    verdict: Literal["recorded"]
+    lost: Number  # entries, in all windows
+
+
+class _Older(NamedTuple):
+    verdict: Literal["older"]
+    at_ms: Raw
+
+
+class _Forgotten(NamedTuple):
+    verdict: Literal["forgotten"]
+    existed: Flag
+
+
+_RECORD: Final = load_script("record_audit", _Recorded | _Older | Refusal)
+_FORGET: Final = load_script("forget_audit", _Forgotten | Refusal)
+_READ: Final = load_script("read_audit", list[Raw | None])
 _GROUPS: Final = Codec(tuple[tuple[str, str], ...], "the list of groups", limit=4 * 1024 * 1024)
 
 
@@ -68,23 +86,30 @@ async def record_audit(
         most=MOST_AUDITS,
     )
     answer = _RECORD.read(await server.run(call))
-    raise_refusal(keys, answer)
-    if answer.verdict == "too-large":
-        raise InvalidSpec(f"the summary has more than {SUMMARY_LIMIT} bytes: shorten its sentences")
-    if answer.verdict == "too-many":
-        raise InvalidSpec(
+    if isinstance(answer, Refusal):
+        raise _refused(keys, answer)
+    return answer.lost if isinstance(answer, _Recorded) else None
+
+
+def _refused(keys: GroupKeys, refusal: Refusal) -> PelopsError:
+    if refusal.verdict == "too-large":
+        return InvalidSpec(
+            f"the summary has more than {SUMMARY_LIMIT} bytes: shorten its sentences"
+        )
+    if refusal.verdict == "too-many":
+        return InvalidSpec(
             f"{MOST_AUDITS} audits already record their results in {keys.audit}: delete one that "
             f"is not used anymore with HDEL {keys.audit} NAME totals:NAME"
         )
-    with reading("record_audit.lua"):
-        return int(answer["lost"]) if answer.verdict == "recorded" else None
+    return refused(keys, refusal)
 
 
 async def forget_audit(server: Server, keys: GroupKeys, name: str) -> bool:
     """Remove the record of an audit; False when there was none. Repeats safely."""
     answer = _FORGET.read(await server.run(_FORGET.call(keys, name=check_audit_name(name))))
-    raise_refusal(keys, answer)
-    return bool(answer["count"])
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer.existed
 
 
 async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: int) -> None:
@@ -158,7 +183,7 @@ def _read(keys: GroupKeys, answer: Reply) -> AuditRecord | PelopsError | None:
         return wrong_type(keys.audit, answer.decode("utf-8", "replace"), "hash")
     try:
         with reading("read_audit.lua"):
-            return _parse(_READ.read(answer)["values"])
+            return _parse(_READ.read(answer))
     except PelopsError as error:
         return error
 

@@ -5,7 +5,7 @@ Missing streams and groups are facts. A key of another type is an error that nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar
@@ -36,44 +36,87 @@ from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.scripts.calls import ScriptAnswer, ScriptCall, load_script, newer_format
+from pelops.scripts.calls import ScriptCall, load_script, newer_format
+from pelops.scripts.parts import Count, Flag, Milliseconds, Raw, RawId, ServerTime, Signed
 
-_SCRIPT: Final = load_script("observe_group")
 _WANTED: Final = ("stream", "stream", "stream", "hash", "hash", "stream", "stream")
 _OWNER: Final = ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
 _SCANNED: Final = len(_OWNER) + FIXED_FIELDS.index(SCAN_DONE)
-_STEADY: Final = (
-    *("types", "stream", "group", "dead_letters", "letters_of", "letter_groups"),
-    *("first_letter",),
-)
 _LONGEST_IDLE_MS: Final = 10**14  # more than 3,000 years
 
 
 class _Stream(NamedTuple):
     """A stream as the script returns it."""
 
-    length: int
-    last_generated: bytes
-    first: bytes | None
-    added: int | None
-    groups: int
-    deleted: bytes | None
+    length: Count
+    last_generated: RawId
+    first: RawId | None
+    added: Count | None
+    groups: Count
+    deleted: RawId | None
+
+
+class _Counted(NamedTuple):
+    """The entries after the position of a group."""
+
+    entries: Count
+    is_all: Flag
+    first: RawId | None
 
 
 class _Group(NamedTuple):
     """A group as the script returns it."""
 
-    last_delivered: bytes
-    pending: int
-    lag: int | None
-    consumers: int
-    entries_read: int | None
-    lowest_pending: bytes | None
-    counted: Sequence[Reply] | None  # how many, whether these are all, the first one's ID
-    holding: int | None
-    lowest_idle_ms: int | None
+    last_delivered: RawId
+    pending: Count
+    lag: Signed | None
+    consumers: Count
+    entries_read: Count | None
+    lowest_pending: RawId | None
+    counted: _Counted | None  # None: XRANGE is forbidden
+    holding: Count | None  # consumers with pending entries; None: the group has too many consumers
+    lowest_idle_ms: Count | None  # since the last delivery of the lowest pending entry
 
 
+class _Consumer(NamedTuple):
+    """A consumer as the script returns it."""
+
+    name: Raw
+    pending: Count
+    idle_ms: Milliseconds
+
+
+class _Letters(NamedTuple):
+    """The stream and the group that the record of the dead-letter stream names."""
+
+    stream: Raw | None
+    group: Raw | None
+
+
+class _Side(NamedTuple):
+    """A retry or offer stream, and the group on it."""
+
+    stream: _Stream | None
+    group: _Group | None
+
+
+class _Observed(NamedTuple):
+    """The whole answer. IDs and names stay bytes, because most answers only get a digest."""
+
+    types: list[Raw]
+    time: ServerTime
+    stream: _Stream | None
+    group: _Group | None
+    dead_letters: Count
+    letters_of: _Letters
+    letter_groups: Count  # that read the dead-letter stream
+    fields: list[Raw | None]
+    further: list[_Side]
+    consumers: list[_Consumer] | None  # None: not requested, forbidden, or too many
+    first_letter: RawId | None
+
+
+_SCRIPT: Final = load_script("observe_group", _Observed)
 _NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
 
 
@@ -159,21 +202,23 @@ def _digest_or_error(reply: Reply) -> Digest | PelopsError:
         return reply
     try:
         with reading("observe_group.lua"):
-            answer = _SCRIPT.read(reply)
-            scanned = answer["fields"][_SCANNED] if answer["fields"] else None
+            seen = _SCRIPT.read(reply)
+            scanned = seen.fields[_SCANNED] if seen.fields else None
             at = parse_moment(None if scanned is None else scanned.decode("utf-8", "replace"))
-            return Digest(_digest(answer), at)
+            return Digest(_digest(seen), at)
     except PelopsError as error:
         return error
 
 
-def _digest(found: ScriptAnswer) -> int:
+def _digest(seen: _Observed) -> int:
     """A hash of the observation without elapsed times and without the time of the last scan."""
-    names, fields = found["consumers"], found["fields"]
-    consumers = names and [(one.name, one.pending) for one in names]
-    sides = [(one.stream, one.group) for one in found["further"]]
-    steady = [found[part] for part in _STEADY]
-    return hash(repr((steady, consumers, sides, fields[:_SCANNED], fields[_SCANNED + 1 :])))
+    names, fields = seen.consumers, seen.fields
+    consumers = None if names is None else tuple((one.name, one.pending) for one in names)
+    listed = (*seen.types, *seen.further, *fields[:_SCANNED], *fields[_SCANNED + 1 :])
+    counts = (seen.dead_letters, seen.letter_groups)
+    return hash(
+        (seen.stream, seen.group, seen.letters_of, seen.first_letter, *counts, consumers, listed)
+    )
 
 
 def _call(request: ObservationRequest) -> ScriptCall:
@@ -199,51 +244,45 @@ def _read_or_error(request: ObservationRequest, answer: Reply) -> StreamObservat
 
 @reading("observe_group.lua")
 def _read(request: ObservationRequest, reply: Reply) -> StreamObservation:
-    answer = _SCRIPT.read(reply)
-    types, (seconds, microseconds), fields = answer["types"], answer["time"], answer["fields"]
-    _check_types(request, list(map(text_of, types)))
-    state = _read_state(fields[len(_OWNER) :])
+    keys, seen = request.keys, _SCRIPT.read(reply)
+    _check_types(request, list(map(text_of, seen.types)))
+    state = _read_state(seen.fields[len(_OWNER) :])
     if state.format > FORMAT_VERSION:
-        raise newer_format(key=request.keys.state, version=state.format)
+        raise newer_format(key=keys.state, version=state.format)
     sides = {
-        name: _read_side(side.stream, side.group, is_former=request.is_retry_former)
-        for name, side in zip(request.further, answer["further"], strict=True)
+        name: _read_side(side, is_former=request.is_retry_former)
+        for name, side in zip(request.further, seen.further, strict=True)
     }
-    offer_stream = sides.get(request.keys.offer_stream)
-    stream, group, names = answer["stream"], answer["group"], answer["consumers"]
-    seen = _Stream(*stream) if stream else _NO_STREAM
+    offer_stream = sides.get(keys.offer_stream)
+    stream = seen.stream or _NO_STREAM
     return StreamObservation(
-        server_time=from_time(seconds, microseconds),
-        exists=stream is not None,
-        length=seen.length,
-        last_generated_id=parse_entry_id(seen.last_generated),
-        first_id=_id_or_none(seen.first),
-        entries_added=seen.added,
-        groups=seen.groups,
-        group=_read_group(_Group(*group), seen) if group else None,
-        dead_letters=answer["dead_letters"],
-        dead_letter_exists=types[1] == b"stream",
-        ledger_exists=types[2] == b"stream",
-        ownership=parse_ownership(dict(zip(_OWNER, fields, strict=False))),
-        max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
+        server_time=from_time(*seen.time),
+        exists=seen.stream is not None,
+        length=stream.length,
+        last_generated_id=parse_entry_id(stream.last_generated),
+        first_id=_id_or_none(stream.first),
+        entries_added=stream.added,
+        groups=stream.groups,
+        group=_read_group(seen.group, stream) if seen.group else None,
+        dead_letters=seen.dead_letters,
+        dead_letter_exists=seen.types[1] == b"stream",
+        ledger_exists=seen.types[2] == b"stream",
+        ownership=parse_ownership(seen.fields[: len(_OWNER)]),
+        max_deleted_id=_id_or_none(stream.deleted) or EntryId.MIN,
         state=state,
-        retry=sides.get(request.keys.retry),
-        consumers=None if names is None else tuple(map(_read_consumer, names)),
+        retry=sides.get(keys.retry),
+        consumers=None if seen.consumers is None else tuple(map(_read_consumer, seen.consumers)),
         has_offer_stream=offer_stream is None or offer_stream.exists,
-        owns_dead_letters=_owns_dead_letters(request.keys, answer["letters_of"]),
-        dead_letter_groups=answer["letter_groups"],
-        first_dead_letter=_id_or_none(answer["first_letter"]),
-        digest=_digest(answer),
+        owns_dead_letters=seen.letters_of == (keys.stream.encode(), keys.group.encode()),
+        dead_letter_groups=seen.letter_groups,
+        first_dead_letter=_id_or_none(seen.first_letter),
+        digest=_digest(seen),
     )
-
-
-def _owns_dead_letters(keys: GroupKeys, named: Sequence[bytes | None]) -> bool:
-    return list(named) == [keys.stream.encode(), keys.group.encode()]
 
 
 def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
     position, counted = parse_entry_id(group.last_delivered), group.counted
-    ahead = Ahead(counted[0], bool(counted[1])) if counted else None
+    ahead = Ahead(counted.entries, counted.is_all) if counted else None
     lag = judge_lag(
         group.lag,
         last_delivered_id=position,
@@ -262,7 +301,7 @@ def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
         holding=group.holding,
         at_least=ahead.counted if ahead else 0,
         is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
-        first_undelivered=_id_or_none(counted[2]) if counted else None,
+        first_undelivered=_id_or_none(counted.first) if counted else None,
         lowest_idle=_idle_or_none(group.lowest_idle_ms),
     )
 
@@ -273,7 +312,7 @@ def _can_repair(position: EntryId, stream: _Stream) -> bool:
     return deleted == EntryId.MIN or deleted < position
 
 
-def _read_consumer(seen: Reply) -> ConsumerObservation:
+def _read_consumer(seen: _Consumer) -> ConsumerObservation:
     return ConsumerObservation(
         name=seen.name.decode("utf-8", "surrogateescape"),
         pending=seen.pending,
@@ -281,11 +320,9 @@ def _read_consumer(seen: Reply) -> ConsumerObservation:
     )
 
 
-def _read_side(
-    stream: Sequence[Reply] | None, group: Sequence[Reply] | None, *, is_former: bool
-) -> RetryObservation:
-    seen = _Stream(*stream) if stream else _NO_STREAM
-    if not stream or not group:
+def _read_side(side: _Side, *, is_former: bool) -> RetryObservation:
+    seen, group = side.stream or _NO_STREAM, side.group
+    if not side.stream or not group:
         length = seen.length
         # The group is not created again on a former retry stream, so all its entries are the lag.
         left = length if is_former else 0
@@ -298,8 +335,7 @@ def _read_side(
             lag=left,
             first_undelivered=first,
         )
-    there = _Group(*group)
-    ours, counted = _read_group(there, seen), there.counted
+    ours, counted = _read_group(group, seen), group.counted
     return RetryObservation(
         exists=True,
         is_former=is_former,
@@ -312,7 +348,7 @@ def _read_side(
         holding=ours.holding,
         at_least=ours.at_least,
         is_lag_repairable=ours.is_lag_repairable,
-        first_undelivered=_id_or_none(counted[2]) if counted else None,
+        first_undelivered=_id_or_none(counted.first) if counted else None,
         lowest_idle=ours.lowest_idle,
     )
 
@@ -353,13 +389,11 @@ def wrong_type(key: str, found: str, wanted: str) -> WrongType:
     )
 
 
-def parse_ownership(record: Mapping[str, bytes | None]) -> OwnershipRecord | None:
+def parse_ownership(record: Sequence[bytes | None]) -> OwnershipRecord | None:
     """The ownership record in a group's state; None when it is missing or damaged."""
-    if any(record.get(name) is None for name in _OWNER):
+    parts = [part for part in record if part is not None]
+    if len(parts) != len(_OWNER) or not all(ms.isdigit() and len(ms) < 20 for ms in parts[4:]):
         return None
-    texts = {name: (record[name] or b"").decode("utf-8", "replace") for name in _OWNER}
-    created, until = texts.pop("created_ms"), texts.pop("held_until_ms")
-    if not (created.isdigit() and until.isdigit()):
-        return None
-    owner = OwnerRecord(**texts, created=from_ms(int(created)))
-    return OwnershipRecord(owner=owner, owned_until=from_ms(int(until)))
+    texts = (part.decode("utf-8", "replace") for part in parts[:4])
+    owner = OwnerRecord(**dict(zip(_OWNER, texts, strict=False)), created=from_ms(int(parts[4])))
+    return OwnershipRecord(owner=owner, owned_until=from_ms(int(parts[5])))

@@ -5,24 +5,51 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from pelops.clock import MILLISECOND, from_ms, to_ms
-from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
+from pelops.clock import MILLISECOND, to_ms
+from pelops.domain.entry_id import EntryId, StartPosition
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
 from pelops.domain.state import OWNERSHIP_LIFETIME, Loss, OwnerRecord, OwnershipRecord
-from pelops.errors import DeadLetterStreamInUse, NotOurs, StreamInUse
-from pelops.redis_core.commands import Part, text_of
-from pelops.redis_core.errors import permission_denied
-from pelops.redis_core.replies.shapes import reading
+from pelops.errors import DeadLetterStreamInUse, NotOurs, PelopsError, StreamInUse
+from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.group_observation import parse_ownership, wrong_type
-from pelops.scripts.calls import ScriptAnswer, load_script
+from pelops.redis_streams.group.group_observation import parse_ownership
+from pelops.redis_streams.recovery.scan_calls import refused
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import load_script
+from pelops.scripts.parts import Count, Id, Moment, NumberIfAny, Raw
 
-_PROVISION: Final = load_script("provision_group")
-_DESTROY: Final = load_script("destroy_group")
-_RELEASE: Final = load_script("release_group")
+
+class _Created(NamedTuple):
+    verdict: Literal["created"]
+    held_until: Moment
+    position: Id
+    why: CreationReason
+    repeats: NumberIfAny  # a word if it is not known
+
+
+class _Held(NamedTuple):
+    verdict: Literal["adopted", "settled"]
+    held_until: Moment
+
+
+class _Foreign(NamedTuple):
+    """Another resource acts on the group, or no record exists."""
+
+    verdict: Literal["conflict"]
+    record: tuple[Raw | None, ...]
+
+
+class _Destroyed(NamedTuple):
+    verdict: Literal["destroyed"]
+    copies: Count  # of the retry stream, at least, that were not acknowledged
+
+
+_PROVISION: Final = load_script("provision_group", _Created | _Held | _Foreign | Refusal)
+_DESTROY: Final = load_script("destroy_group", Literal["absent"] | _Destroyed | _Foreign | Refusal)
+_RELEASE: Final = load_script("release_group", Literal["released", "not-owner"])
 _LOST: Final = (
     *("lost_position", "lost_after", "lost_before", "lost_cause"),
     *("lost_undelivered", "lost_pending", "lost_observed_ms"),
@@ -112,24 +139,17 @@ async def provision_group(
         **_render_vanished(loss),
     )
     answer = _PROVISION.read(await server.run(call))
-    return _read_provisioned(keys, owner, answer)
-
-
-@reading("provision_group.lua")
-def _read_provisioned(keys: GroupKeys, owner: OwnerRecord, answer: ScriptAnswer) -> Provisioned:
-    _raise_refusal(keys, answer)
-    if answer.verdict == "removed":
-        raise NotOurs(
-            f"group {keys.group} was destroyed because StreamConsumerGroup {owner.namespace}/"
-            f"{owner.name} was deleted: it is not created again"
-        )
-    verdict = ProvisionVerdict(answer.verdict)
-    if verdict is ProvisionVerdict.CONFLICT:
-        return Provisioned(verdict=verdict, hold=parse_ownership(answer.fields))
+    if isinstance(answer, Refusal):
+        raise _refused(keys, owner, answer)
+    if isinstance(answer, _Foreign):
+        theirs = parse_ownership(answer.record)
+        return Provisioned(verdict=ProvisionVerdict.CONFLICT, hold=theirs)
     return Provisioned(
-        verdict=verdict,
-        hold=OwnershipRecord(owner=owner, owned_until=from_ms(int(answer["held_until_ms"]))),
-        creation=_read_creation(answer) if verdict is ProvisionVerdict.CREATED else None,
+        verdict=ProvisionVerdict(answer.verdict),
+        hold=OwnershipRecord(owner=owner, owned_until=answer.held_until),
+        creation=GroupCreation(position=answer.position, why=answer.why, repeats=answer.repeats)
+        if isinstance(answer, _Created)
+        else None,
     )
 
 
@@ -140,31 +160,27 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     """
     call = _DESTROY.call(keys, group=keys.group, uid=owner.uid)
     answer = _DESTROY.read(await server.run(call))
-    return _read_destroyed(keys, answer)
-
-
-@reading("destroy_group.lua")
-def _read_destroyed(keys: GroupKeys, answer: ScriptAnswer) -> Destroyed:
-    _raise_refusal(keys, answer)
-    verdict = DestroyVerdict(answer.verdict)
-    if verdict is DestroyVerdict.DESTROYED:
-        return Destroyed(verdict=verdict, copies=answer["copies"])
-    return Destroyed(verdict=verdict, hold=parse_ownership(answer.fields))
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    if isinstance(answer, _Foreign):
+        hold = parse_ownership(answer.record)
+        return Destroyed(verdict=DestroyVerdict.NOT_OWNER, hold=hold)
+    if isinstance(answer, _Destroyed):
+        return Destroyed(verdict=DestroyVerdict.DESTROYED, copies=answer.copies)
+    return Destroyed(verdict=DestroyVerdict.ABSENT)
 
 
 async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
     """Stop acting on the group without changing it; False when `owner` did not act on it."""
     answer = _RELEASE.read(await server.run(_RELEASE.call(keys, uid=owner.uid)))
-    return answer.verdict == "released"
+    return answer == "released"
 
 
-def key_in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
+def key_in_use(keys: GroupKeys, key: str, why: str, example: str) -> StreamInUse:
     """The error for a key with contents that Pelops did not write."""
-    key, why = answer["key"].decode("utf-8", "replace"), answer["why"]
-    example = answer["example"].decode("utf-8", "replace")
     holds = {
-        b"groups": f"consumer group {example} reads it",
-        b"fields": f"it has the field {example}, which Pelops did not write",
+        "groups": f"consumer group {example} reads it",
+        "fields": f"it has the field {example}, which Pelops did not write",
     }.get(why, "it contains entries that Pelops did not write for this group")
     if key == keys.dead_letter:
         return DeadLetterStreamInUse(
@@ -193,28 +209,20 @@ def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
     }
 
 
-def _read_creation(answer: ScriptAnswer) -> GroupCreation:
-    repeats = text_of(answer["repeats"])
-    return GroupCreation(
-        position=parse_entry_id(answer["position"]),
-        why=CreationReason(text_of(answer["why"])),
-        repeats=int(repeats) if repeats.isdigit() else None,
-    )
-
-
-def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
-    if answer.verdict == "wrong-type":
-        key, key_type = text_of(answer["key"]), text_of(answer["type"])
-        raise wrong_type(key, key_type, "hash" if key in keys.hashes else "stream")
-    if answer.verdict == "stream-in-use":
-        raise key_in_use(keys, answer)
-    if answer.verdict == "letters-conflict":
-        texts = {name: text_of(text) for name, text in answer.fields.items()}
-        place = f" of cluster {texts['cluster']}" if texts["cluster"] else ""
-        raise NotOurs(
-            f"StreamConsumerGroup {texts['namespace']}/{texts['name']}{place} (group "
-            f"{texts['group']} of {texts['stream']}) uses the dead-letter stream {texts['key']}: "
-            "set spec.deadLetter.stream to another key, or remove it"
-        )
-    if answer.verdict == "no-permission":
-        raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))
+def _refused(keys: GroupKeys, owner: OwnerRecord, refusal: Refusal) -> PelopsError:
+    match (refusal.verdict, *refusal.names):
+        case ("removed",):
+            return NotOurs(
+                f"group {keys.group} was destroyed because StreamConsumerGroup {owner.namespace}/"
+                f"{owner.name} was deleted: it is not created again"
+            )
+        case "stream-in-use", key, why, example:
+            return key_in_use(keys, key, why, example)
+        case "letters-conflict", key, namespace, name, cluster, stream, group:
+            place = f" of cluster {cluster}" if cluster else ""
+            return NotOurs(
+                f"StreamConsumerGroup {namespace}/{name}{place} (group {group} of {stream}) uses "
+                f"the dead-letter stream {key}: set spec.deadLetter.stream to another key, or "
+                "remove it"
+            )
+    return refused(keys, refusal)

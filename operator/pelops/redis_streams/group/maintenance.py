@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.clock import MILLISECOND, to_ms
-from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
 from pelops.domain.state import (
@@ -28,21 +28,41 @@ from pelops.domain.state import (
 from pelops.policy.group.losses import LOSS_PAUSE, DroppedEntries
 from pelops.policy.group.position import CHECKPOINT_EVERY, PositionChange
 from pelops.policy.group.retention import RetentionPlan
-from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan_calls import (
-    encode_name,
-    instant,
-    raise_obstacle,
-    raise_refusal,
-)
-from pelops.scripts.calls import ScriptAnswer, load_script
+from pelops.redis_streams.recovery.scan_calls import encode_name, refused, refused_copies
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import load_script
+from pelops.scripts.parts import Count, Flag, IdIfAny, Moment, Number, NumberIfAny, Raw
 
-_REMEMBER: Final = load_script("remember_position")
-_HOLD: Final = load_script("delay_recovery")
-_LOSS: Final = load_script("record_loss")
-_DROPPED: Final = load_script("record_dropped")
-_CLEAR: Final = load_script("clear_sticky")
+
+class _Position(NamedTuple):
+    verdict: Literal["remembered"]
+    marks: Count  # checkpoints that were written
+    after: IdIfAny  # of a possible loss that was recorded
+    before: IdIfAny
+    at_most: NumberIfAny  # entries
+
+
+class _Delay(NamedTuple):
+    verdict: Literal["held", "known"]
+    until: Moment
+
+
+class _Dropped(NamedTuple):
+    verdict: Literal["recorded"]
+    at_most: Number
+
+
+class _Cleared(NamedTuple):
+    verdict: Literal["cleared"]
+    existed: Count
+
+
+_REMEMBER: Final = load_script("remember_position", _Position | Literal["unchanged"] | Refusal)
+_HOLD: Final = load_script("delay_recovery", _Delay | Refusal)
+_LOSS: Final = load_script("record_loss", Literal["recorded", "known"] | Refusal)
+_DROPPED: Final = load_script("record_dropped", _Dropped | Literal["known", "explained"] | Refusal)
+_CLEAR: Final = load_script("clear_sticky", _Cleared | Refusal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,21 +90,14 @@ async def remember_position(
         pause_ms=LOSS_PAUSE // MILLISECOND,
     )
     answer = _REMEMBER.read(await server.run(call))
-    raise_refusal(keys, answer)
-    return _read_remembered(answer) if answer.verdict == "remembered" else None
-
-
-@reading("remember_position.lua")
-def _read_remembered(answer: ScriptAnswer) -> Remembered:
-    if not answer["after"]:
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    if isinstance(answer, str):
+        return None
+    if answer.after is None or answer.before is None:
         return Remembered()
-    at_most = answer["at_most"]
     return Remembered(
-        possible_loss=PossibleLoss(
-            after=parse_entry_id(answer["after"]),
-            before=parse_entry_id(answer["before"]),
-            at_most=int(at_most) if at_most else None,
-        )
+        possible_loss=PossibleLoss(after=answer.after, before=answer.before, at_most=answer.at_most)
     )
 
 
@@ -106,9 +119,9 @@ async def delay_recovery(
         hold_ms=hold // MILLISECOND,
     )
     answer = _HOLD.read(await server.run(call))
-    raise_refusal(keys, answer)
-    with reading("delay_recovery.lua"):
-        return instant(answer["delay_until_ms"])
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer.until
 
 
 async def record_loss(
@@ -136,8 +149,9 @@ async def record_loss(
         observed_ms=None if loss.observed is None else to_ms(loss.observed),
     )
     answer = _LOSS.read(await server.run(call))
-    raise_refusal(keys, answer)
-    return answer.verdict == "recorded"
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer == "recorded"
 
 
 async def record_dropped(
@@ -161,9 +175,9 @@ async def record_dropped(
         ],
     )
     answer = _DROPPED.read(await server.run(call))
-    raise_refusal(keys, answer)
-    with reading("record_dropped.lua"):
-        return int(answer["at_most"]) if answer.verdict == "recorded" else None
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer.at_most if isinstance(answer, _Dropped) else None
 
 
 async def clear_sticky(
@@ -179,23 +193,23 @@ async def clear_sticky(
     if not fields:
         return False
     answer = _CLEAR.read(await server.run(_CLEAR.call(keys, uid=owner.uid, fields=fields)))
-    raise_refusal(keys, answer)
-    with reading("clear_sticky.lua"):
-        return bool(answer["count"])
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer.existed > 0
 
 
-_TRIM: Final = load_script("trim_stream")
-TRIM_BATCH: Final = 10_000  # entries removed in one call: below a millisecond
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trimmed:
+class Trimmed(NamedTuple):
     """The result of one call."""
 
-    removed: int = 0
-    need: EntryId | None = None  # entries from this ID on are kept; None: not determined
-    first_id: EntryId | None = None  # the first entry that is left; None: the stream is empty
-    may_continue: bool = False  # call again: it may have stopped at its batch
+    verdict: Literal["done"] = "done"
+    removed: Count = 0
+    need: IdIfAny = None  # entries from this ID on are kept; None: not determined
+    first_id: IdIfAny = None  # the first entry that is left; None: the stream is empty
+    may_continue: Flag = False  # call again: it may have stopped at its batch
+
+
+_TRIM: Final = load_script("trim_stream", Trimmed | Literal["not-due"] | Refusal)
+TRIM_BATCH: Final = 10_000  # entries removed in one call: below a millisecond
 
 
 async def trim_stream(
@@ -238,35 +252,26 @@ async def _trim(
         **limits,
     )
     answer = _TRIM.read(await server.run(call))
-    raise_refusal(keys, answer)
-    return _read(answer) if answer.verdict == "done" else Trimmed()
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return Trimmed() if isinstance(answer, str) else answer
 
 
-@reading("trim_stream.lua")
-def _read(answer: ScriptAnswer) -> Trimmed:
-    need, first = answer["need"], answer["first"]
-    return Trimmed(
-        removed=answer["removed"],
-        need=parse_entry_id(need) if need else None,
-        first_id=parse_entry_id(first) if first else None,
-        may_continue=bool(answer["more"]),
-    )
-
-
-_EXPIRE: Final = load_script("expire_dead_letters")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
+class Expired(NamedTuple):
     """The result of one call: what was removed after its retention."""
 
-    letters: int
-    last_id: EntryId | None  # no dead letter up to it is left; None when none expired
-    records: int  # of the ledgers
-    may_continue: bool  # call again: it may have stopped at its batch
-    discarded: int = 0  # discarded dead letters
-    foreign: int = 0  # old entries that are kept because they are not dead letters of this group
-    next_id: EntryId | None = None  # where the next call begins; None: at the first dead letter
+    verdict: Literal["done"]
+    letters: Count
+    last_id: IdIfAny  # no dead letter up to it is left; None when none expired
+    records: Count  # of the ledgers
+    discarded: Count  # discarded dead letters
+    has_discarded: Count | None  # 1: the group has a stream of discarded dead letters
+    may_continue: Flag  # call again: it may have stopped at its batch
+    next_id: IdIfAny  # where the next call begins; None: at the first dead letter
+    foreign: Count  # old entries that are kept because they are not dead letters of this group
+
+
+_EXPIRE: Final = load_script("expire_dead_letters", Expired | Refusal)
 
 
 async def expire_dead_letters(
@@ -287,9 +292,9 @@ async def expire_dead_letters(
     """
     answer = await _expire(server, keys, owner, kept=kept, after=after)
     # Only with an existing key: with a missing one the script fails while its slot is migrated.
-    if answer["has_discarded"] and not answer["more"]:
+    if answer.has_discarded and not answer.may_continue:
         answer = await _expire(server, keys, owner, kept=kept, after=None, discarded=keys.discarded)
-    return _read_expired(answer)
+    return answer
 
 
 async def _expire(
@@ -300,7 +305,7 @@ async def _expire(
     kept: timedelta,
     after: EntryId | None,
     discarded: str | None = None,
-) -> ScriptAnswer:
+) -> Expired:
     call = _EXPIRE.call(
         keys,
         {"discarded": discarded},
@@ -314,37 +319,24 @@ async def _expire(
         waits_ms=LEDGER_WAITS // MILLISECOND,
     )
     answer = _EXPIRE.read(await server.run(call))
-    raise_refusal(keys, answer)
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
     return answer
 
 
-@reading("expire_dead_letters.lua")
-def _read_expired(answer: ScriptAnswer) -> Expired:
-    last = answer["last"]
-    return Expired(
-        letters=answer["letters"],
-        last_id=parse_entry_id(last) if last else None,
-        records=answer["records"],
-        may_continue=bool(answer["more"]),
-        discarded=answer["expired_discarded"],
-        foreign=answer["foreign"],
-        next_id=parse_entry_id(answer["next"]) if answer["next"] else None,
-    )
-
-
-_NOTE: Final = load_script("note_retry_wait")
-_RETURN: Final = load_script("return_copies")
-RETURN_BATCH: Final = 50  # copies moved in one call
-MAX_BYTES: Final = 256 * 1024  # of bodies that one call reads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
+class Returned(NamedTuple):
     """The result of one call."""
 
-    moved: int = 0  # copies moved back to the stream
-    stayed: int = 0  # copies that are too large, or that the server did not accept
-    may_continue: bool = False  # more copies are left
+    verdict: Literal["done"] = "done"
+    moved: Count = 0  # copies moved back to the stream
+    stayed: Count = 0  # copies that are too large, or that the server did not accept
+    may_continue: Flag = False  # more copies are left
+
+
+_NOTE: Final = load_script("note_retry_wait", Literal["noted", "known", "forgotten"] | Refusal)
+_RETURN: Final = load_script("return_copies", Returned | Refusal)
+RETURN_BATCH: Final = 50  # copies moved in one call
+MAX_BYTES: Final = 256 * 1024  # of bodies that one call reads
 
 
 async def has_retry_stream(server: Server, keys: GroupKeys) -> bool:
@@ -361,7 +353,9 @@ async def note_retry_wait(
     Raises NotOurs, NoSuchGroup, WrongType and PermissionDenied before anything was written.
     """
     call = _NOTE.call(keys, group=keys.group, uid=owner.uid, notes=not forget)
-    raise_refusal(keys, _NOTE.read(await server.run(call)))
+    answer = _NOTE.read(await server.run(call))
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
 
 
 async def return_copies(
@@ -393,14 +387,17 @@ async def return_copies(
         reason=reason,
     )
     answer = _RETURN.read(await server.run(call))
-    raise_obstacle(keys.group, keys.stream, answer)
-    raise_refusal(keys, answer)
-    return Returned(
-        moved=answer["moved"], stayed=answer["stayed"], may_continue=bool(answer["more"])
-    )
+    if isinstance(answer, Refusal):
+        raise refused_copies(keys, keys.stream, answer)
+    return answer
 
 
-_REPAIR: Final = load_script("repair_lag")
+class _Repaired(NamedTuple):
+    verdict: Literal["repaired"]
+    lag: Raw
+
+
+_REPAIR: Final = load_script("repair_lag", _Repaired | Literal["intact", "unsure"] | Refusal)
 
 
 async def repair_lag(server: Server, keys: GroupKeys, uid: str, *, of_retry: bool = False) -> bool:
@@ -414,5 +411,6 @@ async def repair_lag(server: Server, keys: GroupKeys, uid: str, *, of_retry: boo
     """
     source = {"source": keys.retry if of_retry else keys.stream}
     answer = _REPAIR.read(await server.run(_REPAIR.call(keys, source, group=keys.group, uid=uid)))
-    raise_refusal(keys, answer)
-    return answer.verdict == "repaired"
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return isinstance(answer, _Repaired)

@@ -6,8 +6,6 @@
 -- READS    type state; hmget state
 -- WRITES   hdel state
 -- USER     operator
--- RETURNS  cleared count (fields that existed)
---          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in the fields.
 -- Repeats safely: the second run finds none of them.
 

@@ -9,9 +9,6 @@
 -- READS    type ledger state; time; hmget state
 -- WRITES   xadd ledger; hset state
 -- USER     operator
--- RETURNS  held delay_until_ms
---          | known delay_until_ms (it is recorded already, and the delay does not change)
---          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: a caller whose last observation is older than the sticky condition reports the same
 -- event. The ledger is written first: if the script ends after that, the next run records it again.

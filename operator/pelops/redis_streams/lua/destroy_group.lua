@@ -14,10 +14,6 @@
 -- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit worker_state
 --          worker_ledger; hdel dead_letter_owner; [hset dead_letter_owner]
 -- USER     operator for delete-policy
--- RETURNS  destroyed copies (at least so many copies in the retry stream were not acknowledged)
---          | absent
---          | not-owner uid, cluster, namespace, name, created_ms, held_until_ms (each or false)
---          | no-permission command, key
 -- Costs  linear in the pending entries of the group, which Redis frees before it answers, and in at
 --        most 500 entries or 500 KB of the retry stream.
 -- Invariant 14: a key whose content Pelops did not write stays, whatever its name.
@@ -50,7 +46,7 @@ if held[1] ~= uid then
   if not held[1] and not group_exists() then
     return { 'absent' }
   end
-  return { 'not-owner', held[1] or false, held[2] or false, held[3] or false, held[4] or false,
+  return { 'conflict', held[1] or false, held[2] or false, held[3] or false, held[4] or false,
     held[5] or false, held[6] or false }
 end
 

@@ -5,7 +5,7 @@
 -- READS    none
 -- WRITES   none
 -- USER     operator sdk-worker
--- RETURNS  <place> (of the first forbidden command, from 1; 0 if none is, or the server cannot check it)
+-- Returns the position of the first forbidden command, from 1; 0 if none is, or the server cannot check it.
 -- Costs  constant for each command.
 -- Repeats safely: it writes nothing.
 

@@ -6,8 +6,6 @@
 -- READS    time; xpending stream
 -- WRITES   none
 -- USER     operator for recovery
--- RETURNS  {now_ms, visited, last (ID visited, or ''), entries{id, owner, idle_ms, deliveries}...}
---          | no-group
 -- how  visit  return the idle ones among the first `count` entries, at a bounded cost
 --      seek   return the first `count` idle entries: the server may visit every entry of the range
 -- Costs  linear in count for visit; in the entries of the range for seek.

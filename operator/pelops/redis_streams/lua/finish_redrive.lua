@@ -8,7 +8,6 @@
 -- READS    type state; hmget state
 -- WRITES   hdel state
 -- USER     operator
--- RETURNS  finished | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: the second run finds nothing to delete.
 

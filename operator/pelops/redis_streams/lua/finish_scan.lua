@@ -17,8 +17,6 @@
 --          others; xinfo|groups stream others; xinfo|consumers stream others; xpending stream others; xrange stream others
 -- WRITES   hset state; hdel state
 -- USER     operator for recovery
--- RETURNS  done tries_cursor (of the next call) | not-owner | wrong-type key, type | no-permission
---          command, key
 -- Costs  linear in the fields given. With a cursor, also in 100 fields of the state and 500 consumers, and in
 --        the bodies that look_whether_it_waits reads: 256 KiB, but at least one body.
 -- Repeats safely: the same values are written again.

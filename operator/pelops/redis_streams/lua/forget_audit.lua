@@ -6,8 +6,6 @@
 -- READS    type audit; hmget! audit
 -- WRITES   hset audit; hdel audit
 -- USER     operator
--- RETURNS  forgotten count (1 if anything was deleted, else 0)
---          | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: the second run finds nothing. Fields of other audits do not change.
 

@@ -9,8 +9,6 @@
 --          xpending stream retry; xrange retry
 -- WRITES   hset state; hdel state
 -- USER     operator for recovery
--- RETURNS  noted | known | forgotten | not-owner | no-group key | wrong-type key, type
---          | no-permission command, key
 -- Costs  linear in the groups of both streams. It reads one copy, and two bodies that XINFO STREAM reads.
 -- Repeats safely: a copy that was noted before keeps the time and the position of its first note. If the
 -- note is lost, the alarm comes later.

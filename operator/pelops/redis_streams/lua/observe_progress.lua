@@ -5,12 +5,9 @@
 -- READS    time; xinfo|consumers stream; xpending stream
 -- WRITES   none
 -- USER     operator for recovery
--- RETURNS  {asked_ms (when the consumer last asked for entries; 0 if it does not exist),
---          inactive_ms (time since it was last given an entry), newest_ms (time since the delivery of
---          its newest pending entry), others_ms (the shortest inactive_ms of other consumers without
---          pending entries)} (-1: never, or not known. Before Redis 7.2 the server does not report
---          inactive_ms, and only reads that returned entries count as asking)
---          | no-group
+-- A time is -1 if it is not known, or if it never happened. `others` are consumers without pending entries.
+-- Before Redis 7.2 the server does not report when a consumer was last given an entry, and only reads that
+-- returned entries count as asking.
 -- Costs  linear in the consumers of the group, and in limit.
 -- Repeats safely: it writes nothing.
 

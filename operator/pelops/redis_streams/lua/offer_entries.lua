@@ -12,9 +12,6 @@
 -- READS    type source offer_stream ledger state; time; hmget state; hget state; xpending source
 -- WRITES   [xnack source for release]; xadd offer_stream ledger; hset state; hdel state
 -- USER     operator for recovery
--- RETURNS  done now_ms, offered, stays[id, verdict], retry_batch (now), how (nacked or announced)
---          | chunk-changed retry_batch | not-owner | wrong-type key, type | no-permission command,
---          key
 -- Verdicts of entries: not-pending other-owner too-young offered
 -- Costs  linear in the items; reads no body. The claim skips an entry whose body was deleted, and the
 --        next scan records it.

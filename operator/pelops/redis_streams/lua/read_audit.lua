@@ -5,8 +5,8 @@
 -- READS    type audit; hmget audit
 -- WRITES   none
 -- USER     operator
--- RETURNS  {values...} (of the fields, each or false; none if the key does not exist. If the key is not a
---          hash: its type instead)
+-- Returns the fields, each or false; none if the key does not exist. If the key is not a hash, returns its
+-- type instead.
 -- Costs  linear in the fields; at most the largest summary (16 KiB).
 -- Repeats safely: it writes nothing.
 

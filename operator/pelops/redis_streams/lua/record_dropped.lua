@@ -10,8 +10,6 @@
 -- READS    type ledger worker_ledger state; time; hmget state; xrange ledger worker_ledger
 -- WRITES   xadd ledger; hset state
 -- USER     operator for recovery cleanup
--- RETURNS  recorded at_most | known | explained
---          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  reads up to 50 records of each ledger.
 -- Workers and the operator remove a consumer only if it has no pending entries, and record that in the same
 -- script, the workers in a ledger of their own. If a ledger has more records since the observation than this

@@ -12,8 +12,6 @@
 -- READS    type ledger state; time; hmget state
 -- WRITES   xadd ledger; hset state
 -- USER     operator
--- RETURNS  recorded | known
---          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: a gap is identified by its position, and recorded again only after it has grown. An
 -- acknowledged gap keeps its position and its numbers, so it is not reported again. A loss of another cause

@@ -5,15 +5,14 @@
 -- READS    type state dead_letter_owner; hmget state dead_letter_owner
 -- WRITES   hdel state dead_letter_owner
 -- USER     operator
--- RETURNS  released | not-owner
 -- Costs  constant.
 -- Repeats safely: the second run finds the record of another resource, or none, and changes nothing.
 
 if redis.call('TYPE', state).ok ~= 'hash' then
-  return 'not-owner'
+  return { 'not-owner' }
 end
 if redis.call('HMGET', state, 'owner:uid')[1] ~= uid then
-  return 'not-owner'
+  return { 'not-owner' }
 end
 redis.call('HDEL', state, 'owner:uid', 'owner:cluster', 'owner:namespace', 'owner:name',
   'owner:created_ms', 'owner:held_until_ms')
@@ -22,4 +21,4 @@ if redis.call('TYPE', dead_letter_owner).ok == 'hash'
   -- The record still names the group of the dead letters, but no resource acts on them any longer.
   redis.call('HDEL', dead_letter_owner, 'held_until_ms')
 end
-return 'released'
+return { 'released' }

@@ -9,8 +9,6 @@
 -- READS    type stream ledger state started worker_state; hget state; xpending stream others; xinfo|groups stream
 -- WRITES   xgroup|delconsumer stream; xadd ledger; hdel state started worker_state
 -- USER     operator for recovery cleanup
--- RETURNS  removed | owns-entries | absent | not-owner
---          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the groups of the stream.
 -- Repeats safely: the second run finds no such consumer. One script checks the consumer and deletes it,
 -- because entries that were delivered in between would be lost permanently.

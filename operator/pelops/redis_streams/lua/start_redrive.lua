@@ -9,9 +9,6 @@
 -- READS    type source state; time; hmget state; xinfo|stream source
 -- WRITES   hset state
 -- USER     operator
--- RETURNS  started record{now_ms, started_ms, until_id, cursor_id, moved, skipped, moved_ms}
---          | another-runs other, name
---          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant, and two bodies that XINFO STREAM reads.
 -- Repeats safely: an existing record of the redrive stays. If two redrives start at once, one of them runs.
 

@@ -5,27 +5,40 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Progress
-from pelops.errors import NoSuchGroup, NoSuchStream
+from pelops.errors import NoSuchStream
 from pelops.redis_core.commands import text_of
-from pelops.redis_core.replies.shapes import invalid, reading
+from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan_calls import (
+    NoGroup,
     decode_name,
     encode_name,
-    instant,
-    raise_refusal,
+    no_group,
+    refused,
 )
 from pelops.redis_streams.recovery.stuck_entries import ScanContext
+from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import load_script
+from pelops.scripts.parts import Moment, SpanIfAny
 
-_REMOVE: Final = load_script("remove_consumer")
-_PROGRESS: Final = load_script("observe_progress")
+
+class _Progress(NamedTuple):
+    asked: Moment
+    inactive: SpanIfAny
+    newest: SpanIfAny
+    others: SpanIfAny
+
+
+_REMOVE: Final = load_script(
+    "remove_consumer", Literal["removed", "owns-entries", "absent"] | Refusal
+)
+_PROGRESS: Final = load_script("observe_progress", _Progress | NoGroup)
 LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
 LOOKED_AT: Final = 500  # pending entries of one consumer per call
 
@@ -94,15 +107,9 @@ async def observe_progress(server: Server, stream: str, group: str, consumer: st
     name = encode_name(consumer)
     call = _PROGRESS.call(None, {"stream": stream}, group=group, consumer=name, limit=LOOKED_AT)
     answer = _PROGRESS.read(await server.run(call))
-    if answer.verdict == "no-group":
-        raise NoSuchGroup(f"group {group} does not exist on stream {stream}")
-    with reading("observe_progress.lua"):
-        return Progress(
-            asked=instant(answer["asked_ms"]),
-            inactive=_known(answer["inactive_ms"]),
-            newest=_known(answer["newest_ms"]),
-            others=_known(answer["others_ms"]),
-        )
+    if isinstance(answer, str):
+        raise no_group(group, stream)
+    return Progress(**answer._asdict())
 
 
 async def remove_consumer(server: Server, context: ScanContext, consumer: str) -> bool:
@@ -124,12 +131,9 @@ async def remove_consumer(server: Server, context: ScanContext, consumer: str) -
         consumer=encode_name(consumer),
     )
     answer = _REMOVE.read(await server.run(call))
-    raise_refusal(keys, answer)
-    return answer.verdict == "removed"
-
-
-def _known(ms: int) -> timedelta | None:
-    return None if ms < 0 else ms * MILLISECOND
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer == "removed"
 
 
 def _read_consumer(reply: Sequence[Reply]) -> ObservedConsumer:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from pelops.clock import MILLISECOND, from_ms, from_time, to_ms
+from pelops.clock import MILLISECOND, from_time, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
-from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
+from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan
 from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_DONE, SCAN_REPORT
 from pelops.errors import (
     DeadLetterStreamInUse,
@@ -22,29 +21,93 @@ from pelops.errors import (
     PositionAhead,
     WouldDuplicate,
 )
-from pelops.redis_core.commands import text_of
 from pelops.redis_core.errors import permission_denied
-from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, reading
+from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, invalid, reading
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Command, Reply
 from pelops.redis_streams.group.group_observation import wrong_type
-from pelops.scripts.calls import ScriptAnswer, load_script
-
-_OPEN: Final = load_script("open_scan")
-_FIND: Final = load_script("find_idle")
-_FINISH: Final = load_script("finish_scan")
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import load_script
+from pelops.scripts.parts import (
+    Count,
+    Id,
+    IdIfAny,
+    Moment,
+    MomentIfAny,
+    Name,
+    Span,
+    Text,
+    read_moment,
+)
 
 FIRST_PAGE: Final = 100  # enough to detect that few entries are old
 PAGE: Final = 500  # entries examined one by one in one call
 SEEKABLE: Final = 20_000  # pending entries that the server may visit in one call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotDue:
+class NotDue(NamedTuple):
     """Another replica has scanned the group recently."""
 
-    scanned_at: datetime
-    now: datetime
+    verdict: Literal["not-due"]
+    scanned_at: Moment
+    now: Moment
+
+
+class _ObservedStream(NamedTuple):
+    groups: Count
+    pending: Count
+    consumers: Count
+    last_delivered_id: Id
+    last_generated_id: Id
+    first_id: IdIfAny
+    lowest_pending: IdIfAny
+
+
+class _Retried(NamedTuple):  # it is not resolved
+    id: Id
+    owner: Name  # empty if it is undelivered, or was offered and no worker has taken it
+
+
+class _Opened(NamedTuple):
+    verdict: Literal["open"]
+    now: Moment
+    master_since: MomentIfAny
+    retry_batch: Name
+    under_way: list[_Retried]
+    delay_until: MomentIfAny
+    delay_before: MomentIfAny
+    report: Text
+    cursor: Text
+    offers: Count
+    main: _ObservedStream
+    retry: _ObservedStream | None
+
+
+class _Idle(NamedTuple):
+    id: Id
+    owner: Name
+    idle: Span
+    deliveries: Count
+
+
+class _Page(NamedTuple):
+    """Entries that are idle, of those that the script visited."""
+
+    now: Moment
+    visited: Count
+    last: Text  # ID that was visited; empty: none
+    entries: tuple[_Idle, ...]
+
+
+class _Finished(NamedTuple):
+    verdict: Literal["done"]
+    tries_cursor: Text
+
+
+NoGroup: TypeAlias = Literal["no-group"]
+_OPEN: Final = load_script("open_scan", _Opened | NotDue | Refusal)
+_FIND: Final = load_script("find_idle", _Page | NoGroup)
+_FINISH: Final = load_script("finish_scan", _Finished | Refusal)
 
 
 async def open_scan(
@@ -78,15 +141,9 @@ async def open_scan(
         is_former=is_retry_former,
     )
     answer = _OPEN.read(await server.run(call))
-    if answer.verdict == "not-due":
-        return _read_not_due(answer)
-    raise_refusal(keys, answer)
-    return _read_observation(keys, answer.into(_Opened))
-
-
-@reading("open_scan.lua")
-def _read_not_due(answer: ScriptAnswer) -> NotDue:
-    return NotDue(scanned_at=instant(answer["scanned_at_ms"]), now=instant(answer["now_ms"]))
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer if isinstance(answer, NotDue) else _read_observation(keys, answer)
 
 
 async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
@@ -103,10 +160,10 @@ async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta
     now = from_time(seconds, microseconds)
     if len(scanned_at) > 15 or int(scanned_at) > LATEST_MS:
         return None
-    age = now - instant(scanned_at)
+    at = read_moment(scanned_at)
     # A time in the future was written before the clock was set back, and is ignored.
-    is_recent = timedelta() <= age < due
-    return NotDue(scanned_at=instant(scanned_at), now=now) if is_recent else None
+    is_recent = timedelta() <= now - at < due
+    return NotDue("not-due", scanned_at=at, now=now) if is_recent else None
 
 
 async def find_idle(
@@ -183,8 +240,9 @@ async def finish_scan(
         ],
     )
     answer = _FINISH.read(await server.run(call))
-    raise_refusal(keys, answer)
-    return text_of(answer["tries_cursor"])
+    if isinstance(answer, Refusal):
+        raise refused(keys, answer)
+    return answer.tries_cursor
 
 
 async def read_fields(
@@ -198,44 +256,44 @@ async def read_fields(
     return [value.decode("utf-8", "replace") if value is not None else None for value in reply]
 
 
-def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
-    """Raise the error for a verdict that is a refusal; other verdicts do nothing."""
-    verdict = answer.verdict
-    if verdict == "letters-not-ours":
-        raise DeadLetterStreamInUse(
-            f"the dead-letter stream {keys.dead_letter} is not registered for group {keys.group}, "
-            "so Pelops recovers nothing"
-        )
-    if verdict == "not-owner":
-        raise NotOurs(f"another resource manages group {keys.group} of stream {keys.stream}")
-    if verdict == "no-group":
-        raise NoSuchGroup(f"group {keys.group} does not exist on stream {text_of(answer['key'])}")
-    if verdict == "wrong-type":
-        key, key_type = text_of(answer["key"]), text_of(answer["type"])
-        raise wrong_type(key, key_type, "hash" if key in keys.hashes else "stream")
-    if verdict == "no-permission":
-        raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))
+def refused(keys: GroupKeys, refusal: Refusal) -> PelopsError:
+    """The error for a refusal of any script."""
+    match (refusal.verdict, *refusal.names):
+        case "letters-not-ours", *_:
+            return DeadLetterStreamInUse(
+                f"the dead-letter stream {keys.dead_letter} is not registered for group "
+                f"{keys.group}, so Pelops recovers nothing"
+            )
+        case ("not-owner",):
+            return NotOurs(f"another resource manages group {keys.group} of stream {keys.stream}")
+        case "no-group", stream:
+            return no_group(keys.group, stream)
+        case "wrong-type", key, found:
+            return wrong_type(key, found, "hash" if key in keys.hashes else "stream")
+        case "no-permission", command, key:
+            return permission_denied(command, key)
+    return invalid("a script", "its verdict is unknown")
 
 
-def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
-    """Raise the error for a verdict that no copy may be added to the target stream."""
-    if answer.verdict == "would-duplicate":
-        raise WouldDuplicate(
-            f"the stream {target} has {text_of(answer['groups'])} consumer groups, and each of "
-            "them would receive the copies of stuck entries"
-        )
-    if answer.verdict == "position-ahead":
-        delivered = text_of(answer["delivered"])
-        raise PositionAhead(
-            f"the position of group {group} is {delivered}, ahead of the last ID of stream {target}"
-        )
+def refused_copies(keys: GroupKeys, target: str, refusal: Refusal) -> PelopsError:
+    """The error for a refusal of a script that adds copies to the target stream."""
+    match (refusal.verdict, *refusal.names):
+        case "would-duplicate", groups:
+            return WouldDuplicate(
+                f"the stream {target} has {groups} consumer groups, and each of them would "
+                "receive the copies of stuck entries"
+            )
+        case "position-ahead", delivered, _:
+            return PositionAhead(
+                f"the position of group {keys.group} is {delivered}, ahead of the last ID of "
+                f"stream {target}"
+            )
+    return refused(keys, refusal)
 
 
-def instant(ms: bytes | int) -> datetime:
-    """A time on the server's clock; raises BadShape when it is out of range."""
-    if not 0 <= int(ms) <= LATEST_MS:
-        raise BadShape("a time is out of range")
-    return from_ms(int(ms))
+def no_group(group: str, stream: str) -> NoSuchGroup:
+    """The error for a group that does not exist on a stream."""
+    return NoSuchGroup(f"group {group} does not exist on stream {stream}")
 
 
 async def _find_page(
@@ -260,31 +318,30 @@ async def _find_page(
         how="seek" if seeks else "visit",
     )
     answer = _FIND.read(await server.run(call))
-    if answer.verdict == "no-group":
-        raise NoSuchGroup(f"group {group} does not exist on stream {stream}")
+    if isinstance(answer, str):
+        raise no_group(group, stream)
     with reading("find_idle.lua"):
-        return _read_page(answer, start, count)
+        _check_page(answer, start, count)
+    entries = [
+        PendingEntry(
+            entry_id=one.id,
+            owner=one.owner,
+            idle=one.idle,
+            delivered=answer.now - one.idle,
+            deliveries=one.deliveries,
+        )
+        for one in answer.entries
+    ]
+    return entries, answer.visited, answer.last
 
 
-def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[PendingEntry], int, str]:
-    now, last = instant(answer["now_ms"]), text_of(answer["last"])
-    entries = [_read_pending(one, now) for one in answer["entries"]]
-    if answer["visited"] > count or len(entries) > count:
+def _check_page(page: _Page, start: str, count: int) -> None:
+    if page.visited > count or len(page.entries) > count:
         raise BadShape("there are more entries than requested")
     # IDs must grow from page to page, so that the loop over pages ends.
-    if last and start != "-" and parse_entry_id(last) <= parse_entry_id(start.removeprefix("(")):
+    is_first = not page.last or start == "-"
+    if not is_first and parse_entry_id(page.last) <= parse_entry_id(start.removeprefix("(")):
         raise BadShape("a page does not continue where the page before it ended")
-    return entries, answer["visited"], last
-
-
-def _read_pending(entry: Reply, now: datetime) -> PendingEntry:
-    return PendingEntry(
-        entry_id=parse_entry_id(entry.id),
-        owner=decode_name(entry.owner),
-        idle=int(entry.idle_ms) * MILLISECOND,
-        delivered=now - int(entry.idle_ms) * MILLISECOND,
-        deliveries=entry.deliveries,
-    )
 
 
 def decode_name(name: bytes) -> str:
@@ -311,66 +368,24 @@ def _has_future_ids(observation: StreamInScan) -> bool:
     return observation.last_generated_id.ms > to_ms(observation.seen)
 
 
-class _Opened(NamedTuple):
-    """The answer of open_scan.lua when a scan has begun."""
-
-    now_ms: bytes
-    master_since_ms: bytes | None
-    retry_batch: bytes
-    under_way: Sequence[Reply]
-    delay_until_ms: bytes | None
-    since_ms: bytes | None
-    report: bytes
-    cursor: bytes
-    offers: int
-    main: Reply
-    retry: Reply
-
-
-@reading("open_scan.lua")
 def _read_observation(keys: GroupKeys, opened: _Opened) -> ScanObservation:
-    moment = instant(opened.now_ms)
     return ScanObservation(
-        now=moment,
-        master_since=_moment_or_none(opened.master_since_ms),
+        now=opened.now,
+        master_since=opened.master_since,
         retry_batch=RetryBatch(
-            written=decode_name(opened.retry_batch),
-            under_way=_read_ids(one.id for one in opened.under_way),
-            undelivered=_read_ids(one.id for one in opened.under_way if not one.owner),
+            written=opened.retry_batch,
+            under_way=frozenset(one.id for one in opened.under_way),
+            undelivered=frozenset(one.id for one in opened.under_way if not one.owner),
         ),
-        delay_until=_moment_or_none(opened.delay_until_ms),
-        delay_before=_moment_or_none(opened.since_ms),
-        report=opened.report.decode("utf-8", "replace"),
-        cursor=opened.cursor.decode("utf-8", "replace"),
-        stream=_read_stream(keys.stream, moment, opened.main),
-        retry=_read_stream(keys.retry, moment, opened.retry) if opened.retry else None,
+        delay_until=opened.delay_until,
+        delay_before=opened.delay_before,
+        report=opened.report,
+        cursor=opened.cursor,
+        stream=_read_stream(keys.stream, opened.now, opened.main),
+        retry=_read_stream(keys.retry, opened.now, opened.retry) if opened.retry else None,
         offers=opened.offers,
     )
 
 
-def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
-    return frozenset(one for word in words for one in read_ids(decode_name(word)))
-
-
-def _read_stream(name: str, seen: datetime, reply: Reply) -> StreamInScan:
-    return StreamInScan(
-        name=name,
-        seen=seen,
-        groups=reply.groups,
-        pending=reply.pending,
-        consumers=reply.consumers,
-        last_delivered_id=parse_entry_id(reply.last_delivered),
-        last_generated_id=parse_entry_id(reply.last_generated),
-        first_id=_id_or_none(reply.first),
-        lowest_pending=_id_or_none(reply.lowest_pending),
-    )
-
-
-def _id_or_none(reply: Reply) -> EntryId | None:
-    return parse_entry_id(reply) if reply else None
-
-
-def _moment_or_none(reply: Reply) -> datetime | None:
-    if not reply or not reply.isdigit() or int(reply) == 0:
-        return None
-    return instant(min(int(reply), LATEST_MS))
+def _read_stream(name: str, seen: datetime, stream: _ObservedStream) -> StreamInScan:
+    return StreamInScan(name=name, seen=seen, **stream._asdict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.clock import MILLISECOND, to_ms
@@ -13,17 +13,13 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import EntryVerdict, Suspect
 from pelops.errors import PelopsError, RetryBatchChanged
-from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.redis_streams.recovery.scan_calls import (
-    encode_name,
-    instant,
-    raise_obstacle,
-    raise_refusal,
-)
-from pelops.scripts.calls import ScriptAnswer, ScriptCall, load_script
+from pelops.redis_streams.recovery.scan_calls import encode_name, refused_copies
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import ScriptCall, load_script
+from pelops.scripts.parts import Count, Id, IdIfAny, Moment, MomentIfAny, Raw, Span, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +48,66 @@ def ms_or_zero(moment: datetime | None) -> int:
     return 0 if moment is None else to_ms(moment)
 
 
-def read_stays(stays: Sequence[Reply]) -> tuple[tuple[EntryId, EntryVerdict], ...]:
-    """The entries that stayed where they are, with the reasons."""
-    return tuple((parse_entry_id(one.id), EntryVerdict(text_of(one.verdict))) for one in stays)
+class Stay(NamedTuple):
+    """An entry that stayed where it is, and why."""
+
+    id: Id
+    verdict: EntryVerdict
 
 
-def raise_move_refusal(context: ScanContext, answer: ScriptAnswer) -> None:
-    """Raise the error for a verdict that nothing was moved."""
-    raise_obstacle(context.keys.group, context.target, answer)
-    if answer.verdict == "chunk-changed":
-        raise RetryBatchChanged("another operator replica changed the retry batch at the same time")
-    raise_refusal(context.keys, answer)
+def refused_move(context: ScanContext, refusal: Refusal) -> PelopsError:
+    """The error for a refusal of a script that moves entries."""
+    if refusal.verdict == "chunk-changed":
+        return RetryBatchChanged(
+            "another operator replica changed the retry batch at the same time"
+        )
+    return refused_copies(context.keys, context.target, refusal)
 
 
-_RECOVER: Final = load_script("recover_entries")
+class _Attempts(NamedTuple):
+    """The state's field `try:` of an entry."""
+
+    failed: int = 0
+    isolated: int = 0  # of these
+    offered_ms: int = 0
+    is_open: bool = False
+
+
+def _read_attempts(part: bytes | None) -> _Attempts:
+    words = (part or b"").split()
+    is_open = words[3:] == [b"offered"]
+    if len(words) != 3 + is_open or not all(word.isdigit() for word in words[:3]):
+        return _Attempts()
+    return _Attempts._make([*map(int, words[:3]), is_open])
+
+
+class _Examined(NamedTuple):
+    """An entry that may have made its owner's process fail."""
+
+    id: Id
+    retries: Count
+    idle: Span
+    deliveries: Count
+    charged: Count  # 1: counts as failed; 2: its worker also recorded it as started
+    tried: Annotated[_Attempts, _read_attempts]
+    root: Raw | None
+
+
+class _Done(NamedTuple):
+    verdict: Literal["done"]
+    now: Moment
+    next: Text  # where to continue; empty at the end
+    moved: Count
+    first: IdIfAny  # that was moved
+    last: IdIfAny  # copy
+    stays: list[Stay]
+    gone: Count
+    idlest_ms: Count  # longest idle time of a moved entry
+    examined: list[_Examined]
+    co_failed: MomentIfAny
+
+
+_RECOVER: Final = load_script("recover_entries", _Done | Refusal)
 MAX_BYTES: Final = 256 * 1024  # of bodies that one call of the script reads
 DEPTH: Final = 6  # batches sent together, so that the server need not wait for the next one
 
@@ -92,7 +134,7 @@ class Recovered:
     moved: int = 0
     first_recovered: EntryId | None = None
     gone: int = 0  # entries whose bodies no longer exist
-    stays: tuple[tuple[EntryId, EntryVerdict], ...] = ()
+    stays: tuple[Stay, ...] = ()
     suspects: tuple[Suspect, ...] = ()  # for `plan_attempts`
     co_failed: datetime | None = None  # the owner's field `crowd:` of the state
     next: str = ""  # where the next batch begins; empty at the end
@@ -192,65 +234,38 @@ def _recover_call(
     )
 
 
-class _Done(NamedTuple):
-    """The answer of recover_entries.lua when it does not refuse."""
-
-    now_ms: bytes
-    next: bytes
-    moved: int
-    first: bytes | None
-    last: bytes | None
-    stays: Sequence[Reply]
-    gone: int
-    idlest_ms: int
-    answered: Sequence[Reply]
-    co_failed: bytes | None
-
-
-@reading("recover_entries.lua")
 def _read_recovered(
-    context: ScanContext, order: RecoveryOrder, answer: Reply | PelopsError
+    context: ScanContext, order: RecoveryOrder, reply: Reply | PelopsError
 ) -> Recovered:
-    if isinstance(answer, PelopsError):
-        raise answer
-    read = _RECOVER.read(answer)
-    raise_move_refusal(context, read)
-    done = read.into(_Done)
-    moment = instant(done.now_ms)
+    if isinstance(reply, PelopsError):
+        raise reply
+    done = _RECOVER.read(reply)
+    if isinstance(done, Refusal):
+        raise refused_move(context, done)
     return Recovered(
-        now=moment,
+        now=done.now,
         moved=done.moved,
-        first_recovered=parse_entry_id(done.first) if done.first else None,
+        first_recovered=done.first,
         gone=done.gone,
-        stays=read_stays(done.stays),
-        suspects=tuple(_read_suspect(order.owner, one, moment) for one in done.answered),
-        co_failed=instant(done.co_failed) if done.co_failed and done.co_failed.isdigit() else None,
-        next=text_of(done.next),
+        stays=tuple(done.stays),
+        suspects=tuple(_read_suspect(order.owner, one, done.now) for one in done.examined),
+        co_failed=done.co_failed,
+        next=done.next,
     )
 
 
-def _read_suspect(owner: str, answered: Reply, now: datetime) -> Suspect:
-    attempts, isolated, offered_ms, is_open = _read_try(answered.tried)
-    delivered = now - answered.idle_ms * MILLISECOND
-    was_offered = offered_ms > 0 and offered_ms == to_ms(delivered)
+def _read_suspect(owner: str, examined: _Examined, now: datetime) -> Suspect:
+    tried, delivered = examined.tried, now - examined.idle
+    was_offered = 0 < tried.offered_ms == to_ms(delivered)
     return Suspect(
-        entry_id=parse_entry_id(answered.id),
+        entry_id=examined.id,
         owner=owner,
-        attempts=max(answered.retries, attempts),
-        isolated_failures=isolated,
+        attempts=max(examined.retries, tried.failed),
+        isolated_failures=tried.isolated,
         delivered=delivered,
-        deliveries=answered.deliveries,
-        counts_attempt=answered.charged > 0,
-        is_started=answered.charged == 2,
+        deliveries=examined.deliveries,
+        counts_attempt=examined.charged > 0,
+        is_started=examined.charged == 2,
         was_offered=was_offered,
-        is_on_offer=was_offered and is_open,
+        is_on_offer=was_offered and tried.is_open,
     )
-
-
-def _read_try(tried: bytes | None) -> tuple[int, int, int, bool]:
-    words = (tried or b"").split()
-    is_open = words[3:] == [b"offered"]
-    if len(words) != 3 + is_open or not all(word.isdigit() for word in words[:3]):
-        return 0, 0, 0, False
-    attempts, isolated, offered = map(int, words[:3])
-    return attempts, isolated, offered, is_open

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from pelops.clock import MILLISECOND, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import FINISHED, PARALLEL, EntryVerdict, Offers, write_ids
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.policy.recovery.scan_interval import FIRST_PAUSE, LONGEST_PAUSE
-from pelops.redis_core.commands import Part, text_of
+from pelops.redis_core.commands import Part
 from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan_calls import (
-    decode_name,
-    encode_name,
-    instant,
-    raise_refusal,
-)
+from pelops.redis_streams.recovery.scan_calls import encode_name, refused
 from pelops.redis_streams.recovery.stuck_entries import (
     ScanContext,
+    Stay,
     ms_or_zero,
-    raise_move_refusal,
-    read_stays,
+    refused_move,
 )
-from pelops.scripts.calls import ScriptAnswer, load_script
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import load_script
+from pelops.scripts.parts import Count, Moment, MomentIfAny, Name, Raw, Text
 
-_SETTLE: Final = load_script("settle_suspects")
-_OFFER: Final = load_script("offer_entries")
+
+class _Settled(NamedTuple):
+    verdict: Literal["done"]
+    now: Moment
+    copied: Count
+    dead: Count
+    stays: list[Stay]
+    retry_batch: Name
+
+
+class _Offered(NamedTuple):
+    verdict: Literal["done"]
+    now: Moment
+    offered: Count
+    stays: list[Stay]
+    retry_batch: Name
+    how: Raw  # nacked or announced
+
+
+_SETTLE: Final = load_script("settle_suspects", _Settled | Refusal)
+_OFFER: Final = load_script("offer_entries", _Offered | Refusal)
 MOST_SETTLED: Final = 40  # suspects per call: a dead letter costs the server 0.04 ms
 
 
@@ -39,7 +55,7 @@ class Settled:
 
     copied: int = 0
     dead: int = 0
-    stays: tuple[tuple[EntryId, EntryVerdict], ...] = ()
+    stays: tuple[Stay, ...] = ()
     retry_batch: str = ""  # the state's field after the call
 
     def plus(self, later: Settled) -> Settled:
@@ -115,14 +131,14 @@ async def _settle_piece(
         **_decided(plan, owner),
     )
     answer = _SETTLE.read(await server.run(call))
-    raise_move_refusal(context, answer)
-    with reading("settle_suspects.lua"):
-        return Settled(
-            copied=answer["copied"],
-            dead=answer["dead"],
-            stays=read_stays(answer["stays"]),
-            retry_batch=decode_name(answer["retry_batch"]),
-        )
+    if isinstance(answer, Refusal):
+        raise refused_move(context, answer)
+    return Settled(
+        copied=answer.copied,
+        dead=answer.dead,
+        stays=tuple(answer.stays),
+        retry_batch=answer.retry_batch,
+    )
 
 
 async def offer_entries(
@@ -156,13 +172,9 @@ async def _offer_piece(
         **_decided(plan, owner),
     )
     answer = _OFFER.read(await server.run(call))
-    raise_move_refusal(context, answer)
-    with reading("offer_entries.lua"):
-        return Settled(
-            copied=answer["offered"],
-            stays=read_stays(answer["stays"]),
-            retry_batch=decode_name(answer["retry_batch"]),
-        )
+    if isinstance(answer, Refusal):
+        raise refused_move(context, answer)
+    return Settled(copied=answer.offered, stays=tuple(answer.stays), retry_batch=answer.retry_batch)
 
 
 async def are_delivered(server: Server, context: ScanContext, ids: Iterable[EntryId]) -> bool:
@@ -197,7 +209,25 @@ def _decided(plan: AttemptPlan, owner: OwnerPlan) -> dict[str, Part]:
     }
 
 
-_REVIEW: Final = load_script("review_offers")
+class _Taken(NamedTuple):
+    trigger: Text
+    entries: Count
+
+
+class _Reviewed(NamedTuple):
+    verdict: Literal["done"]
+    now: Moment
+    first: Text  # of the next call; empty at the end
+    last: Text  # of the next call
+    untaken: Count
+    oldest: MomentIfAny  # offer with untaken entries
+    due: MomentIfAny
+    repeated: Count
+    taken_at: MomentIfAny
+    taken: tuple[_Taken, ...]
+
+
+_REVIEW: Final = load_script("review_offers", _Reviewed | Refusal)
 MOST: Final = 300  # entries that one call examines: about a millisecond
 
 
@@ -222,32 +252,26 @@ async def review_offers(server: Server, context: ScanContext, *, withdraws: bool
             withdraws=withdraws,
         )
         answer = _REVIEW.read(await server.run(call))
-        raise_refusal(context.keys, answer)
-        some = _read(answer)
+        if isinstance(answer, Refusal):
+            raise refused(context.keys, answer)
+        some = Offers(
+            now=answer.now,
+            taken=dict(answer.taken),
+            untaken=answer.untaken,
+            oldest=answer.oldest,
+            due=answer.due,
+            repeated=answer.repeated,
+            taken_at=answer.taken_at,
+        )
         offers = some if offers is None else offers.plus(some)
         with reading("review_offers.lua"):
-            start, end = _go_on(start, answer)
+            _check_following(start, answer)
+            start, end = answer.first, answer.last
         if not start:
             return offers
 
 
-def _go_on(start: str, answer: ScriptAnswer) -> tuple[str, str]:
-    """The range of the next call; raises BadShape if it does not advance, so the loop ends."""
-    following, end = text_of(answer["first"]), text_of(answer["last"])
-    if following and not int(start or 0) < int(following) <= int(end):
+def _check_following(start: str, answer: _Reviewed) -> None:
+    """Raise BadShape unless the next call begins after this one, so that the loop ends."""
+    if answer.first and not int(start or 0) < int(answer.first) <= int(answer.last):
         raise BadShape("a page does not continue where the page before it ended")
-    return following, end
-
-
-@reading("review_offers.lua")
-def _read(answer: ScriptAnswer) -> Offers:
-    oldest, due, taken_at = answer["oldest_ms"], answer["due_ms"], answer["taken_ms"]
-    return Offers(
-        now=instant(answer["now_ms"]),
-        taken={text_of(one.trigger): one.entries for one in answer["taken"]},
-        untaken=answer["untaken"],
-        oldest=instant(oldest) if oldest else None,
-        due=instant(due) if due else None,
-        repeated=answer["repeated"],
-        taken_at=instant(taken_at) if taken_at.isdigit() else None,
-    )

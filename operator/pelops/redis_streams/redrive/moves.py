@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pelops.clock import MILLISECOND
 from pelops.domain.dead_letter import DeadLetter, LetterAction, SkipReason, parse_letter
@@ -32,12 +32,12 @@ from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.maintenance import has_retry_stream
-from pelops.redis_streams.recovery.scan_calls import instant, raise_obstacle, raise_refusal
-from pelops.scripts.calls import ScriptAnswer, ScriptCall, load_script
+from pelops.redis_streams.recovery.scan_calls import refused_copies
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import ScriptCall, load_script
+from pelops.scripts.parts import Count, Id, Milliseconds, Moment, MomentIfAny
 
-_START: Final = load_script("start_redrive")
-_MOVE: Final = load_script("move_dead_letters")
-_FINISH: Final = load_script("finish_redrive")
+_NO_SKIPS: Final[Mapping[SkipReason, int]] = {}
 MOST_MOVED: Final = 50  # dead letters in one call of the script: it takes less than 2 ms
 MAX_BYTES: Final = 256 * 1024  # of bodies that one call of the script reads
 DEPTH: Final = 6  # calls sent together, so that the server need not wait for the next one
@@ -97,17 +97,24 @@ class RedriveContext:
         return self.keys.retry if self.to_retry_stream else self.keys.stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveProgress:
+def _read_skipped(part: bytes) -> dict[SkipReason, int]:
+    counts = (word.partition("=") for word in text_of(part).split())
+    return {SkipReason(why): int(count) for why, _, count in counts if count.isdigit()}
+
+
+Skipped: TypeAlias = Annotated[Mapping[SkipReason, int], _read_skipped]
+
+
+class RedriveProgress(NamedTuple):
     """The progress of a redrive as recorded in Redis. Times are on Redis' clock."""
 
-    now: datetime
-    started: datetime
-    until: EntryId  # the last ID of the source at the start: later ones are not taken
-    cursor: EntryId  # everything up to it was handled
-    moved: int = 0
-    skipped: Mapping[SkipReason, int] = field(default_factory=dict)
-    last_moved: datetime | None = None  # when a dead letter was last moved
+    now: Moment
+    started: Moment
+    until: Id  # the last ID of the source at the start: later ones are not taken
+    cursor: Id  # everything up to it was handled
+    moved: Count = 0
+    skipped: Skipped = _NO_SKIPS
+    last_moved: MomentIfAny = None  # when a dead letter was last moved
 
     @property
     def is_at_end(self) -> bool:
@@ -135,6 +142,25 @@ class MoveResult:
     wait: timedelta = timedelta()  # until the rate allows the next dead letter
 
 
+class _Started(NamedTuple):
+    verdict: Literal["started"]
+    record: RedriveProgress
+
+
+class _Moved(NamedTuple):
+    verdict: Literal["done"]
+    stop: Stop
+    wait_ms: Milliseconds
+    moved: Count
+    skipped: Skipped
+    record: RedriveProgress
+
+
+_START: Final = load_script("start_redrive", _Started | Refusal)
+_MOVE: Final = load_script("move_dead_letters", _Moved | Refusal)
+_FINISH: Final = load_script("finish_redrive", Literal["finished"] | Refusal)
+
+
 async def start_redrive(
     server: Server, context: RedriveContext, *, known_until: EntryId | None = None
 ) -> RedriveProgress:
@@ -155,8 +181,9 @@ async def start_redrive(
         known_until=None if known_until is None else str(known_until),
     )
     answer = _START.read(await server.run(call))
-    raise_redrive_refusal(context, answer)
-    return read_progress(answer["record"])
+    if isinstance(answer, Refusal):
+        raise refused_redrive(context, answer)
+    return answer.record
 
 
 async def read_letters(
@@ -232,7 +259,7 @@ async def move_letters(
                 if result is None or not result.moved:
                     raise answer
                 return result
-            result = _add_moved(result, _read_moved(context, _MOVE.read(answer)))
+            result = _add_moved(result, _read_moved(context, answer))
         assert result is not None
         cursor = result.progress.cursor
         is_over = cursor >= min(through, result.progress.until)
@@ -311,15 +338,16 @@ def _move_call(
     )
 
 
-@reading("move_dead_letters.lua")
-def _read_moved(context: RedriveContext, answer: ScriptAnswer) -> MoveResult:
-    raise_redrive_refusal(context, answer)
+def _read_moved(context: RedriveContext, reply: Reply) -> MoveResult:
+    answer = _MOVE.read(reply)
+    if isinstance(answer, Refusal):
+        raise refused_redrive(context, answer)
     return MoveResult(
-        stop=Stop(text_of(answer["stop"])),
-        progress=read_progress(answer["record"]),
-        moved=answer["moved_now"],
-        skipped=_read_skipped(answer["skipped_now"]),
-        wait=min(answer["wait_ms"], _LONGEST_WAIT_MS) * MILLISECOND,
+        stop=answer.stop,
+        progress=answer.record,
+        moved=answer.moved,
+        skipped=answer.skipped,
+        wait=min(answer.wait_ms, _LONGEST_WAIT_MS) * MILLISECOND,
     )
 
 
@@ -335,8 +363,8 @@ async def check_redrive(server: Server, context: RedriveContext) -> None:
     unknown = replace(context, uid="none")
     call = _move_call(unknown, None, _Chunk((), EntryId.MIN, EntryId.MIN), _Bounds())
     answer = _MOVE.read(await server.run(call))
-    if answer.verdict not in {"another-runs", "not-started"}:
-        raise_redrive_refusal(context, answer)
+    if isinstance(answer, Refusal) and answer.verdict not in {"another-runs", "not-started"}:
+        raise refused_redrive(context, answer)
 
 
 async def finish_redrive(server: Server, context: RedriveContext, *, forget: bool) -> None:
@@ -346,58 +374,41 @@ async def finish_redrive(server: Server, context: RedriveContext, *, forget: boo
     Repeats safely. Raises as `start_redrive`, except AnotherRedriveRuns.
     """
     call = _FINISH.call(context, uid=context.owner_uid, redrive=context.uid, forgets=forget)
-    raise_redrive_refusal(context, _FINISH.read(await server.run(call)))
+    answer = _FINISH.read(await server.run(call))
+    if isinstance(answer, Refusal):
+        raise refused_redrive(context, answer)
 
 
-def raise_redrive_refusal(context: RedriveContext, answer: ScriptAnswer) -> None:
-    """Raise the error for a verdict that is a refusal; other verdicts do nothing."""
-    keys, verdict = context.keys, answer.verdict
-    if verdict == "another-runs":
-        redrive = f"{text_of(answer['name'])}/{text_of(answer['other'])}"
-        raise AnotherRedriveRuns(
-            f"the redrive {text_of(answer['name'])} of group {keys.group} runs, and a group has "
-            "one running redrive at a time",
-            redrive=redrive,
-        )
-    if verdict == "not-started":
-        raise RedriveNotStarted(f"Redis has no record of the redrive {context.name}")
-    if verdict == "letters-not-ours":
-        raise DeadLetterStreamInUse(
-            f"the dead-letter stream {keys.dead_letter} is not registered for group {keys.group}, "
-            "so no dead letter is moved"
-        )
-    if verdict == "letters-read":
-        raise DeadLetterStreamInUse(
-            f"consumer groups ({text_of(answer['groups'])}) read the dead-letter stream "
-            f"{keys.dead_letter}, so no dead letter is moved: destroy these groups"
-        )
-    if verdict == "discarded-in-use":
-        raise StreamInUse(
-            f"the stream {keys.discarded} has contents that Pelops did not write, so no dead "
-            "letter is discarded or restored: rename it or delete it"
-        )
-    if verdict == "would-duplicate":
-        raise WouldDuplicate(
-            f"the stream {context.target} has {text_of(answer['groups'])} consumer groups, and "
-            "each of them would receive the redriven entries"
-        )
-    raise_obstacle(keys.group, context.target, answer)
-    raise_refusal(keys, answer)
-
-
-def read_progress(record: Reply) -> RedriveProgress:
-    """The record of a redrive as scripts return it; raises BadShape for a malformed one."""
-    return RedriveProgress(
-        now=instant(record.now_ms),
-        started=instant(record.started_ms),
-        until=parse_entry_id(record.until_id),
-        cursor=parse_entry_id(record.cursor_id),
-        moved=record.moved,
-        skipped=_read_skipped(record.skipped),
-        last_moved=instant(record.moved_ms) if record.moved_ms.isdigit() else None,
-    )
-
-
-def _read_skipped(text: bytes) -> dict[SkipReason, int]:
-    counts = (word.partition("=") for word in text_of(text).split())
-    return {SkipReason(why): int(count) for why, _, count in counts if count.isdigit()}
+def refused_redrive(context: RedriveContext, refusal: Refusal) -> PelopsError:
+    """The error for a refusal of any script of a redrive."""
+    keys = context.keys
+    match (refusal.verdict, *refusal.names):
+        case "another-runs", other, name:
+            return AnotherRedriveRuns(
+                f"the redrive {name} of group {keys.group} runs, and a group has one running "
+                "redrive at a time",
+                redrive=f"{name}/{other}",
+            )
+        case ("not-started",):
+            return RedriveNotStarted(f"Redis has no record of the redrive {context.name}")
+        case ("letters-not-ours",):
+            return DeadLetterStreamInUse(
+                f"the dead-letter stream {keys.dead_letter} is not registered for group "
+                f"{keys.group}, so no dead letter is moved"
+            )
+        case "letters-read", groups:
+            return DeadLetterStreamInUse(
+                f"consumer groups ({groups}) read the dead-letter stream {keys.dead_letter}, so "
+                "no dead letter is moved: destroy these groups"
+            )
+        case "discarded-in-use", *_:
+            return StreamInUse(
+                f"the stream {keys.discarded} has contents that Pelops did not write, so no dead "
+                "letter is discarded or restored: rename it or delete it"
+            )
+        case "would-duplicate", groups:
+            return WouldDuplicate(
+                f"the stream {context.target} has {groups} consumer groups, and each of them "
+                "would receive the redriven entries"
+            )
+    return refused_copies(keys, context.target, refusal)

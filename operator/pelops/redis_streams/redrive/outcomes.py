@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.policy.redrive.copies import Look, StreamAtLook, compare_looks, find_floor, is_untouched
 from pelops.policy.redrive.progress import Outcomes
-from pelops.redis_core.commands import text_of
-from pelops.redis_core.replies.shapes import BadShape, reading
+from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Reply
+from pelops.redis_streams.recovery.scan_calls import NoGroup
 from pelops.redis_streams.redrive.moves import (
     RedriveContext,
     RedriveProgress,
-    raise_redrive_refusal,
-    read_progress,
+    refused_redrive,
 )
-from pelops.scripts.calls import ScriptAnswer, load_script
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import load_script
+from pelops.scripts.parts import Count, Flag, Id, IdIfAny, Text
 
-_FIND: Final = load_script("find_redriven")
-_COUNT: Final = load_script("count_failed_again")
 VISITED: Final = 300  # entries that one call examines: about a millisecond
 MOST_CALLS: Final = 10  # for each part of a stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FailedAgain:
+_First: TypeAlias = Annotated[EntryId, lambda part: parse_entry_id(part) if part else EntryId.MIN]
+_Last: TypeAlias = Annotated[EntryId, lambda part: parse_entry_id(part) if part else EntryId.MAX]
+
+
+class _FailedAgain(NamedTuple):
     """Copies that became dead letters again, and the record of the redrive."""
 
-    failed: int
-    gone: int  # dead letters without a body that may be copies
-    is_all: bool
-    requeued_since: int  # entries of the group that were requeued since the redrive started
-    first: EntryId  # first copy; MIN: not known
-    last: EntryId  # last copy; MAX: not known
-    look: str  # the comparison state in the record: see `_write_look`
+    verdict: Literal["done"]
+    failed: Count
+    gone: Count  # dead letters without a body that may be copies
+    has_more: Flag  # they were not all counted
+    requeued_since: Count  # entries of the group that were requeued since the redrive started
+    first: _First  # copy; MIN: not known
+    last: _Last  # copy; MAX: not known
+    look: Text  # the comparison state in the record: see `_write_look`
     progress: RedriveProgress
+
+
+class _Stream(NamedTuple):
+    position: Id
+    added: Count
+    length: Count
+    first: IdIfAny
+    deleted: Id
+
+
+class _Found(NamedTuple):
+    verdict: Literal["done"]
+    copies: Count
+    visited: Count
+    unvisited: Count | None  # entries of this part that may follow; None: not known
+    next: IdIfAny  # where to continue; None: at the end
+    originals: Count
+    stream: _Stream
+
+
+_FIND: Final = load_script("find_redriven", _Found | NoGroup)
+_COUNT: Final = load_script("count_failed_again", _FailedAgain | Refusal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +112,7 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
         unprocessed=unprocessed,
         lost=lost,
         unknown=min(look.unknown + known.gone, moved - known.failed - lost - unprocessed),
-        is_exact=known.is_all and not others,
+        is_exact=not known.has_more and not others,
     )
 
 
@@ -98,7 +122,7 @@ async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ah
     if begin is not None and end is not None and not is_untouched(former, end, known.first):
         start = find_floor(former, known.first).after()
         # Without copies that were counted among the undelivered entries.
-        delivered = replace(known, last=min(known.last, begin.position))
+        delivered = known._replace(last=min(known.last, begin.position))
         part = await _count_part(
             server, context, context.target, "delivered", delivered, start=start
         )
@@ -132,26 +156,12 @@ async def _count_failed(
             look=look,
         )
         answer = _COUNT.read(await server.run(call))
-        raise_redrive_refusal(context, answer)
-        known = _read_failed(answer)
-        if known.is_all:
+        if isinstance(answer, Refusal):
+            raise refused_redrive(context, answer)
+        known = answer
+        if not known.has_more:
             break
     return known
-
-
-@reading("count_failed_again.lua")
-def _read_failed(answer: ScriptAnswer) -> _FailedAgain:
-    first, last = answer["first_copy"], answer["last_copy"]
-    return _FailedAgain(
-        failed=answer["failed"],
-        gone=answer["gone"],
-        is_all=not answer["more"],
-        requeued_since=answer["requeued_since"],
-        first=parse_entry_id(first) if first else EntryId.MIN,
-        last=parse_entry_id(last) if last else EntryId.MAX,
-        look=text_of(answer["look_now"]),
-        progress=read_progress(answer["record"]),
-    )
 
 
 async def _count_part(
@@ -180,42 +190,29 @@ async def _count_part(
             most=VISITED,
         )
         answer = _FIND.read(await server.run(call))
-        if answer.verdict == "no-group":
+        if isinstance(answer, str):
             return _Part()
-        with reading("find_redriven.lua"):
-            end = _read_stream(answer["stream"])
-            begin = begin or end
-            copies, visited = copies + answer["copies"], visited + answer["visited"]
-            originals += answer["originals"]
-            following = text_of(answer["next"])
-            if number == 0 and answer["unvisited"] is not None:
-                total = answer["visited"] + answer["unvisited"]
-            if not following:
-                break
-            start = _advance(start, parse_entry_id(following))
+        end = StreamAtLook(**answer.stream._asdict())
+        begin = begin or end
+        copies, visited = copies + answer.copies, visited + answer.visited
+        originals += answer.originals
+        following = answer.next
+        if number == 0 and answer.unvisited is not None:
+            total = answer.visited + answer.unvisited
+        if following is None:
+            break
+        if following <= start:
+            raise invalid(
+                "find_redriven.lua", "a page does not continue where the page before it ended"
+            )
+        start = following
     others = 0
-    if following:
+    if following is not None:
         others = most if total is None else max(0, total - visited)
     if part == "undelivered" and start > known.last:
         # After the last copy of the redrive there are only copies of copies.
         others = min(others, known.requeued_since)
     return _Part(copies=copies, others=others, originals=originals, begin=begin, end=end)
-
-
-def _advance(start: EntryId, following: EntryId) -> EntryId:
-    if following <= start:
-        raise BadShape("a page does not continue where the page before it ended")
-    return following
-
-
-def _read_stream(record: Reply) -> StreamAtLook:
-    return StreamAtLook(
-        position=parse_entry_id(record.position),
-        added=record.added,
-        length=record.length,
-        first=None if record.first is None else parse_entry_id(record.first),
-        deleted=parse_entry_id(record.deleted),
-    )
 
 
 def _write_look(look: Look) -> str:

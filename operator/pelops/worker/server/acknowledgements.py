@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelops.errors import PelopsError, RedisError
 from pelops.redis_core.transport import Reply
+from pelops.scripts.parts import Count, RawId
 from pelops.worker.server.adapter import Exchanged, Ids, Outgoing
 from pelops.worker.server.script_commands import Names, Parts, worker_script
 
 _IDS_PER_SCRIPT: Final = 1000  # a Lua call takes 7,999 arguments at most
 
+
+class _Acknowledged(NamedTuple):
+    """How many entries were acknowledged, and those that this worker does not hold."""
+
+    acknowledged: Count
+    lost: list[RawId]
+
+
+class Renewed(NamedTuple):
+    """Entries that this worker does not hold, and those whose body was deleted."""
+
+    lost: list[RawId]
+    gone: list[RawId]
+
+
+_ACKNOWLEDGE: Final = worker_script("acknowledge", _Acknowledged)
+RENEW: Final = worker_script("renew", Renewed)
 Understand = Callable[[Exchanged, bytes, Reply], None]
 
 
@@ -39,12 +57,12 @@ class AcknowledgementCommands:
                 yield self._acknowledge(key, ids), _note_acked, key
         for key, some in in_chunks(outgoing.checked_acks):
             args = {"deletes": self._deletes, "ids": some}
-            yield names.run("acknowledge", {"source": key}, **args), _note_checked, key
+            yield names.run(_ACKNOWLEDGE, {"source": key}, **args), _note_checked, key
         if outgoing.started_ids is not None:
             started_ids = b" ".join([*left, outgoing.started_ids]) if left else outgoing.started_ids
             yield ("HSET", names.started, names.me, started_ids), _note_nothing, b""
         for key, some in in_chunks(outgoing.keeps):
-            yield names.recording("renew", key, "heartbeat", ids=some), _note_kept, key
+            yield names.recording(RENEW, key, "heartbeat", ids=some), _note_kept, key
 
     def _acknowledge(self, key: bytes, ids: Sequence[bytes]) -> Parts:
         if self._deletes:
@@ -72,18 +90,18 @@ def _note_acked(found: Exchanged, key: bytes, reply: Reply) -> None:
 
 
 def _note_checked(found: Exchanged, key: bytes, reply: Reply) -> None:
-    checked = worker_script("acknowledge").read(reply)
-    _note_acked(found, key, checked["count"])
-    if checked["lost"]:
-        found.lost.setdefault(key, set()).update(checked["lost"])
+    checked = _ACKNOWLEDGE.read(reply)
+    _note_acked(found, key, checked.acknowledged)
+    if checked.lost:
+        found.lost.setdefault(key, set()).update(checked.lost)
 
 
 def _note_kept(found: Exchanged, key: bytes, reply: Reply) -> None:
-    kept = worker_script("renew").read(reply)
-    if kept["lost"]:
-        found.lost.setdefault(key, set()).update(kept["lost"])
-    if kept["gone"]:
-        found.gone.setdefault(key, set()).update(kept["gone"])
+    kept = RENEW.read(reply)
+    if kept.lost:
+        found.lost.setdefault(key, set()).update(kept.lost)
+    if kept.gone:
+        found.gone.setdefault(key, set()).update(kept.gone)
 
 
 def _note_nothing(found: Exchanged, key: bytes, reply: Reply) -> None:

@@ -8,20 +8,52 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pelops.clock import with_jitter
 from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import NoSuchGroup, PelopsError, RedisError
 from pelops.redis_core.errors import words_of
 from pelops.redis_core.replies.shapes import BadShape, reading
+from pelops.redis_core.replies.shapes import entries as check_entries
 from pelops.redis_core.transport import Reply
-from pelops.worker.server.acknowledgements import in_chunks
+from pelops.scripts.answers import Refusal
+from pelops.scripts.calls import Script
+from pelops.scripts.parts import Raw, RawId
+from pelops.worker.server.acknowledgements import RENEW, in_chunks
 from pelops.worker.server.adapter import Delivered, DeliverySource, RawEntry
 from pelops.worker.server.connection import Wire
 from pelops.worker.server.script_commands import Names, Parts, worker_script
 from pelops.worker.settings import WorkerPlace
 
+
+def _check_taken(part: Any) -> list[RawEntry]:
+    check_entries(part, widths=_TAKEN_WIDTHS)
+    return part  # type: ignore[no-any-return]
+
+
+_TAKEN_WIDTHS: Final = frozenset({4})
+Taken: TypeAlias = Annotated[list[RawEntry], _check_taken]  # with idle times and delivery counts
+
+
+class _Claimed(NamedTuple):
+    """A page of idle entries."""
+
+    next: Raw  # where the next page begins; empty at the end
+    taken: Taken
+    gone: list[RawId]  # whose body was deleted
+
+
+class _Buried(NamedTuple):
+    """Entries whose deleted bodies are recorded."""
+
+    verdict: Literal["done"]
+    ids: list[RawId]
+
+
+_CLAIM: Final = worker_script("claim", _Claimed)
+TAKE_OVER: Final = worker_script("take_over", Taken)
+_BURY: Final = worker_script("bury", _Buried | Refusal)
 _PAGE: Final = 500  # pending entries per run of the claim script: a third of a millisecond
 MAX_BYTES: Final = 256 * 1024  # of bodies that a script reads
 _LONGEST_CURSOR: Final = 64  # a longer value is not a valid cursor
@@ -49,7 +81,7 @@ class ClaimTurns:
         self._at = self._at or dict.fromkeys(keys, "-")
         return [
             self._names.recording(
-                "claim",
+                _CLAIM,
                 key,
                 "idle",
                 min_idle_ms=self._processing_timeout_ms,
@@ -70,12 +102,12 @@ class ClaimTurns:
         if isinstance(reply, Exception):
             del self._at[key]  # retried in the next pass; the read reports a missing group
             return []
-        turn = worker_script("claim").read(reply)
-        if turn["next"] and len(turn["next"]) <= _LONGEST_CURSOR:
-            self._at[key] = turn["next"]
+        turn = _CLAIM.read(reply)
+        if turn.next and len(turn.next) <= _LONGEST_CURSOR:
+            self._at[key] = turn.next
         else:
             del self._at[key]
-        return list(turn["taken"])
+        return turn.taken
 
     def finish(self) -> None:
         """Schedule the next page: soon, or after a longer pause when the pass is complete."""
@@ -227,7 +259,7 @@ class ReadCommands:
         fields = dict(zip(offer[1][::2], offer[1][1::2], strict=False)) if offer[1] else {}
         ids = fields.get(b"ids", b"").split()[:1000]
         call = self._names.run(
-            "take_over",
+            TAKE_OVER,
             {"source": self._names.stream},
             offer=offer[0],
             owner=fields.get(b"consumer", b""),
@@ -329,17 +361,16 @@ class HistoryReader:
         page.entries = [entry for entry in mine if entry[1] is not None]
         gone = [entry[0] for entry in mine if entry[1] is None]
         kept = [entry[0] for entry in page.entries]
-        keeps, buries = self._calls("renew", page.key, kept), self._calls("bury", page.key, gone)
+        keeps, buries = self._calls(RENEW, page.key, kept), self._calls(_BURY, page.key, gone)
         replies = await self._wire.ask([*keeps, *buries]) if mine else []
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
         # Entries that were acknowledged or claimed by another consumer since they were listed.
-        keep = worker_script("renew")
-        lost = {one for reply in replies[: len(keeps)] for one in keep.read(reply)["lost"]}
+        lost = {one for reply in replies[: len(keeps)] for one in RENEW.read(reply).lost}
         page.entries = [entry for entry in page.entries if entry[0] not in lost]
         return bool(page.entries)
 
-    def _calls(self, script: str, key: bytes, ids: list[bytes]) -> list[Parts]:
+    def _calls(self, script: Script[Any], key: bytes, ids: list[bytes]) -> list[Parts]:
         chunks = (some for _, some in in_chunks({key: ids}))
         return [self._names.recording(script, key, "history", ids=some) for some in chunks]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Final, Literal, NamedTuple
 
 from pelops.errors import (
     PelopsError,
@@ -13,11 +14,11 @@ from pelops.errors import (
     RedisError,
     UnsupportedServer,
 )
-from pelops.redis_core.commands import text_of
-from pelops.redis_core.replies.shapes import number, reading
+from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, Reply
-from pelops.scripts.calls import ScriptAnswer
+from pelops.scripts.answers import Refusal
+from pelops.scripts.parts import Count, Number, Raw
 from pelops.worker.server.acknowledgements import AcknowledgementCommands, in_chunks, understand
 from pelops.worker.server.adapter import (
     Boot,
@@ -30,10 +31,23 @@ from pelops.worker.server.adapter import (
 )
 from pelops.worker.server.connection import Whereabouts, Wire
 from pelops.worker.server.consumer_fencing import ConsumerNameOwnership
-from pelops.worker.server.reads import Answer, HistoryReader, ReadCommands
+from pelops.worker.server.reads import TAKE_OVER, Answer, HistoryReader, ReadCommands
 from pelops.worker.server.refusals import Refusals
 from pelops.worker.server.script_commands import Names, Parts, command_of, worker_script
 from pelops.worker.settings import WorkerPlace
+
+
+class _Begun(NamedTuple):
+    now_ms: Number
+    left: Raw | None  # IDs of entries that were started and not finished
+
+
+_BEGIN: Final = worker_script("begin", _Begun)
+_REJECT: Final = worker_script(
+    "reject", Literal["rejected", "not-ours", "gone", "too-wide"] | Refusal
+)
+_RELEASE: Final = worker_script("release", Count)
+_LEAVE: Final = worker_script("leave", Literal["removed", "owns-entries", "absent"] | Refusal)
 
 
 class RedisAdapter:
@@ -132,12 +146,13 @@ class RedisAdapter:
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry; False: this consumer does not own it, or its body was deleted."""
-        call = self._names.recording("reject", key, "worker", reason=reason, why=error, id=entry_id)
-        answer = worker_script("reject").read(await self._acts.ask_one(call))
-        if answer.verdict == "too-wide":
+        call = self._names.recording(_REJECT, key, "worker", reason=reason, why=error, id=entry_id)
+        answer = _REJECT.read(await self._acts.ask_one(call))
+        if answer == "too-wide":
             raise RedisError(f"entry {entry_id.decode()} has too many fields for a dead letter")
-        self._raise_refusal(answer)
-        return answer.verdict == "rejected"
+        if isinstance(answer, Refusal):
+            raise self._refused(answer)
+        return answer == "rejected"
 
     async def begin_isolated(self, entry_id: bytes) -> int:
         """Count a run of an entry in isolation; return the runs that began and did not end."""
@@ -157,26 +172,23 @@ class RedisAdapter:
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
-        with reading("release.lua"):
-            return _sum(replies)
+        return sum(map(_RELEASE.read, replies))
 
     async def leave(self) -> bool:
         """Remove this worker's consumer if it owns no entries; return whether it is removed."""
         if self._name.is_taken:
             return False
         names = self._names
-        call = names.run("leave", {"others": (names.retry, names.offer_stream)})
-        answer = worker_script("leave").read(await self._acts.ask_one(call))
-        self._raise_refusal(answer)
-        return answer.verdict != "owns-entries"
+        call = names.run(_LEAVE, {"others": (names.retry, names.offer_stream)})
+        answer = _LEAVE.read(await self._acts.ask_one(call))
+        if isinstance(answer, Refusal):
+            raise self._refused(answer)
+        return answer != "owns-entries"
 
     async def _begin(self, wire: Wire) -> Boot:
-        script, names = worker_script("begin"), self._names
-        reply = await wire.ask_one(command_of(script.call(names, me=names.me)))
-        answer = script.read(reply)
-        with reading("begin.lua"):
-            left = frozenset((answer["left"] or b"").split())
-            boot = Boot(now_ms=int(answer["now_ms"]), left=left)
+        names = self._names
+        begun = _BEGIN.read(await wire.ask_one(command_of(_BEGIN.call(names, me=names.me))))
+        boot = Boot(now_ms=begun.now_ms, left=frozenset((begun.left or b"").split()))
         self._name.begin(boot)
         return boot
 
@@ -233,8 +245,7 @@ class RedisAdapter:
             replies = await wire.ask(answer.offers)
         except PelopsError:
             return answer.delivered  # these are delivered; the next scan offers the others again
-        read = worker_script("take_over").read
-        taken = [read(reply)["taken"] for reply in replies if isinstance(reply, list) and reply]
+        taken = [TAKE_OVER.read(reply) for reply in replies if isinstance(reply, list) and reply]
         stream = self._names.stream
         return [
             *answer.delivered,
@@ -249,7 +260,7 @@ class RedisAdapter:
     def _release(self, key: bytes, ids: Collection[bytes]) -> Parts:
         names, reading = self._names, self._reading
         return names.recording(
-            "release",
+            _RELEASE,
             key,
             "release",
             processing_timeout_ms=self._place.processing_timeout_ms,
@@ -258,15 +269,10 @@ class RedisAdapter:
             ids=ids,
         )
 
-    def _raise_refusal(self, answer: ScriptAnswer) -> None:
-        """Raise the error for a verdict that means refused; ignore other verdicts."""
-        if answer.verdict == "wrong-type":
-            raise self._refusals.wrong_type(text_of(answer["key"]), text_of(answer["type"]))
-        if answer.verdict == "no-permission":
-            raise self._refusals.denied(text_of(answer["command"]), text_of(answer["key"]))
-
-
-def _sum(counts: Sequence[Reply]) -> int:
-    for count in counts:
-        number(count)
-    return sum(counts)
+    def _refused(self, refusal: Refusal) -> PelopsError:
+        match (refusal.verdict, *refusal.names):
+            case "wrong-type", key, found:
+                return self._refusals.wrong_type(key, found)
+            case "no-permission", command, key:
+                return self._refusals.denied(command, key)
+        return invalid("a script", "its verdict is unknown")

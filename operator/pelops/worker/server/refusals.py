@@ -16,8 +16,10 @@ from pelops.redis_core.commands import Need, text_of
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.access import worker_needs
 from pelops.scripts.calls import find_denied
+from pelops.scripts.parts import Text
 from pelops.worker.server.script_commands import Names, Parts, command_of, with_text, worker_script
 
+_FIND_WRONG_TYPE: Final = worker_script("find_wrong_type", list[Text])
 VALID_S: Final = 1.0  # how long the replies of the probes are reused
 
 
@@ -32,7 +34,7 @@ class Refusals:
     @classmethod
     def of_worker(cls, names: Names) -> Refusals:
         """For a worker, whose probes are scripts that only read."""
-        types = command_of(worker_script("find_wrong_type").call(names))
+        types = command_of(_FIND_WRONG_TYPE.call(names))
         needs = worker_needs(names)
         remedy = f"pelops acl --role sdk-worker {_named('stream', names.stream)}"
         return cls(

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pelops.redis_core.commands import Part
+from pelops.scripts.answers import AnswerT
 from pelops.scripts.calls import Script, ScriptCall, load_script
 from pelops.scripts.declaration import WORKER_SCRIPTS
 from pelops.worker.settings import WorkerPlace
 
-_LOADED: Final[dict[str, Script]] = {}  # by SHA1
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+_TEXTS: Final[dict[str, str]] = {}  # of the scripts, by SHA1
 Parts = tuple[Part, ...]  # one command
 
 
-def worker_script(name: str) -> Script:
-    """The script `lua/<name>.lua` of the worker."""
-    script = load_script(name, WORKER_SCRIPTS)
-    return _LOADED.setdefault(script.sha, script)
+def worker_script(name: str, answers: TypeForm[AnswerT]) -> Script[AnswerT]:
+    """The script `lua/<name>.lua` of the worker, with its answers."""
+    script = load_script(name, answers, WORKER_SCRIPTS)
+    _TEXTS[script.sha] = script.text
+    return script
 
 
 def command_of(call: ScriptCall) -> Parts:
@@ -31,7 +36,7 @@ def command_of(call: ScriptCall) -> Parts:
 
 def with_text(command: Parts) -> Parts:
     """The same run with the script's text, for a server that has not cached it."""
-    return ("EVAL", _LOADED[str(command[1])].text, *command[2:])
+    return ("EVAL", _TEXTS[str(command[1])], *command[2:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +84,11 @@ class Names:
         }
 
     def run(
-        self, script: str, special: Mapping[str, Part | Sequence[Part]], /, **args: object
+        self, script: Script[Any], special: Mapping[str, Part | Sequence[Part]], /, **args: object
     ) -> Parts:
         """A run of a script as this consumer; `special` are keys that `by_name` does not have."""
-        return command_of(
-            worker_script(script).call(self, special, group=self.group, me=self.me, **args)
-        )
+        return command_of(script.call(self, special, group=self.group, me=self.me, **args))
 
-    def recording(self, script: str, key: bytes, trigger: str, **args: object) -> Parts:
+    def recording(self, script: Script[Any], key: bytes, trigger: str, **args: object) -> Parts:
         """A run of a script that may write dead letters about entries of `key`."""
         return self.run(script, {"source": key}, prefix=self.prefix, trigger=trigger, **args)

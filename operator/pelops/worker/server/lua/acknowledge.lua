@@ -5,7 +5,6 @@
 -- READS    xpending source
 -- WRITES   xack source; [xackdel source for deleting]
 -- USER     sdk-worker
--- RETURNS  {count (how many were acknowledged), lost (IDs that this worker does not hold)}
 -- Costs  linear in the IDs.
 -- Repeats safely, but a repetition returns as lost what the first run acknowledged.
 

@@ -5,7 +5,6 @@
 -- READS    time; hget worker_state started
 -- WRITES   hset worker_state
 -- USER     sdk-worker
--- RETURNS  {now_ms, left (IDs of entries that were started and not finished, separated by spaces, or false)}
 -- Costs  constant.
 -- Repeats safely until the process reads its first entries. After that, a later time means a later process.
 -- A process that leaves standby begins as a new one. All times differ, so a time identifies a process.

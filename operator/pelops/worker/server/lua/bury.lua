@@ -9,7 +9,6 @@
 -- READS    type source dead_letter worker_ledger; time; xpending source; xrange source
 -- WRITES   xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
--- RETURNS  done ids (recorded) | wrong-type key, type | no-permission command, key
 -- Costs  linear in the IDs. It reads the bodies that exist, 256 KiB but at least one. The worker's next read
 --        of its history returns the remaining IDs.
 -- Repeats safely: a recorded entry is no longer pending. The dead letter is added before the

@@ -9,8 +9,7 @@
 -- READS    time; xpending source; xrange source
 -- WRITES   xclaim source; xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
--- RETURNS  {next (where the next page begins, or ''), taken (entries: ID, fields, idle_ms, deliveries),
---          gone (IDs of entries whose body was deleted)} (or an error, for example if the group does not exist)
+-- Returns an error if the group does not exist.
 -- Costs  linear in the page, and in the bytes read: max_bytes, but at least one body.
 -- It does the same as XAUTOCLAIM. It also returns the idle time and the delivery count of each entry, and
 -- records entries without a body before they leave the PEL.

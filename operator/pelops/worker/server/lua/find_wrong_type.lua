@@ -8,7 +8,7 @@
 --          started
 -- WRITES   none
 -- USER     sdk-worker
--- RETURNS  {found...} (key and type, or nothing)
+-- Returns the key and its type, or nothing.
 -- Costs  constant.
 -- Repeats safely: it writes nothing.
 

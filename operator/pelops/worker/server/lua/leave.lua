@@ -8,7 +8,6 @@
 -- WRITES   xgroup|delconsumer stream; [xgroup|delconsumer others]; xadd worker_ledger;
 --          hdel worker_state started
 -- USER     sdk-worker
--- RETURNS  removed | owns-entries | absent | no-permission command, key
 -- Costs  constant for each stream.
 -- Repeats safely: the second run deletes nothing, and only records the event again. One script checks the
 -- consumer and deletes it, because entries that were delivered in between would be lost permanently.

@@ -9,8 +9,6 @@
 -- READS    type source dead_letter worker_ledger worker_state; time; xpending source; xrange source
 -- WRITES   xadd dead_letter worker_ledger; xack source; [hdel worker_state]
 -- USER     sdk-worker
--- RETURNS  rejected | not-ours | gone (its body was deleted, which is recorded) | too-wide
---          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the entry's body.
 -- Repeats safely: the worker no longer holds a rejected entry. The dead letter is added before the
 -- acknowledgement.

@@ -10,7 +10,7 @@
 -- WRITES   [xnack source for release]; [xadd offer_stream]; xclaim source; xadd dead_letter worker_ledger;
 --          xack source
 -- USER     sdk-worker
--- RETURNS  <count> (of entries that other workers can take now)
+-- Returns the number of entries that other workers can take now.
 -- Costs  linear in the IDs; reads no body.
 -- On a server with XNACK, that command gives the entries back to the group. On other servers, an offer names
 -- them for workers that read the offer stream. If no worker reads it, their idle time is raised to the

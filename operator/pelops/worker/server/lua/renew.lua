@@ -9,7 +9,6 @@
 -- READS    time; xpending source
 -- WRITES   xclaim source; xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
--- RETURNS  {lost (IDs that this worker does not hold), gone (IDs that it held, whose body was deleted)}
 -- Costs  linear in the IDs; reads no body.
 -- Repeats safely, but a repeated history counts twice. XCLAIM drops a pending entry whose body was deleted
 -- and does not report it. So this script makes a dead letter of it, because no client can find it afterwards.

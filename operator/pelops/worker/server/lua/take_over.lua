@@ -7,7 +7,6 @@
 -- READS    time; xpending source; xrange source
 -- WRITES   xclaim source; [xadd offer_stream]; [xack offer_stream]
 -- USER     sdk-worker
--- RETURNS  {taken...} (entries: ID, fields, idle_ms, deliveries)
 -- Costs  linear in the IDs and in the bytes read: max_bytes, but at least one body. The remaining entries
 --        are offered again, to the next worker that reads the offer stream.
 -- Repeats safely: the former owner no longer holds the claimed entries. The next scan handles entries
