@@ -1,8 +1,14 @@
 """Where the control plane comes from: the cache, a download, or a build; and what goes wrong."""
 
+import hashlib
+import io
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,15 +20,86 @@ from local_cluster.downloads import (
 )
 from local_cluster.errors import LocalClusterError
 from local_cluster.helm import helm_version
-from tests.integration.download_site import (
-    Site,
-    make_checksums,
-    make_release,
-    official_name,
-    serve,
-)
 
 pytestmark = pytest.mark.full
+
+KUBERNETES, ETCD = "v1.36.3", "v3.6.8"
+
+
+def official_name(part: str, architecture: str = "amd64") -> str:
+    if part == "etcd":
+        archive = f"etcd-{ETCD}-linux-{architecture}.tar.gz"
+        return f"github.com/etcd-io/etcd/releases/download/{ETCD}/{archive}"
+    return f"dl.k8s.io/release/{KUBERNETES}/bin/linux/{architecture}/{part}"
+
+
+def make_release() -> dict[str, bytes]:
+    """A program for each part, by its official name."""
+    return {
+        name: _pack(part, make_program(part)) if name.endswith(".gz") else make_program(part)
+        for part, name in ((part, official_name(part)) for part in PARTS)
+    }
+
+
+def make_program(part: str) -> bytes:
+    padding = b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(40_000))
+    return f"#!/bin/sh\necho {part}\nexit\n".encode() + padding
+
+
+def _pack(part: str, program: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in ((f"{part}ctl", b"another program"), (part, program)):
+            member = tarfile.TarInfo(f"{part}-{ETCD}-linux-amd64/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def make_checksums(release: Mapping[str, bytes]) -> str:
+    return "".join(
+        f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in release.items()
+    )
+
+
+@dataclass(kw_only=True)
+class Site:
+    """What it serves, and what it was asked for."""
+
+    files: dict[str, bytes]
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def serve(files: Mapping[str, bytes]) -> Iterator[Site]:
+    site = Site(files=dict(files))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            site.asked.append(self.path)
+            content = site.files.get(self.path.removeprefix("/"))
+            if content is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        site.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield site
+        finally:
+            server.shutdown()
+            thread.join()
+
 
 RELEASE = make_release()
 CONTROL_PLANE = [official_name(part) for part in PARTS]
@@ -87,9 +164,7 @@ def test_the_official_binaries_are_downloaded_once(
     found = find_binaries()
     assert found.origin == "downloaded"
     assert {part: run(found.paths[part]) for part in PARTS} == {part: part for part in PARTS}
-    assert sorted(target for target, _ in machine.site.asked) == sorted(
-        f"/{name}" for name in CONTROL_PLANE
-    )
+    assert sorted(machine.site.asked) == sorted(f"/{name}" for name in CONTROL_PLANE)
     assert len(list_left(machine.cache)) == 1, "nothing unfinished is left"
     shown = capfd.readouterr().err
     assert "downloading 5 binaries from 127.0.0.1 took " in shown
@@ -98,18 +173,6 @@ def test_the_official_binaries_are_downloaded_once(
     machine.site.asked.clear()
     assert find_binaries() == found
     assert machine.site.asked == []
-
-
-def test_a_cut_transfer_is_continued_where_it_ended(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(downloads, "WAIT_BEFORE_RETRY_S", 0)
-    machine.site.cut[KUBECTL] = 2
-    machine.site.busy[KUBECTL] = 1
-    assert run(find_binaries().paths["kubectl"]) == "kubectl"
-    size = len(RELEASE[KUBECTL])
-    firsts = [first for target, first in machine.site.asked if target == f"/{KUBECTL}"]
-    assert firsts == [0, 0, size // 2, size // 2 + (size - size // 2) // 2]
 
 
 def test_a_wrong_checksum_is_refused_and_the_parts_are_built(

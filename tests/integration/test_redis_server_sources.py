@@ -10,8 +10,6 @@ import pytest
 from local_cluster.redis_servers import NoSuchServer, RedisBinaries, binaries, find_binaries
 from local_cluster.redis_servers.versions import Wished
 
-UNFIT = "#!/bin/sh\necho 'Redis server v=6.2.0 sha=00000000:0'\n"
-
 
 @pytest.fixture
 def real() -> RedisBinaries:
@@ -45,20 +43,6 @@ def test_a_directory_with_another_version_is_refused_by_name(
     monkeypatch.setenv("PELOPS_REDIS_70", str(real.server.parent))
     with pytest.raises(NoSuchServer, match=r"PELOPS_REDIS_70=.* holds no .* of Redis 7\.0"):
         find_binaries("7.0")
-
-
-def test_a_server_on_the_path_is_taken_when_its_version_fits(
-    real: RedisBinaries, bare_machine: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    unfit = tmp_path / "unfit"
-    unfit.mkdir()
-    for name in ("redis-server", "redis-cli"):
-        (unfit / name).write_text(UNFIT)
-        (unfit / name).chmod(0o755)
-    fit = link(real, tmp_path / "fit")
-    monkeypatch.setenv("PATH", f"{unfit}:{fit}")
-    assert find_binaries("8.6").server.parent == fit
-    assert not bare_machine.exists()
 
 
 def test_without_any_way_the_error_says_what_to_do(bare_machine: Path) -> None:

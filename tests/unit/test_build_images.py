@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -128,27 +127,6 @@ def test_the_names_are_those_of_the_manifests_and_of_the_operator(machine: Machi
     assert pipeline == parse_settings([], {}).audit_image
 
 
-def test_a_commit_is_marked_if_files_differ_from_it(tmp_path: Path, machine: Machine) -> None:
-    machine.install("docker")
-    copy = tmp_path / "copy"
-    (copy / "tools").mkdir(parents=True)
-    (copy / "operator").mkdir()
-    program = copy / "tools" / "build_images.sh"
-    shutil.copy(ROOT / "tools" / "build_images.sh", program)
-    shutil.copy(ROOT / "pyproject.toml", copy)
-
-    def revision() -> str:
-        return arguments(machine.run({}, str(program)).calls[0])["REVISION"]
-
-    assert revision() == "unknown"
-    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-    for words in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "a"]):
-        subprocess.run(["git", *words], cwd=copy, check=True)
-    assert re.fullmatch("[0-9a-f]{40}", revision())
-    (copy / "operator" / "new.py").touch()
-    assert re.fullmatch("[0-9a-f]{40}-dirty", revision())
-
-
 @pytest.mark.parametrize(
     ("engine", "variables", "pushes"),
     [
@@ -167,21 +145,6 @@ def test_an_image_is_pushed_when_asked_for(
     first, *others = ended.calls
     assert [call[1:] for call in others] == pushes
     assert ("--push" in first) == (not pushes) and "--load" not in first
-
-
-BOTH: Final = "linux/amd64,linux/arm64"
-
-
-def test_podman_keeps_both_architectures_in_a_manifest_list(machine: Machine) -> None:
-    machine.install("podman")
-    ended = machine.run({"PLATFORMS": BOTH, "IMAGES": "operator"})
-    assert ended.code == 0, ended.errors
-    former, made = ended.calls
-    assert former[1:] == ["podman", "manifest", "rm", OPERATOR]
-    assert (value(made, "--manifest"), value(made, "--platform")) == (OPERATOR, BOTH)
-    assert "--tag" not in made
-    pushed = machine.run({"PLATFORMS": BOTH, "IMAGES": "operator", "PUSH": "1"}).calls[-1]
-    assert pushed[1:] == ["podman", "manifest", "push", "--all", OPERATOR, f"docker://{OPERATOR}"]
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,6 @@ RESTARTED = [
     reported("MODIFIED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_300),
     reported("MODIFIED", running(NEW, 6) | {"lastState": ended(OLD, 1, 5)}, T0 + 6_100),
 ]
-DELETED = [
-    *RESTARTED[:3],
-    reported("DELETED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_400),
-]
 
 
 def move(entry_id: str, delivered: int, moved: int, *, attempts: int = 1) -> Move:
@@ -139,18 +135,6 @@ def test_what_was_moved_and_never_done_is_lost() -> None:
     rescue = assess_rescue(VICTIM, replace(TRACES, effects=done_before), read_history(RESTARTED))
     assert rescue is not None
     assert rescue.lost == 2, "it was pending when its worker died, so it is done again"
-
-
-def test_only_entries_that_the_killed_worker_had_started_count_an_attempt() -> None:
-    first, second = VICTIM.held
-    victim = replace(VICTIM, held=(first, replace(second, has_started=False)))
-    rescue = assess_rescue(victim, TRACES, read_history(RESTARTED))
-    assert rescue is not None
-    assert rescue.wrongly_counted == {"1-2"}
-    deleted = replace(VICTIM, counts=False)
-    rescue = assess_rescue(deleted, TRACES, read_history(DELETED))
-    assert rescue is not None
-    assert rescue.wrongly_counted == {"1-1", "1-2"}
 
 
 @pytest.mark.parametrize(

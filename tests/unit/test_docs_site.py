@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tools.docs_site.links import find_problems
 from tools.docs_site.navigation import find_navigation_problems
-from tools.docs_site.pages import write_pages
-from tools.docs_site.versions import add_version
 
 pytestmark = pytest.mark.full
 
@@ -25,21 +22,8 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-TOP = {"CHANGELOG.md": "# Changelog\n", "CONTRIBUTING.md": "# C\n", "SECURITY.md": "# S\n"}
-
-
 def test_every_page_of_docs_is_in_the_navigation() -> None:
     assert list(find_navigation_problems(ROOT)) == []
-
-
-def test_a_link_out_of_docs_leads_to_a_page_showing_the_file(tmp_path: Path) -> None:
-    page = "[a](../../demo/run.py) [b](../index.md#x) [c](../../SECURITY.md)\n"
-    files = {"docs/index.md": "", "docs/guides/a.md": page, "demo/run.py": "print(1)\n"}
-    write(tmp_path, {**TOP, **files})
-    write_pages(tmp_path, tmp_path / "pages")
-    written = (tmp_path / "pages/guides/a.md").read_text()
-    assert written == "[a](../files/demo/run.py.md) [b](../index.md#x) [c](../security.md)\n"
-    assert "````python\nprint(1)\n````" in (tmp_path / "pages/files/demo/run.py.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -69,20 +53,6 @@ def test_a_link_out_of_docs_leads_to_a_page_showing_the_file(tmp_path: Path) -> 
 def test_problems_of_a_page_are_found(tmp_path: Path, body: str, problem: str | None) -> None:
     write(tmp_path, {"index.html": body, "b/index.html": '<h2 id="there">B</h2>'})
     assert list(find_problems(tmp_path)) == ([problem] if problem else [])
-
-
-def test_versions_are_kept_beside_each_other_and_the_alias_moves(tmp_path: Path) -> None:
-    site, into = tmp_path / "site", tmp_path / "versions"
-    for version in ("0.9", "0.10"):
-        write(site, {"index.html": version})
-        add_version(site, into, version, "latest")
-    assert (into / "0.9/index.html").read_text() == "0.9"
-    assert (into / "latest/index.html").read_text() == "0.10"
-    assert json.loads((into / "versions.json").read_text()) == [
-        {"version": "0.10", "title": "0.10", "aliases": ["latest"]},
-        {"version": "0.9", "title": "0.9", "aliases": []},
-    ]
-    assert 'url=latest/"' in (into / "index.html").read_text()
 
 
 def test_the_quickstart_shows_the_manifest_that_it_applies() -> None:

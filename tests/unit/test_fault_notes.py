@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -45,27 +46,34 @@ def repeated(kept: Kept, *events: Event, findings: Findings | None = None) -> fr
     return resolved.repeated
 
 
-def test_a_delivery_that_was_answered_and_never_written_may_be_made_again() -> None:
-    assert repeated(KEPT, event(9.9, Act.READ)) == {"a"}
+IN_FILE = replace(KEPT, deliveries=DELIVERED_TO_FIRST)
+BOTH_IN_FILE = replace(
+    KEPT, deliveries=DELIVERED_TO_FIRST | {(STREAM, place(1)[1], OTHER.consumer)}
+)
+CLAIMED = (event(9, Act.READ), event(9.9, Act.READ, OTHER))
 
 
-def test_an_answer_may_be_noted_after_its_server_died() -> None:
-    assert repeated(KEPT, event(10.5, Act.READ)) == {"a"}
-    assert repeated(KEPT, event(10.5, Act.ACK, result="1")) == {"a"}
-
-
-def test_a_delivery_that_the_file_holds_is_not_forgotten() -> None:
-    kept = replace(KEPT, deliveries=DELIVERED_TO_FIRST)
-    assert repeated(kept, event(9.9, Act.READ)) == set()
-
-
-def test_a_claim_that_was_answered_and_never_written_may_be_made_again() -> None:
-    """The file holds the first delivery, to another consumer."""
-    kept = replace(KEPT, deliveries=DELIVERED_TO_FIRST)
-    assert repeated(kept, event(9, Act.READ), event(9.9, Act.READ, OTHER)) == {"a"}
-    both = DELIVERED_TO_FIRST | {(STREAM, place(1)[1], OTHER.consumer)}
-    kept = replace(KEPT, deliveries=both)
-    assert repeated(kept, event(9, Act.READ), event(9.9, Act.READ, OTHER)) == set()
+@pytest.mark.parametrize(
+    ("kept", "events", "is_repeated"),
+    [
+        pytest.param(KEPT, [event(9.9, Act.READ)], True, id="answered, and never written"),
+        pytest.param(KEPT, [event(10.5, Act.READ)], True, id="noted after the server died"),
+        pytest.param(KEPT, [event(10.5, Act.ACK, result="1")], True, id="an acknowledgement"),
+        pytest.param(IN_FILE, [event(9.9, Act.READ)], False, id="in the file"),
+        pytest.param(IN_FILE, CLAIMED, True, id="the file has only the first delivery"),
+        pytest.param(BOTH_IN_FILE, CLAIMED, False, id="the file has both deliveries"),
+        pytest.param(
+            KEPT,
+            [event(11.1, Act.READ), event(11.2, Act.ACK, result="1")],
+            False,
+            id="answered by the restarted server",
+        ),
+    ],
+)
+def test_a_delivery_that_the_file_lacks_may_be_repeated(
+    kept: Kept, events: Sequence[Event], is_repeated: bool
+) -> None:
+    assert repeated(kept, *events) == ({"a"} if is_repeated else set())
 
 
 @pytest.mark.parametrize("ledger", [LANE.keys.ledger, LANE.keys.worker_ledger])
@@ -78,7 +86,3 @@ def test_a_recovery_that_redis_lost_from_the_ledger_may_be_repeated(
     assert repeated(kept, findings=findings) == set()
     later = Findings(moves={("requeued", REPORTED, place(1)[1]): move(11.1)})
     assert repeated(KEPT, findings=later) == set()
-
-
-def test_what_the_restarted_server_delivered_excuses_nothing() -> None:
-    assert repeated(KEPT, event(11.1, Act.READ), event(11.2, Act.ACK, result="1")) == set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,11 +18,9 @@ from pelops.scripts.declaration import OPERATOR_SCRIPTS, WORKER_SCRIPTS, list_sc
 from pelops.worker.metrics import build_metrics
 from tests.docs_pages import list_blocks, list_pages
 from tools.reference.__main__ import ROOT
-from tools.reference.commands import render_output
 from tools.reference.environment import list_worker_variables
 from tools.reference.fields import NONE, REQUIRED, list_spec_fields
 from tools.reference.metrics import SECTIONS, list_metrics
-from tools.reference.parts import UnknownPartError, fill_pages
 from tools.reference.scripts import render_scripts
 
 # What begins as a metric does: the name of a file, and what a page calls a metric of Kubernetes.
@@ -38,16 +35,6 @@ SYMPTOMS: Final = sorted(
     {page.name for page in RUNBOOK.glob("*.md")} - {"index.md", "alerts.md", "doctor.md"}
 )
 PART: Final = re.compile(r"_(bucket|sum|count)$")
-
-
-@pytest.mark.parametrize(("page", "named"), [("nothing", "table"), ("<!-- generated: y -->", "y")])
-def test_a_part_without_a_place_or_without_a_renderer_is_an_error(
-    tmp_path: Path, page: str, named: str
-) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text(f"{page}\n<!-- end of generated -->\n")
-    with pytest.raises(UnknownPartError, match=named):
-        fill_pages(tmp_path, {"table": lambda: []}, render_output)
 
 
 @pytest.mark.parametrize("package", [OPERATOR_SCRIPTS, WORKER_SCRIPTS])
@@ -73,23 +60,6 @@ def test_each_field_has_a_description_and_a_default(kind: KindDefinition) -> Non
         assert len(text) > 5, path
         assert default in {REQUIRED, NONE} or len(default) > 0, path
         assert "Default:" not in text, path
-
-
-@pytest.mark.parametrize(
-    ("path", "default"),
-    [
-        ("spec.redis", REQUIRED),
-        ("spec.redis.url", NONE),
-        ("spec.scaling.maxReplicas", "`10`"),
-        ("spec.group", "metadata.name"),
-        ("spec.deadLetter.stream", "{STREAM}:GROUP:dlq"),
-    ],
-)
-def test_a_default_is_shown_whether_the_schema_or_the_description_has_it(
-    path: str, default: str
-) -> None:
-    defaults = {path: default for path, default, _ in list_spec_fields(KINDS[0])}
-    assert defaults[path] == default
 
 
 def test_each_operator_flag_is_read_from_its_documented_variable() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.operators import ROOT
-from tests.rerun import FORGIVEN, PASSED_ALONE
+from tests.rerun import FORGIVEN
 
 pytestmark = pytest.mark.full
 
@@ -31,7 +31,7 @@ def test_well():
 """
 
 
-def run(directory: Path, *, count: int, broken: bool = False) -> tuple[int, list[str]]:
+def run(directory: Path, *, count: int, broken: bool = False) -> tuple[int, str]:
     (directory / "test_it.py").write_text(FAILING.format(count=count, broken=broken))
     (directory / "pytest.ini").write_text(
         "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
@@ -45,25 +45,21 @@ def run(directory: Path, *, count: int, broken: bool = False) -> tuple[int, list
         text=True,
         check=False,
     )
-    return ended.returncode, ended.stdout.splitlines()
+    return ended.returncode, ended.stdout
 
 
-def test_a_few_that_pass_alone_leave_the_run_green_and_are_listed(tmp_path: Path) -> None:
-    code, lines = run(tmp_path, count=FORGIVEN)
-    assert code == 0
-    listed = lines.index(next(line for line in lines if f" {PASSED_ALONE} " in line))
-    assert lines[listed + 1 : listed + 4] == [f"test_it.py::test_busy[{n}]" for n in range(3)]
-    assert "1 passed, 1 skipped, 3 passed when run alone" in lines[-1]
-
-
-def test_too_many_that_pass_alone_leave_it_red(tmp_path: Path) -> None:
-    code, lines = run(tmp_path, count=FORGIVEN + 1)
-    assert code == 1
-    assert "4 are too many: at most 3 may fail" in lines
-
-
-def test_one_that_fails_again_leaves_it_red_and_shows_why(tmp_path: Path) -> None:
-    code, lines = run(tmp_path, count=1, broken=True)
-    assert code == 1
-    assert "failed again: test_it.py::test_broken" in lines
-    assert "1 failed, 1 passed, 1 passed when run alone" in lines[-1]
+@pytest.mark.parametrize(
+    ("count", "broken", "code", "printed"),
+    [
+        (FORGIVEN, False, 0, "1 passed, 1 skipped, 3 passed when run alone"),
+        (FORGIVEN + 1, False, 1, "4 are too many: at most 3 may fail"),
+        (1, True, 1, "failed again: test_it.py::test_broken"),
+    ],
+)
+def test_a_run_is_green_with_a_few_tests_that_pass_alone(
+    tmp_path: Path, count: int, broken: bool, code: int, printed: str
+) -> None:
+    found, output = run(tmp_path, count=count, broken=broken)
+    assert found == code
+    assert printed in output
+    assert "test_it.py::test_busy[0]" in output

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -86,30 +85,6 @@ def test_a_missing_secret_is_waited_for_and_named(pods: PodNamespace) -> None:
     assert pods.until_running("waits")["restartCount"] == 0
 
 
-def test_init_containers_run_in_order_and_sidecars_beside(
-    pods: PodNamespace, tmp_path: Path
-) -> None:
-    order = tmp_path / "order"
-
-    def build(name: str, then: str = "", **more: Any) -> Manifest:
-        note = f"printf '{name} ' >> {order}; {then}"
-        return {"name": name, "image": "none", "command": ["sh", "-c", note]} | more
-
-    pod = build_pod("staged", "", restartPolicy="Never")
-    pod["spec"]["initContainers"] = [
-        build("first"),
-        build("sidecar", "exec sleep 600", restartPolicy="Always"),
-        build("second", f"until grep -q sidecar {order}; do sleep 0.1; done"),
-    ]
-    pod["spec"]["containers"] = [build("main")]
-    pods.apply(pod)
-    status = pods.until_phase("staged", "Succeeded")["status"]
-    words = order.read_text().split()
-    assert (words[0], words[-1]) == ("first", "main")
-    assert set(words) == {"first", "sidecar", "second", "main"}
-    assert all("terminated" in one["state"] for one in status["initContainerStatuses"])
-
-
 def test_probes_decide_readiness_and_restart(pods: PodNamespace, tmp_path: Path) -> None:
     ready, alive = tmp_path / "ready", tmp_path / "alive"
     program = """
@@ -142,21 +117,3 @@ def test_probes_decide_readiness_and_restart(pods: PodNamespace, tmp_path: Path)
     restarts = pods.container("probed")["restartCount"]
     alive.unlink()
     pods.until(lambda: pods.container("probed")["restartCount"] > restarts, "the restart")
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "reported"),
-    [
-        (["sh", "-c", "echo all; exit 7"], 7, "exit code 7"),
-        (["no-such-program"], 1, "cannot start"),
-    ],
-)
-def test_kubectl_exec_ends_with_the_exit_code_of_the_command(
-    pods: PodNamespace, command: list[str], code: int, reported: str
-) -> None:
-    pods.apply(build_pod("web", PATIENT))
-    pods.until_running("web")
-    ended = pods.kubectl("exec", "web", "--", *command, check=False)
-    assert ended.returncode == code
-    assert reported in ended.stderr
-    assert ended.stdout == ("all\n" if code == 7 else "")
