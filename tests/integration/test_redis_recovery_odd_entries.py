@@ -1,4 +1,6 @@
-"""No entry is lost or stops the others, however odd: wide, large, gone, locked, named twice."""
+"""No entry is lost or stops the others, however odd: wide, large, gone, named twice."""
+
+from datetime import timedelta
 
 import pytest
 
@@ -6,9 +8,12 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.stuck_entries import recover_entries
 from tests.integration.recovering import (
     DEAD,
     KEYS,
+    a_context,
+    an_order,
     bodies,
     ledger,
     pending,
@@ -79,6 +84,15 @@ async def test_a_stream_that_takes_no_more_entries_gives_dead_letters(server: Se
     assert [entry.entry_id for entry in reported] == ids
     assert (await ledger(server))[-1].details["reason"] == "StreamExhausted"
     assert (await totals(server))["dead_lettered"] == 3
+
+
+async def test_ids_may_be_named_twice_and_in_any_order(server: Server) -> None:
+    """A body that lies elsewhere is not gone."""
+    ids = await strand(server, 20)
+    named = [(one, timedelta()) for one in (*reversed(ids), ids[3])]
+    batch = await recover_entries(server, a_context(), an_order(), named)
+    assert (batch.moved, batch.gone) == (20, 0)
+    assert len(await bodies(server, KEYS.stream)) == 40
 
 
 async def test_a_damaged_total_or_co_failed_does_not_stop_recovery(server: Server) -> None:

@@ -5,51 +5,26 @@ Delivery times lie days back on a grid, written with XCLAIM ... TIME, so that no
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
-from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.commands import Part
-from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery import stuck_entries as acting
-from tests.integration.redis_adapter import connected, endpoint_of, provision
+from tests.integration.redis_adapter import provision
+from tests.properties.server_adapter import ServerAdapter
 from tests.properties.stream_model import Act, StreamModel
 
-Answer = TypeVar("Answer")
 GRID_MS: Final = 100_000  # between two deliveries
 NAMES: Final = ("a", "b:\x00é", "c")
 CONSUMERS = st.sampled_from(NAMES)
 _NUMBERS = count()
-
-
-class ServerAdapter:
-    """The operator's adapter to one server, for rules, which are not coroutines."""
-
-    def __init__(self, servers: RedisServers) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._connection = connected(endpoint_of(servers))
-        self.server: Server = self.wait(self._connection.__aenter__())
-
-    def wait(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
-        """The answer of a coroutine."""
-        return self._loop.run_until_complete(answer)
-
-    def ask(self, *words: Part) -> Any:
-        """The reply to a command."""
-        return self.wait(self.server.execute(*words))
-
-    def close(self) -> None:
-        """End the connections."""
-        self.wait(self._connection.__aexit__(None, None, None))
-        self._loop.close()
 
 
 class RecoveryStage(RuleBasedStateMachine):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.audit import AuditRecord
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
@@ -21,7 +18,7 @@ from pelops.redis_streams.audit.records import (
     record_audit,
 )
 from tests.audits import a_summary, a_window
-from tests.properties.recovery_stage import ServerAdapter
+from tests.properties.server_adapter import ServerAdapter
 
 KEYS: Final = derive_keys("{audit-scripts}:orders", "g")
 NAMES: Final = ("a/one", "a/two")
@@ -49,20 +46,8 @@ class Model:
         return sum(self.windows.values())
 
 
-@pytest.fixture(
-    scope="module", params=["redis_86", "redis_70", pytest.param("valkey", marks=pytest.mark.full)]
-)
-def adapter(request: pytest.FixtureRequest) -> Iterator[ServerAdapter]:
-    servers: StandaloneServers = request.getfixturevalue(request.param)
-    adapter = ServerAdapter(servers)
-    yield adapter
-    adapter.close()
-
-
 @given(steps=STEPS)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40)
 def test_what_was_recorded_is_what_a_careful_clerk_would_have_written(
     adapter: ServerAdapter, steps: list[tuple[object, ...]]
 ) -> None:

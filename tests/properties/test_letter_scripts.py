@@ -9,10 +9,9 @@ from datetime import timedelta
 from itertools import count
 from typing import Final
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import PelopsError
@@ -20,7 +19,10 @@ from pelops.redis_streams.group.lifecycle import destroy_group, provision_group,
 from pelops.redis_streams.group.maintenance import expire_dead_letters, trim_retry_stream
 from tests.integration.redis_adapter import an_owner
 from tests.integration.retaining import letter_pairs
-from tests.properties.recovery_stage import ServerAdapter
+from tests.properties.server_adapter import ServerAdapter
+from tests.redis_fixtures import on_newest_unless_full
+
+pytestmark = on_newest_unless_full
 
 _NUMBERS = count()
 OLD_MS: Final = 1_700_000_000_000
@@ -50,20 +52,15 @@ async def _step(adapter: ServerAdapter, what: str, keys: GroupKeys, uid: str) ->
         await expire_dead_letters(server, keys, owner, kept=timedelta(days=1))
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40)
 @given(
     before=st.sampled_from(("mine", "other", "none", "nothing")),
     is_taken=st.booleans(),
     steps=STEPS,
 )
 def test_invariant_14_only_our_own_dead_letters_go(
-    program_redis: StandaloneServers, before: str, is_taken: bool, steps: list[tuple[str, int, str]]
+    adapter: ServerAdapter, before: str, is_taken: bool, steps: list[tuple[str, int, str]]
 ) -> None:
-    adapter = ServerAdapter(program_redis)
     tag = f"letters-{next(_NUMBERS)}"
     shared = f"{{{tag}}}:shared"
     groups = [derive_keys(f"{{{tag}}}:{n}", "g", dead_letter=shared) for n in range(2)]
@@ -79,17 +76,14 @@ def test_invariant_14_only_our_own_dead_letters_go(
         if kind not in written:
             strangers[key].add(entry_id.encode())
 
-    try:
-        if is_taken:
-            add(live, "none")
-        first = [] if before == "nothing" else [("add", 0, before)]
-        for what, which, kind in (*first, *steps):
-            if what == "add":
-                add(shared, kind)
-            else:
-                with suppress(PelopsError):
-                    adapter.wait(_step(adapter, what, groups[which], f"uid-{which}"))
-            for key, ids in strangers.items():
-                assert ids <= {one for one, _ in adapter.ask("XRANGE", key, "-", "+")}
-    finally:
-        adapter.close()
+    if is_taken:
+        add(live, "none")
+    first = [] if before == "nothing" else [("add", 0, before)]
+    for what, which, kind in (*first, *steps):
+        if what == "add":
+            add(shared, kind)
+        else:
+            with suppress(PelopsError):
+                adapter.wait(_step(adapter, what, groups[which], f"uid-{which}"))
+        for key, ids in strangers.items():
+            assert ids <= {one for one, _ in adapter.ask("XRANGE", key, "-", "+")}

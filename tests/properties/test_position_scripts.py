@@ -5,36 +5,26 @@ A model in Python does to a group what the server does, and shows what the group
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.policy.group.retention import RetentionPlan
-from pelops.redis_core.commands import Part
-from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.group.maintenance import remember_position, trim_retry_stream, trim_stream
-from tests.integration.redis_adapter import an_owner, connected, endpoint_of
+from tests.integration.redis_adapter import an_owner
+from tests.properties.server_adapter import ServerAdapter
 
 KEYS: Final = derive_keys("{position-scripts}:orders", "ours")
 OWNER: Final = an_owner()
 GROUPS: Final = ("ours", "theirs")
-SERVERS: Final = [
-    ("redis_86", 50),
-    ("redis_70", 15),
-    pytest.param("valkey", 15, marks=pytest.mark.full),
-]
 
+pytestmark = pytest.mark.usefixtures("small_nodes")
 # Steps between IDs, so that all digits of both halves come to count.
 STEP = st.sampled_from([(0, 1), (0, 9), (1, 0), (1, 2**64 - 2**20), (10**15, 0), (2**56, 7)])
 COUNT = st.integers(1, 4)
@@ -76,8 +66,8 @@ class Group:
 class Model:
     """A stream and its groups."""
 
-    server: Server
-    keys: GroupKeys
+    adapter: ServerAdapter
+    keys: GroupKeys = KEYS
     entries: list[EntryId] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=lambda: {"ours": Group(EntryId.MIN)})
     added: int = 0
@@ -85,13 +75,20 @@ class Model:
     stood: tuple[EntryId, EntryId | None] = (EntryId.MIN, None)
     remembered: tuple[int, EntryId] = (0, EntryId.MIN)  # counters when `stood` last changed
 
-    async def apply(self, op: tuple[object, ...]) -> None:
-        act: Callable[..., Awaitable[None]] = getattr(self, str(op[0]))
-        await act(*op[1:])
+    def __post_init__(self) -> None:
+        self.ask, self.wait, self.server = self.adapter.ask, self.adapter.wait, self.adapter.server
+        self.ask("FLUSHALL")
+        created = provision_group(
+            self.server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True
+        )
+        self.wait(created)
 
-    async def add(self, step: tuple[int, int]) -> None:
+    def apply(self, op: tuple[object, ...]) -> None:
+        getattr(self, str(op[0]))(*op[1:])
+
+    def add(self, step: tuple[int, int]) -> None:
         self.top = self.next_id(step)
-        await self.run("XADD", self.keys.stream, str(self.top), "f", "v")
+        self.ask("XADD", self.keys.stream, str(self.top), "f", "v")
         self.entries.append(self.top)
         self.added += 1
 
@@ -99,187 +96,119 @@ class Model:
         ms, seq = self.top.ms + step[0], step[1] if step[0] else self.top.seq + step[1]
         return EntryId(ms, seq)
 
-    async def deliver(self, name: str, count: int) -> None:
+    def deliver(self, name: str, count: int) -> None:
         group = self.groups.get(name)
         if group is None:
             return
         words = ("GROUP", name, "w", "COUNT", count, "STREAMS", self.keys.stream, ">")
-        await self.run("XREADGROUP", *words)
+        self.ask("XREADGROUP", *words)
         given_now = [one for one in self.entries if one > group.position][:count]
         group.pending |= set(given_now)
         group.position = max([group.position, *given_now])
 
-    async def acknowledge(self, name: str, pick: int) -> None:
+    def acknowledge(self, name: str, pick: int) -> None:
         group = self.groups.get(name)
         if group is None or not group.pending:
             return
         entry_id = sorted(group.pending)[pick % len(group.pending)]
-        await self.run("XACK", self.keys.stream, name, str(entry_id))
+        self.ask("XACK", self.keys.stream, name, str(entry_id))
         group.pending.remove(entry_id)
 
-    async def delete(self, pick: int) -> None:
+    def delete(self, pick: int) -> None:
         if self.entries:
             gone = self.entries.pop(pick % len(self.entries))
-            await self.run("XDEL", self.keys.stream, str(gone))
+            self.ask("XDEL", self.keys.stream, str(gone))
 
-    async def create(self, pick: int) -> None:
+    def create(self, pick: int) -> None:
         if "theirs" in self.groups:
             return
         position = ([EntryId.MIN, *self.entries])[pick % (len(self.entries) + 1)]
-        await self.run("XGROUP", "CREATE", self.keys.stream, "theirs", str(position))
+        self.ask("XGROUP", "CREATE", self.keys.stream, "theirs", str(position))
         self.groups["theirs"] = Group(position)
 
-    async def remember(self) -> None:
-        await remember_position(self.server, self.keys, OWNER)
+    def remember(self) -> None:
+        self.wait(remember_position(self.server, self.keys, OWNER))
         ours = self.groups["ours"]
         stands = (ours.position, min(ours.pending, default=None))
         if stands != self.stood:
             self.stood, self.remembered = stands, (self.added, self.top)
 
-    async def left(self) -> list[EntryId]:
-        entries = await self.run("XRANGE", self.keys.stream, "-", "+")
+    def left(self) -> list[EntryId]:
+        entries = self.ask("XRANGE", self.keys.stream, "-", "+")
         return [parse_entry_id(entry_id) for entry_id, _ in entries]
-
-    async def run(self, *words: Part) -> Reply:
-        return await self.server.execute(*words, key=self.keys.stream)
 
     def owed(self, name: str) -> list[EntryId]:
         """What is there and was not delivered to the group, or is pending."""
         group = self.groups[name]
         return [e for e in self.entries if e > group.position or e in group.pending]
 
-
-@contextmanager
-def examples(
-    servers: StandaloneServers,
-) -> Iterator[Callable[[Callable[..., Awaitable[None]]], None]]:
-    """Runs one example after the other on one connection, each from an empty server."""
-    servers.flush()
-    # Nodes so small that whole ones go in short examples.
-    servers.cli("CONFIG", "SET", "stream-node-max-entries", "2")
-    with asyncio.Runner() as runner:
-        connection = connected(endpoint_of(servers))
-        server = runner.run(connection.__aenter__())
-
-        async def one(example: Callable[..., Awaitable[None]]) -> None:
-            await server.execute("FLUSHALL")
-            await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True)
-            await example(Model(server=server, keys=KEYS))
-
-        try:
-            yield lambda example: runner.run(one(example))
-        finally:
-            runner.run(connection.__aexit__(None, None, None))
-            servers.cli("CONFIG", "SET", "stream-node-max-entries", "100")
+    def recreate(self) -> set[EntryId]:
+        """What a re-created group is given; it never begins beyond the stream's end."""
+        again = provision_group(self.server, KEYS, start=END_OF_STREAM, owner=OWNER)
+        creation = self.wait(again).creation
+        assert creation is not None
+        assert creation.position <= self.top
+        group = ("GROUP", KEYS.group, "again", "STREAMS", KEYS.stream, ">")
+        reply = self.ask("XREADGROUP", *group)
+        return {parse_entry_id(entry_id) for entry_id, _ in reply[0][1]} if reply else set()
 
 
-def many(count: int) -> settings:
-    """So many examples, each as long as a server may take."""
-    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@pytest.mark.parametrize(("servers", "count"), SERVERS)
+@given(st.lists(st.tuples(MANY, OPS, st.integers(1, 4)), min_size=1, max_size=3))
 def test_trimming_removes_no_entry_of_the_backlog_of_any_group(
-    request: pytest.FixtureRequest, servers: str, count: int
+    adapter: ServerAdapter, rounds: list[tuple[Ops, Ops, int]]
 ) -> None:
-    with examples(request.getfixturevalue(servers)) as run:
-
-        @many(count)
-        @given(st.lists(st.tuples(MANY, OPS, st.integers(1, 4)), min_size=1, max_size=3))
-        def check(rounds: list[tuple[Ops, Ops, int]]) -> None:
-            async def example(model: Model) -> None:
-                for first, ops, max_length in rounds:
-                    for op in (*first, *ops):
-                        await model.apply(op)
-                    plan = RetentionPlan(max_length=max_length, max_age=None, message="")
-                    await trim_stream(model.server, KEYS, OWNER, plan)
-                    left = await model.left()
-                    for name in model.groups:
-                        assert set(model.owed(name)) <= set(left)
-                    assert len(left) >= min(max_length, len(model.entries))
-                    model.entries = left
-
-            run(example)
-
-        check()
+    model = Model(adapter)
+    for first, ops, max_length in rounds:
+        for op in (*first, *ops):
+            model.apply(op)
+        plan = RetentionPlan(max_length=max_length, max_age=None, message="")
+        adapter.wait(trim_stream(adapter.server, KEYS, OWNER, plan))
+        left = model.left()
+        for name in model.groups:
+            assert set(model.owed(name)) <= set(left)
+        assert len(left) >= min(max_length, len(model.entries))
+        model.entries = left
 
 
-@pytest.mark.parametrize(("servers", "count"), SERVERS)
+@given(MANY, OPS)
 def test_a_retry_stream_keeps_its_backlog_and_nothing_before_it(
-    request: pytest.FixtureRequest, servers: str, count: int
+    adapter: ServerAdapter, first: Ops, ops: Ops
 ) -> None:
-    with examples(request.getfixturevalue(servers)) as run:
-
-        @many(count)
-        @given(MANY, OPS)
-        def check(first: Ops, ops: Ops) -> None:
-            async def example(model: Model) -> None:
-                # The group of the retry stream is provisioned like that of the stream.
-                model.keys = derive_keys(KEYS.retry, KEYS.group)
-                for op in (*first, *ops):
-                    if op[0] != "remember":
-                        await model.apply(op)
-                while (await trim_retry_stream(model.server, KEYS, OWNER)).may_continue:
-                    pass
-                need = min(group.need() for group in model.groups.values())
-                assert await model.left() == [e for e in model.entries if e >= need]
-
-            run(example)
-
-        check()
+    # The group of the retry stream is provisioned like that of the stream.
+    model = Model(adapter, derive_keys(KEYS.retry, KEYS.group))
+    for op in (*first, *ops):
+        if op[0] != "remember":
+            model.apply(op)
+    while adapter.wait(trim_retry_stream(adapter.server, KEYS, OWNER)).may_continue:
+        pass
+    need = min(group.need() for group in model.groups.values())
+    assert model.left() == [e for e in model.entries if e >= need]
 
 
-@pytest.mark.parametrize(("servers", "count"), SERVERS)
+@given(MANY, OPS, OPS)
 def test_a_group_created_again_gets_the_backlog_of_the_lost_one(
-    request: pytest.FixtureRequest, servers: str, count: int
+    adapter: ServerAdapter, first: Ops, before: Ops, after: Ops
 ) -> None:
-    with examples(request.getfixturevalue(servers)) as run:
-
-        @many(count)
-        @given(MANY, OPS, OPS)
-        def check(first: Ops, before: Ops, after: Ops) -> None:
-            async def example(model: Model) -> None:
-                for op in (*first, *before, ("remember",), *after):
-                    await model.apply(op)
-                owed = model.owed("ours")
-                await model.run("XGROUP", "DESTROY", KEYS.stream, "ours")
-                assert await delivered_anew(model) >= set(owed)
-
-            run(example)
-
-        check()
+    model = Model(adapter)
+    for op in (*first, *before, ("remember",), *after):
+        model.apply(op)
+    owed = model.owed("ours")
+    model.ask("XGROUP", "DESTROY", KEYS.stream, "ours")
+    assert model.recreate() >= set(owed)
 
 
-@pytest.mark.parametrize(("servers", "count"), SERVERS)
+@given(MANY, OPS, st.lists(STEP, max_size=12))
 def test_another_stream_of_the_same_name_is_given_whole(
-    request: pytest.FixtureRequest, servers: str, count: int
+    adapter: ServerAdapter, first: Ops, before: Ops, steps: list[tuple[int, int]]
 ) -> None:
-    with examples(request.getfixturevalue(servers)) as run:
-
-        @many(count)
-        @given(MANY, OPS, st.lists(STEP, max_size=12))
-        def check(first: Ops, before: Ops, steps: list[tuple[int, int]]) -> None:
-            async def example(model: Model) -> None:
-                for op in (*first, *before, ("remember",)):
-                    await model.apply(op)
-                await model.run("DEL", KEYS.stream)
-                added, top = model.remembered
-                model.added, model.top, model.entries = 0, EntryId.MIN, []
-                for step in steps:
-                    # A stream that has outgrown the former one passes for it.
-                    if model.added + 1 < added or model.next_id(step) < top:
-                        await model.add(step)
-                assert await delivered_anew(model) == set(model.entries)
-
-            run(example)
-
-        check()
-
-
-async def delivered_anew(model: Model) -> set[EntryId]:
-    """What a re-created group is given; it never begins beyond the stream's end."""
-    outcome = await provision_group(model.server, KEYS, start=END_OF_STREAM, owner=OWNER)
-    assert outcome.creation is not None
-    assert outcome.creation.position <= model.top
-    reply = await model.run("XREADGROUP", "GROUP", KEYS.group, "again", "STREAMS", KEYS.stream, ">")
-    return {parse_entry_id(entry_id) for entry_id, _ in reply[0][1]} if reply else set()
+    model = Model(adapter)
+    for op in (*first, *before, ("remember",)):
+        model.apply(op)
+    model.ask("DEL", KEYS.stream)
+    added, top = model.remembered
+    model.added, model.top, model.entries = 0, EntryId.MIN, []
+    for step in steps:
+        # A stream that has outgrown the former one passes for it.
+        if model.added + 1 < added or model.next_id(step) < top:
+            model.add(step)
+    assert model.recreate() == set(model.entries)

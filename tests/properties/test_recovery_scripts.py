@@ -4,18 +4,16 @@ operators do. After each step the server holds what the model holds, byte for by
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from functools import partial
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent
 from tests.properties.recovery_operators import Operators
-from tests.properties.recovery_stage import ServerAdapter
 from tests.properties.recovery_workers import WorkersAndUsers
+from tests.properties.server_adapter import ServerAdapter
 from tests.properties.stream_model import LETTER_FIELDS, Act, Letter
 
 
@@ -102,17 +100,11 @@ def _parse_letter(pairs: list[bytes]) -> Letter:
     )
 
 
-def test_recovery_does_what_the_model_says(any_redis: StandaloneServers) -> None:
+def test_recovery_does_what_the_model_says(adapter: ServerAdapter) -> None:
     """Invariants 1, 3, 4, 5, 9 and rules A1, B2, B3, B5, whatever happens in whatever order."""
-    with ExitStack() as ended:
-        adapter = ServerAdapter(any_redis)
-        ended.callback(adapter.close)
-        run_state_machine_as_test(
-            partial(RecoveryMachine, adapter),  # type: ignore[arg-type]  # anything that makes one
-            settings=settings(
-                max_examples=40,
-                stateful_step_count=25,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+    run_state_machine_as_test(
+        partial(RecoveryMachine, adapter),  # type: ignore[arg-type]  # anything that makes one
+        settings=settings(
+            max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck)
+        ),
+    )

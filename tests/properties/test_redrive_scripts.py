@@ -12,10 +12,9 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.dead_letter import LetterAction, SkipReason, read_redrive_marks
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
@@ -33,7 +32,10 @@ from pelops.redis_streams.redrive.moves import (
 from pelops.redis_streams.redrive.outcomes import observe_outcomes
 from tests.integration.redis_adapter import provision
 from tests.integration.redriving import a_redrive, letter_of
-from tests.properties.recovery_stage import ServerAdapter
+from tests.properties.server_adapter import ServerAdapter
+from tests.redis_fixtures import on_newest_unless_full
+
+pytestmark = on_newest_unless_full
 
 _NUMBERS = count()
 PARTS: Final = st.sampled_from(
@@ -177,75 +179,59 @@ def _run(scene: Scene, steps: list[tuple[str, Any, Any]]) -> RedriveProgress:
     return last.progress
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=60)
 @given(letters=LETTERS, steps=STEPS)
 def test_each_selected_letter_moves_once_and_the_counts_agree(
-    program_redis: StandaloneServers,
+    adapter: ServerAdapter,
     letters: list[list[tuple[bytes, bytes]]],
     steps: list[tuple[str, Any, Any]],
 ) -> None:
-    adapter = ServerAdapter(program_redis)
-    try:
-        scene = Scene(adapter, letters)
-        progress = _run(scene, steps)
-        moved = scene.chosen - scene.vanished
-        ledger = [
-            parse_ledger_event(one, dict(zip(flat[::2], flat[1::2], strict=True)))
-            for one, flat in scene.entries(scene.keys.ledger).items()
-        ]
-        acts = [one for event in ledger if event.kind == "redriven" for one in event.entries]
-        copies = scene.entries(scene.keys.stream)
-        assert {one.entry_id for one in acts} == moved
-        assert len(acts) == len(copies) == progress.moved == len(moved)
-        for act in acts:
-            assert act.new_id is not None
-            own = scene.letters[act.entry_id]
-            assert copies[act.new_id] == scene.expected_copy(own)
-            assert act.root_id == EntryId(5)
-        left = set(scene.letters) - scene.chosen - scene.vanished
-        assert set(scene.entries(scene.keys.dead_letter)) == left | scene.late
-        assert progress.skipped.get(SkipReason.VANISHED, 0) <= len(scene.vanished)
-        assert set(progress.skipped) <= {SkipReason.VANISHED}
-        seen = adapter.wait(observe_outcomes(scene.server, scene.context))
-        assert (seen.moved, seen.failed_again) == (len(moved), scene.failed)
-        assert (seen.acknowledged, seen.is_exact) == (0, True)
-    finally:
-        adapter.close()
+    scene = Scene(adapter, letters)
+    progress = _run(scene, steps)
+    moved = scene.chosen - scene.vanished
+    ledger = [
+        parse_ledger_event(one, dict(zip(flat[::2], flat[1::2], strict=True)))
+        for one, flat in scene.entries(scene.keys.ledger).items()
+    ]
+    acts = [one for event in ledger if event.kind == "redriven" for one in event.entries]
+    copies = scene.entries(scene.keys.stream)
+    assert {one.entry_id for one in acts} == moved
+    assert len(acts) == len(copies) == progress.moved == len(moved)
+    for act in acts:
+        assert act.new_id is not None
+        own = scene.letters[act.entry_id]
+        assert copies[act.new_id] == scene.expected_copy(own)
+        assert act.root_id == EntryId(5)
+    left = set(scene.letters) - scene.chosen - scene.vanished
+    assert set(scene.entries(scene.keys.dead_letter)) == left | scene.late
+    assert progress.skipped.get(SkipReason.VANISHED, 0) <= len(scene.vanished)
+    assert set(progress.skipped) <= {SkipReason.VANISHED}
+    seen = adapter.wait(observe_outcomes(scene.server, scene.context))
+    assert (seen.moved, seen.failed_again) == (len(moved), scene.failed)
+    assert (seen.acknowledged, seen.is_exact) == (0, True)
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=25)
 @given(letters=LETTERS, steps=STEPS)
 def test_letters_that_are_discarded_and_restored_are_as_they_were(
-    program_redis: StandaloneServers,
+    adapter: ServerAdapter,
     letters: list[list[tuple[bytes, bytes]]],
     steps: list[tuple[str, Any, Any]],
 ) -> None:
-    adapter = ServerAdapter(program_redis)
     steps = [step for step in steps if step[0] not in {"fail", "add", "vanish"}]
-    try:
-        scene = Scene(adapter, letters)
-        before = scene.entries(scene.keys.dead_letter)
-        scene.context = replace(scene.context, action=LetterAction.DISCARD)
-        _run(scene, steps)
-        discarded = scene.entries(scene.keys.discarded)
-        assert sorted(discarded.values()) == sorted(before[one] for one in scene.chosen)
-        adapter.wait(finish_redrive(scene.server, scene.context, forget=True))
-        scene.context = replace(scene.context, action=LetterAction.RESTORE, uid="back")
-        scene.chosen = set(discarded)
-        _run(scene, steps)
-        assert scene.entries(scene.keys.discarded) == {}
-        after = scene.entries(scene.keys.dead_letter)
-        assert sorted(after.values()) == sorted(before.values())
-    finally:
-        adapter.close()
+    scene = Scene(adapter, letters)
+    before = scene.entries(scene.keys.dead_letter)
+    scene.context = replace(scene.context, action=LetterAction.DISCARD)
+    _run(scene, steps)
+    discarded = scene.entries(scene.keys.discarded)
+    assert sorted(discarded.values()) == sorted(before[one] for one in scene.chosen)
+    adapter.wait(finish_redrive(scene.server, scene.context, forget=True))
+    scene.context = replace(scene.context, action=LetterAction.RESTORE, uid="back")
+    scene.chosen = set(discarded)
+    _run(scene, steps)
+    assert scene.entries(scene.keys.discarded) == {}
+    after = scene.entries(scene.keys.dead_letter)
+    assert sorted(after.values()) == sorted(before.values())
 
 
 FATES = st.lists(
@@ -316,20 +302,12 @@ class Fates:
         assert seen.acknowledged <= len(delivered) <= seen.acknowledged + seen.unknown
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=100)
 @given(steps=FATES)
 def test_what_is_said_of_lost_and_acknowledged_copies_is_true(
-    program_redis: StandaloneServers, steps: list[tuple[str, int]]
+    adapter: ServerAdapter, steps: list[tuple[str, int]]
 ) -> None:
-    adapter = ServerAdapter(program_redis)
-    try:
-        fates = Fates(adapter, letters=12)
-        for what, number in steps:
-            fates.act(what, number)
-        fates.look()
-    finally:
-        adapter.close()
+    fates = Fates(adapter, letters=12)
+    for what, number in steps:
+        fates.act(what, number)
+    fates.look()
