@@ -21,6 +21,8 @@ from benchmarks.report import (
 )
 from benchmarks.server_time import Call, longest_of, total_ms
 from benchmarks.usage import observe_cpu, observe_memory
+from benchmarks.worker import MAX_IMPORT_CPU_S
+from benchmarks.worker_import import measure_import
 
 pytestmark = pytest.mark.full
 
@@ -133,3 +135,7 @@ def test_an_end_shows_as_a_terminated_or_restarted_container_or_deleted_pod() ->
     assert ends_shown(a_pod(ended, restarts=1)) == 2
     assert ends_shown(a_pod(running, restarts=1), is_gone=True) == 2
     assert ends_shown({"metadata": {}, "status": {}}) == 0
+
+
+def test_importing_the_worker_takes_no_more_cpu_than_is_promised() -> None:
+    assert 0 < measure_import() < MAX_IMPORT_CPU_S

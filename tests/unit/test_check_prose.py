@@ -41,20 +41,6 @@ def test_a_word_that_the_glossary_replaces_is_found(
 
 
 @pytest.mark.parametrize(
-    ("file", "source"),
-    [
-        ("operator/pelops/a.py", "class ScanReport: ..."),
-        ("operator/pelops/a.py", 'FIELD = "sweep:report"'),
-        ("docs/a.md", "Run `python -m benchmarks.sweep`; the field is `crowd:<consumer>`."),
-        ("docs/a.md", "Latency, outdoors, hindsight."),
-        ("tests/faults/a.py", "robbed: int = 0"),
-    ],
-)
-def test_what_is_stored_or_only_similar_may_stay(file: str, source: str) -> None:
-    assert _words(file, source) == []
-
-
-@pytest.mark.parametrize(
     ("sentence", "word"),
     [
         ("The operator tells the number of entries.", "tells"),

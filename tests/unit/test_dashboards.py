@@ -78,13 +78,6 @@ def _is_counter(name: str) -> bool:
     return kind in {"counter", "histogram"}
 
 
-@pytest.mark.parametrize("one", DASHBOARDS, ids=lambda one: one.name)
-def test_rates_are_taken_over_the_interval_that_grafana_chooses(one: Dashboard) -> None:
-    for expression in _expressions(one):
-        ranges = set(re.findall(r"\[([^\]]*)\]", expression))
-        assert ranges <= {"$__rate_interval", "$__range"}, expression
-
-
 def test_every_metric_of_a_group_is_on_a_dashboard() -> None:
     shown = {name for expression in _expressions(*DASHBOARDS) for name in _find_metrics(expression)}
     # What explains a limit or a name, and no person watches over time.

@@ -1,4 +1,4 @@
-"""The site is made of the pages in docs/, and what leads nowhere is found."""
+"""The check of the site finds what leads nowhere, and all pages are on it."""
 
 from __future__ import annotations
 

@@ -118,9 +118,3 @@ def test_tuned_keda_stays_at_one_replica_after_a_deleted_entry() -> None:
     for run in _runs(KEDA_TUNED, "XDEL then peak"):
         assert run.world.samples[-1].replicas == 1
         assert run.outcome.unserved > 100_000
-
-
-def test_keda_runs_the_maximum_for_a_stream_without_its_group() -> None:
-    for run in _runs(KEDA_LAG, "group missing"):
-        assert max(_replicas(run)) == 20
-        assert "the maximum held for nothing" in run.outcome.wrong

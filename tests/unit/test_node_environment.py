@@ -16,25 +16,12 @@ from local_cluster.node.mounts import build_mounts, rewrite
 
 pytestmark = pytest.mark.full
 
-POD = {
-    "metadata": {
-        "name": "orders-1",
-        "namespace": "shop",
-        "uid": "u-1",
-        "labels": {"app": "orders", "pelops.dev/group": "g"},
-        "annotations": {"note": 'say "hi"'},
-    },
-    "spec": {"nodeName": "n1", "serviceAccountName": "worker", "containers": []},
-}
-FACTS = PodFacts(
-    pod=POD,
-    addresses={"status.podIP": "127.20.0.1", "status.hostIP": "127.0.0.1"},
-    allocatable={"cpu": "64", "memory": "256Gi"},
-)
+METADATA = {"name": "orders-1", "namespace": "shop", "uid": "u-1"}
+POD = {"metadata": METADATA, "spec": {"containers": []}}
+FACTS = PodFacts(pod=POD, addresses={}, allocatable={})
 SECRET = {"data": {"password": base64.b64encode(b"p w").decode(), "user": "bWU="}}
 OBJECTS = {
     ("secrets", "redis"): SECRET,
-    ("configmaps", "colors"): {"data": {"sky": "blue"}},
     ("secrets", "none"): None,
 }
 
@@ -71,25 +58,6 @@ def secret_key(name: str, key: str, **more: Any) -> dict[str, Any]:
 )
 def test_variables_expand_by_the_kubelets_rules(text: str, expanded: str) -> None:
     assert expand(text, {"A": "a", "B": "b", "R": "$(A)"}) == expanded
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("metadata.name", "orders-1"),
-        ("metadata.namespace", "shop"),
-        ("metadata.uid", "u-1"),
-        ("metadata.labels['pelops.dev/group']", "g"),
-        ("metadata.labels['absent']", ""),
-        ("metadata.annotations['note']", 'say "hi"'),
-        ("spec.nodeName", "n1"),
-        ("spec.serviceAccountName", "worker"),
-        ("status.podIP", "127.20.0.1"),
-        ("status.hostIP", "127.0.0.1"),
-    ],
-)
-def test_a_pod_can_ask_for_its_own_fields(path: str, value: str) -> None:
-    assert resolve(field(path)) == {"X": value}
 
 
 @pytest.mark.parametrize(

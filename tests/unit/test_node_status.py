@@ -13,8 +13,6 @@ from local_cluster.node.container_state import (
     State,
     Terminated,
     Waiting,
-    parse_report,
-    render_report,
     resume_report,
     will_restart,
 )
@@ -86,17 +84,6 @@ def test_a_status_that_the_api_server_holds_is_not_written_again() -> None:
     for one in held["conditions"]:
         one["status"] = "False" if one["type"] == "Ready" else one["status"]
     assert not is_reported(build_status(POD | {"status": held}, state, AT), held)
-
-
-@pytest.mark.parametrize("state", [WAITING, RUNNING, DONE, CRASHED])
-def test_a_report_is_read_back_as_it_was_written(state: State) -> None:
-    whole = AT.replace(microsecond=0)
-    if isinstance(state, Running):
-        state = Running(started_at=whole)
-    if isinstance(state, Terminated):
-        state = replace(state, started_at=whole, finished_at=whole, container_id="process://1-2")
-    written = report(state, restart_count=2, ready=True, started=True, container_id="process://3-4")
-    assert parse_report(render_report(written)) == written
 
 
 def test_a_running_container_without_its_process_is_lost() -> None:

@@ -53,22 +53,6 @@ def test_pods_get_the_environment_and_volumes_they_ask_for(pods: PodNamespace) -
         assert "PYTHONPATH" not in said["env"]
 
 
-@pytest.mark.full
-def test_a_changed_secret_reaches_the_volume(pods: PodNamespace) -> None:
-    mounts = [{"name": "token", "mountPath": "/token"}]
-    volumes = [{"name": "token", "secret": {"secretName": "token"}}]
-    pods.apply(build_secret("token", a="old", b="kept"))
-    env = [{"name": "DIR", "value": "/token"}]
-    pods.apply(build_pod("reader", PATIENT, env=env, volumeMounts=mounts, volumes=volumes))
-    pods.until_running("reader")
-    directory = Path(json.loads(pods.until_said("reader"))["env"]["DIR"])
-    assert (directory / "a").read_text() == "old"
-
-    pods.apply(build_secret("token", a="new", b="kept"))
-    pods.until(lambda: (directory / "a").read_text() == "new", "the new content")
-    assert (directory / "b").read_text() == "kept"
-
-
 def test_a_missing_secret_is_waited_for_and_named(pods: PodNamespace) -> None:
     ref = {"secretKeyRef": {"name": "later", "key": "password"}}
     pods.apply(build_pod("waits", PATIENT, env=[{"name": "PASSWORD", "valueFrom": ref}]))
