@@ -8,6 +8,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
+from pelops.domain.state import OwnerRecord
 from pelops.errors import NotOurs
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group
@@ -39,78 +40,59 @@ async def test_a_hold_that_is_a_third_used_up_is_renewed(server: Server) -> None
     assert again.hold.owned_until > first.hold.owned_until
 
 
-async def test_the_younger_of_two_resources_gets_a_conflict_naming_the_older(
-    server: Server, empty_redis: StandaloneServers
+YOUNG = an_owner("b", name="orders")
+OLD = an_owner("a", age=timedelta(days=1))
+OF_THE_SAME_NAME = an_owner("a", age=timedelta(days=1), name="orders")
+OF_ANOTHER_CLUSTER = an_owner("b", name="orders", cluster="other")
+REFUSED = ProvisionVerdict.CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        (OLD, YOUNG, REFUSED),
+        (YOUNG, OLD, ProvisionVerdict.ADOPTED),
+        # Of one second: the smaller UID acts.
+        (an_owner("a"), an_owner("b"), REFUSED),
+        (an_owner("b"), an_owner("a"), ProvisionVerdict.ADOPTED),
+        # A resource that was deleted and made again acts at once.
+        (OF_THE_SAME_NAME, YOUNG, ProvisionVerdict.ADOPTED),
+        (YOUNG, OF_THE_SAME_NAME, REFUSED),
+        # The same name in another cluster is another resource.
+        (OF_THE_SAME_NAME, OF_ANOTHER_CLUSTER, REFUSED),
+    ],
+)
+async def test_of_two_resources_one_acts_and_the_other_writes_nothing(
+    server: Server,
+    empty_redis: StandaloneServers,
+    first: OwnerRecord,
+    second: OwnerRecord,
+    verdict: ProvisionVerdict,
 ) -> None:
-    older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b", cluster="other")
-    await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=first)
     before = writes_so_far(empty_redis)
-    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
-    assert refused.verdict == ProvisionVerdict.CONFLICT
+    found = await provision_group(server, KEYS, start=EntryId.MIN, owner=second)
+    assert found.verdict == verdict
+    acts, gives_way = (first, second) if verdict == REFUSED else (second, first)
+    if verdict == REFUSED:
+        assert writes_so_far(empty_redis) == before
+    else:
+        kinds = await kinds_in_ledger(server, KEYS)
+        assert kinds == [LedgerKind.GROUP_CREATED, LedgerKind.OWNER_CHANGED]
+    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=gives_way)
+    assert refused.verdict == REFUSED
     assert refused.hold is not None
-    assert refused.hold.owner == older
-    assert writes_so_far(empty_redis) == before
+    assert refused.hold.owner == acts
 
 
-async def test_an_older_resource_that_comes_later_takes_over(server: Server) -> None:
-    older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b")
-    await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
-    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
-    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
-    assert (taken.verdict, refused.verdict) == (
-        ProvisionVerdict.ADOPTED,
-        ProvisionVerdict.CONFLICT,
-    )
-    assert await kinds_in_ledger(server, KEYS) == [
-        LedgerKind.GROUP_CREATED,
-        LedgerKind.OWNER_CHANGED,
-    ]
-
-
-@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
-async def test_of_two_resources_of_one_second_the_smaller_uid_acts(
-    server: Server, first: str, second: str
+@pytest.mark.parametrize("until_ms", ["1", "x", "", "99999999999999999"])
+async def test_an_expired_or_damaged_ownership_record_can_be_taken_over(
+    server: Server, until_ms: str
 ) -> None:
-    outcomes = {}
-    for uid in (first, second, first):
-        outcomes[uid] = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner(uid))
-    assert outcomes["a"].verdict != ProvisionVerdict.CONFLICT
-    assert outcomes["b"].verdict == ProvisionVerdict.CONFLICT
-
-
-async def test_a_hold_that_ran_out_is_taken_over_by_a_younger_resource(server: Server) -> None:
-    older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b")
-    await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
-    await server.execute("HSET", KEYS.state, "owner:held_until_ms", "1")
-    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
-    assert taken.verdict == ProvisionVerdict.ADOPTED
-
-
-async def test_a_resource_that_was_deleted_and_made_again_acts_at_once(server: Server) -> None:
-    old, new = an_owner("a", age=timedelta(days=1), name="orders"), an_owner("b", name="orders")
-    await provision_group(server, KEYS, start=EntryId.MIN, owner=old)
-    made_again = await provision_group(server, KEYS, start=EntryId.MIN, owner=new)
-    outdated = await provision_group(server, KEYS, start=EntryId.MIN, owner=old)
-    assert (made_again.verdict, outdated.verdict) == (
-        ProvisionVerdict.ADOPTED,
-        ProvisionVerdict.CONFLICT,
-    )
-
-
-async def test_the_same_name_in_another_cluster_is_another_resource(server: Server) -> None:
-    older = an_owner("a", age=timedelta(days=1), name="orders")
-    await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
-    other = an_owner("b", name="orders", cluster="other")
-    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=other)
-    assert refused.verdict == ProvisionVerdict.CONFLICT
-
-
-@pytest.mark.parametrize("damage", ["x", "", "99999999999999999"])
-async def test_a_damaged_ownership_record_can_be_taken_over(server: Server, damage: str) -> None:
-    await provision(server, KEYS)
-    await server.execute("HSET", KEYS.state, "owner:held_until_ms", damage)
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=OLD)
+    await server.execute("HSET", KEYS.state, "owner:held_until_ms", until_ms)
     await observe_group(server, KEYS)
-    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner("z"))
+    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=YOUNG)
     assert taken.verdict == ProvisionVerdict.ADOPTED
 
 

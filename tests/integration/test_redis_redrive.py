@@ -44,8 +44,14 @@ from tests.integration.retaining import events
 REDRIVE = a_redrive()
 
 
-async def test_a_letter_goes_back_with_its_own_pairs_and_its_root(server: Server) -> None:
+@pytest.fixture
+async def server(server: Server) -> Server:
+    """With the group."""
     await provision(server, KEYS)
+    return server
+
+
+async def test_a_letter_goes_back_with_its_own_pairs_and_its_root(server: Server) -> None:
     own: list[str | bytes] = ["order", "4711", "order", b"\xff\x00", "_retry_count", "of the user"]
     letter = await add_letter(server, KEYS, own, "5-0", error="PaymentTimeout")
     result = await move_all(server, REDRIVE)
@@ -69,7 +75,6 @@ async def test_a_letter_goes_back_with_its_own_pairs_and_its_root(server: Server
 
 
 async def test_an_entry_that_returns_keeps_one_pair_of_marks_and_is_counted(server: Server) -> None:
-    await provision(server, KEYS)
     before = ["f", "v", "_redrive", "an-older.one/uid-7", "_returned", "2"]
     letter_id = await add_letter(server, KEYS, before)
     page = await read_letters(server, REDRIVE, after=EntryId.MIN, until=letter_id)
@@ -93,7 +98,6 @@ async def test_an_entry_that_returns_keeps_one_pair_of_marks_and_is_counted(serv
     ],
 )
 async def test_pairs_that_are_no_marks_stay_the_users(server: Server, forged: list[str]) -> None:
-    await provision(server, KEYS)
     letter_id = await add_letter(server, KEYS, forged)
     page = await read_letters(server, REDRIVE, after=EntryId.MIN, until=letter_id)
     assert len(page.letters[0].pairs) == 2
@@ -104,7 +108,6 @@ async def test_pairs_that_are_no_marks_stay_the_users(server: Server, forged: li
 
 
 async def test_letters_added_after_the_start_stay(server: Server) -> None:
-    await provision(server, KEYS)
     for _ in range(3):
         await add_letter(server, KEYS)
     await start_redrive(server, REDRIVE)
@@ -118,7 +121,6 @@ async def test_letters_added_after_the_start_stay(server: Server) -> None:
 
 
 async def test_the_bound_of_the_status_stays_when_redis_lost_its_record(server: Server) -> None:
-    await provision(server, KEYS)
     first = await add_letter(server, KEYS)
     await start_redrive(server, REDRIVE)
     await server.execute("HDEL", KEYS.state, *(await state_of(server)), key=KEYS.state)
@@ -129,7 +131,6 @@ async def test_the_bound_of_the_status_stays_when_redis_lost_its_record(server: 
 
 
 async def test_a_group_has_one_running_redrive(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     other = a_redrive(uid="22", name="the-second")
     await start_redrive(server, REDRIVE)
@@ -148,7 +149,6 @@ async def test_a_group_has_one_running_redrive(server: Server) -> None:
 
 
 async def test_an_abandoned_redrive_is_replaced_by_another(server: Server) -> None:
-    await provision(server, KEYS)
     await start_redrive(server, REDRIVE)
     ms = int((await server.execute("TIME"))[0]) * 1000 - 301_000
     fields = ("redrive:running", f"11d0-a {ms} after-fix")
@@ -160,7 +160,6 @@ async def test_an_abandoned_redrive_is_replaced_by_another(server: Server) -> No
 
 
 async def test_nothing_is_left_of_a_redrive_that_is_forgotten(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     await move_all(server, REDRIVE, rate=100, limit=5)
     assert await state_of(server)
@@ -172,7 +171,6 @@ async def test_nothing_is_left_of_a_redrive_that_is_forgotten(server: Server) ->
 
 
 async def test_a_page_that_the_cursor_has_not_reached_is_refused(server: Server) -> None:
-    await provision(server, KEYS)
     ids = [await add_letter(server, KEYS) for _ in range(3)]
     await start_redrive(server, REDRIVE)
     result = await move_letters(server, REDRIVE, ids[2:], after=ids[1], through=ids[2])
@@ -186,7 +184,6 @@ async def test_a_page_that_the_cursor_has_not_reached_is_refused(server: Server)
 
 
 async def test_the_limit_holds_over_all_calls(server: Server) -> None:
-    await provision(server, KEYS)
     for _ in range(120):
         await add_letter(server, KEYS)
     result = await move_all(server, REDRIVE, limit=70)
@@ -198,7 +195,6 @@ async def test_the_limit_holds_over_all_calls(server: Server) -> None:
 
 
 async def test_the_rate_is_shared_and_counted_by_redis_time(server: Server) -> None:
-    await provision(server, KEYS)
     for _ in range(400):
         await add_letter(server, KEYS)
     result = await move_all(server, REDRIVE, rate=50)
@@ -213,7 +209,6 @@ async def test_the_rate_is_shared_and_counted_by_redis_time(server: Server) -> N
 
 
 async def test_the_backlog_bounds_what_is_moved(server: Server) -> None:
-    await provision(server, KEYS)
     for _ in range(20):
         await add_letter(server, KEYS)
     for _ in range(4):
@@ -230,7 +225,6 @@ async def test_the_backlog_bounds_what_is_moved(server: Server) -> None:
 
 
 async def test_what_cannot_be_moved_is_skipped_with_its_reason(server: Server) -> None:
-    await provision(server, KEYS)
     tiny = a_redrive(max_entry_bytes=2000)
     vanished = await add_letter(server, KEYS)
     gone = await add_letter(server, KEYS, (), reason="PayloadGone")
@@ -262,7 +256,6 @@ async def test_what_cannot_be_moved_is_skipped_with_its_reason(server: Server) -
 
 
 async def test_the_widest_letter_that_moves_can_become_a_letter_again(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS, ["", ""] * 3898)
     assert (await move_all(server, REDRIVE)).moved == 1
     ((_, flat),) = await entries_of(server, KEYS.stream)
@@ -270,7 +263,6 @@ async def test_the_widest_letter_that_moves_can_become_a_letter_again(server: Se
 
 
 async def test_a_page_of_letters_is_bounded_in_bytes(server: Server) -> None:
-    await provision(server, KEYS)
     ids = [await add_letter(server, KEYS, ("f", "v" * 400_000)) for _ in range(8)]
     page = await read_letters(server, REDRIVE, after=EntryId.MIN, until=ids[-1])
     assert 1 <= len(page.letters) < 8
@@ -279,7 +271,6 @@ async def test_a_page_of_letters_is_bounded_in_bytes(server: Server) -> None:
 
 
 async def test_letters_can_go_to_the_retry_stream_beside_other_groups(server: Server) -> None:
-    await provision(server, KEYS)
     for key in (KEYS.stream, KEYS.retry):
         await server.execute("XGROUP", "CREATE", key, "theirs", "0", "MKSTREAM", key=key)
     await server.execute("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", key=KEYS.retry)
@@ -295,7 +286,6 @@ async def test_letters_can_go_to_the_retry_stream_beside_other_groups(server: Se
 
 
 async def test_a_discarded_letter_is_kept_whole_and_restored(server: Server) -> None:
-    await provision(server, KEYS)
     own = ["f", "v", "_redrive", "a/b", "_returned", "2"]
     letter = [part.encode() for part in letter_of(KEYS, own) if isinstance(part, str)]
     first = await add_letter(server, KEYS, own)
@@ -320,7 +310,6 @@ async def test_a_discarded_letter_is_kept_whole_and_restored(server: Server) -> 
 
 
 async def test_dead_letters_are_not_discarded_into_a_foreign_stream(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     await server.execute("XADD", KEYS.discarded, "*", "f", "v", key=KEYS.discarded)
     with pytest.raises(StreamInUse, match="did not write"):
@@ -330,7 +319,6 @@ async def test_dead_letters_are_not_discarded_into_a_foreign_stream(server: Serv
 
 
 async def test_refusals_come_before_anything_is_written(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     await start_redrive(server, REDRIVE)
     before = await state_of(server)
@@ -363,7 +351,6 @@ async def test_refusals_come_before_anything_is_written(server: Server) -> None:
 
 
 async def test_letters_of_an_unregistered_stream_stay(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     await server.execute("HSET", KEYS.dead_letter_owner, "group", "other", key=KEYS.stream)
     with pytest.raises(DeadLetterStreamInUse, match="not registered"):
@@ -372,7 +359,6 @@ async def test_letters_of_an_unregistered_stream_stay(server: Server) -> None:
 
 
 async def test_a_position_ahead_refuses_and_nothing_is_lost(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     setid = ("XGROUP", "SETID", KEYS.stream, KEYS.group, "9999999999999-0")
     await server.execute(*setid, key=KEYS.stream)
@@ -384,7 +370,6 @@ async def test_a_position_ahead_refuses_and_nothing_is_lost(server: Server) -> N
 async def test_a_stream_at_its_last_id_stops_the_redrive(
     server: Server,
 ) -> None:
-    await provision(server, KEYS)
     ids = [await add_letter(server, KEYS) for _ in range(5)]
     almost = f"{2**64 - 1}-{2**64 - 3}"
     await server.execute("XADD", KEYS.stream, almost, "f", "v", key=KEYS.stream)
@@ -397,7 +382,6 @@ async def test_a_stream_at_its_last_id_stops_the_redrive(
 
 
 async def test_a_dry_server_moves_nothing(server: Server) -> None:
-    await provision(server, KEYS)
     await add_letter(server, KEYS)
     await check_redrive(server, REDRIVE)
     assert await state_of(server) == {}
@@ -407,7 +391,6 @@ async def test_a_dry_server_moves_nothing(server: Server) -> None:
 async def test_a_server_out_of_memory_moves_nothing_and_goes_on_afterwards(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
-    await provision(server, KEYS)
     for _ in range(3):
         await add_letter(server, KEYS)
     await start_redrive(server, REDRIVE)

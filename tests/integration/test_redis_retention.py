@@ -31,16 +31,26 @@ from tests.integration.retaining import DAY, KEYS, OWNER, events, fill, first_an
 KEEP_NOTHING = RetentionPlan(max_length=1, max_age=None, message="")
 
 
-async def deliver_all(server: Server, *, except_last: int = 0) -> None:
-    """Have everything delivered and acknowledged, but for the last few."""
-    length = await server.execute("XLEN", KEYS.stream, key=KEYS.stream)
+@pytest.fixture
+async def server(server: Server) -> Server:
+    """With the group."""
+    await provision(server, KEYS)
+    return server
+
+
+async def deliver_all(server: Server) -> None:
+    """Have everything delivered and acknowledged."""
     script = (
-        "local got = redis.call('XREADGROUP', 'GROUP', ARGV[1], 'w', 'COUNT', ARGV[2], 'STREAMS',"
-        " KEYS[1], '>') for _, e in ipairs(got[1][2]) do redis.call('XACK', KEYS[1], ARGV[1], e[1])"
-        " end"
+        "local got = redis.call('XREADGROUP', 'GROUP', ARGV[1], 'w', 'STREAMS', KEYS[1], '>')"
+        " for _, e in ipairs(got[1][2]) do redis.call('XACK', KEYS[1], ARGV[1], e[1]) end"
     )
-    count = length - except_last
-    await server.execute("EVAL", script, 1, KEYS.stream, KEYS.group, count, key=KEYS.stream)
+    await server.execute("EVAL", script, 1, KEYS.stream, KEYS.group, key=KEYS.stream)
+
+
+async def fill_delivered(server: Server, count: int) -> None:
+    """Entries 1-0 and so on, all of them acknowledged."""
+    await fill(server, KEYS.stream, count)
+    await deliver_all(server)
 
 
 async def trim(server: Server, plan: RetentionPlan = KEEP_NOTHING) -> Trimmed:
@@ -48,9 +58,7 @@ async def trim(server: Server, plan: RetentionPlan = KEEP_NOTHING) -> Trimmed:
 
 
 async def test_a_stream_is_trimmed_to_about_its_length_and_that_is_reported(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     outcome = await trim(server, RetentionPlan(max_length=250, max_age=None, message=""))
     assert (outcome.removed, outcome.first_id) == (700, EntryId(701))  # whole nodes of 100
     assert await first_and_length(server) == ("701-0", 300)
@@ -67,9 +75,7 @@ async def test_a_stream_is_trimmed_to_about_its_length_and_that_is_reported(serv
 async def test_a_repeated_trim_removes_nothing_and_says_only_that_it_tried(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     plan = RetentionPlan(max_length=250, max_age=None, message="")
     await trim(server, plan)
     before = writes_so_far(empty_redis)
@@ -80,9 +86,7 @@ async def test_a_repeated_trim_removes_nothing_and_says_only_that_it_tried(
 async def test_a_trim_that_another_group_stops_is_not_planned_again_at_once(
     server: Server,
 ) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     await server.execute("XGROUP", "CREATE", KEYS.stream, "replay", "0")
     spec = RetentionSpec(max_length=100)
     plan = plan_retention(spec, await observe_group(server, KEYS))
@@ -93,7 +97,6 @@ async def test_a_trim_that_another_group_stops_is_not_planned_again_at_once(
 
 async def test_what_was_not_delivered_or_is_pending_stays(server: Server) -> None:
     """A7."""
-    await provision(server, KEYS)
     await fill(server, KEYS.stream, 1000)
     await deliver(server, KEYS, 450)
     assert (await trim(server)).removed == 0  # the first is pending
@@ -105,16 +108,13 @@ async def test_what_was_not_delivered_or_is_pending_stays(server: Server) -> Non
 
 
 async def test_the_slowest_of_several_groups_decides(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     await server.execute("XGROUP", "CREATE", KEYS.stream, "slow", "650-0")
     outcome = await trim(server)
     assert (outcome.need, outcome.first_id) == (EntryId(650), EntryId(601))
 
 
 async def test_a_stream_without_a_group_is_left_alone(server: Server) -> None:
-    await provision(server, KEYS)
     await fill(server, KEYS.stream, 1000)
     await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
     assert (await trim(server)).removed == 0
@@ -123,9 +123,7 @@ async def test_a_stream_without_a_group_is_left_alone(server: Server) -> None:
 
 
 async def test_a_call_removes_no_more_than_its_batch(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 2 * TRIM_BATCH + 500)
-    await deliver_all(server)
+    await fill_delivered(server, 2 * TRIM_BATCH + 500)
     removed = []
     while (outcome := await trim(server)).may_continue:
         removed.append(outcome.removed)
@@ -133,7 +131,6 @@ async def test_a_call_removes_no_more_than_its_batch(server: Server) -> None:
 
 
 async def test_old_entries_go_by_age(server: Server) -> None:
-    await provision(server, KEYS)
     now_ms = int((await server.execute("TIME"))[0]) * 1000
     hour_ms = 3600 * 1000
     await fill(server, KEYS.stream, 200, ms=now_ms - 2 * hour_ms)
@@ -157,17 +154,13 @@ async def test_of_two_limits_one_suffices(server: Server) -> None:
 
 
 async def test_a_plan_without_limits_removes_nothing(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     nothing = RetentionPlan(max_length=None, max_age=None, message="")
     assert (await trim(server, nothing)).removed == 0
 
 
 async def test_a_stream_of_very_many_groups_is_looked_at_now_and_then(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     for number in range(1000):
         await server.execute("XGROUP", "CREATE", KEYS.stream, f"g{number}", "$", key=KEYS.stream)
     await server.execute("XGROUP", "CREATE", KEYS.stream, "slow", "500-0")
@@ -180,7 +173,6 @@ async def test_a_stream_of_very_many_groups_is_looked_at_now_and_then(server: Se
 
 
 async def test_only_who_acts_on_the_group_trims(server: Server) -> None:
-    await provision(server, KEYS)
     for attempt in (
         trim_stream(server, KEYS, an_owner("other"), KEEP_NOTHING),
         expire_dead_letters(server, KEYS, an_owner("other"), kept=DAY),
@@ -190,9 +182,7 @@ async def test_only_who_acts_on_the_group_trims(server: Server) -> None:
 
 
 async def test_a_key_of_another_type_stops_trimming(server: Server) -> None:
-    await provision(server, KEYS)
-    await fill(server, KEYS.stream, 1000)
-    await deliver_all(server)
+    await fill_delivered(server, 1000)
     await server.execute("DEL", KEYS.ledger)
     await server.execute("SET", KEYS.ledger, "x")
     for attempt in (trim(server), expire_dead_letters(server, KEYS, OWNER, kept=DAY)):

@@ -80,7 +80,7 @@ class Operators(RecoveryStage):
         """What has been idle for so long, save what is locked; also IDs that mean nothing."""
         known = sorted({*self.model.pending, *self.model.bodies, EntryId(1, 1)})
         ids = data.draw(st.lists(st.sampled_from(known), max_size=8))
-        locked = {one for one in ids if locks and one.seq % 2}
+        locked = {one for one in ids if locks and one.ms % 2}
         for one in locked:
             self.adapter.ask("SET", self._lock(one), "held", "PX", 5_000)
         newest_ms = self._ms(after) - GRID_MS // 2
