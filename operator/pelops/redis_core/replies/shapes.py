@@ -174,7 +174,9 @@ def server_time(part: Any) -> list[bytes]:
     return part  # type: ignore[no-any-return]
 
 
-def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = frozenset({2})) -> None:
+def entries(
+    part: Any, *, most: int | None = None, widths: frozenset[int] = frozenset({2})
+) -> list[Any]:
     """Entries as XRANGE returns them: an ID, and a flat list of names and values, or null.
 
     With a width of 4 they also have an idle time and a delivery count.
@@ -182,7 +184,7 @@ def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = froz
     # A whole page at once, by functions implemented in C: pages are the bulk of all replies.
     page = parts_of(part)
     if not page:
-        return
+        return page
     if most is not None and len(page) > most:
         raise BadShape("there are more entries than requested")
     if set(map(type, page)) != {list} or len(page[0]) not in widths:
@@ -193,6 +195,7 @@ def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = froz
     for column in others:
         if set(map(type, column)) != {int} or min(column) < -LARGEST - 1 or max(column) > LARGEST:
             raise BadShape("a number is missing, or out of range")
+    return page
 
 
 def _check_ids(ids: Sequence[Any]) -> None:

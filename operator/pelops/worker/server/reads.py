@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pelops.clock import with_jitter
 from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import NoSuchGroup, PelopsError, RedisError
 from pelops.redis_core.errors import words_of
-from pelops.redis_core.replies.shapes import BadShape, reading
-from pelops.redis_core.replies.shapes import entries as check_entries
+from pelops.redis_core.replies.shapes import BadShape, entries, reading
 from pelops.redis_core.transport import Reply
 from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import Script
@@ -26,27 +26,17 @@ from pelops.worker.server.connection import Wire
 from pelops.worker.server.script_commands import Names, Parts, worker_script
 from pelops.worker.settings import WorkerPlace
 
-
-def _check_taken(part: Any) -> list[RawEntry]:
-    check_entries(part, widths=_TAKEN_WIDTHS)
-    return part  # type: ignore[no-any-return]
-
-
-_TAKEN_WIDTHS: Final = frozenset({4})
-Taken: TypeAlias = Annotated[list[RawEntry], _check_taken]  # with idle times and delivery counts
+# With idle times and delivery counts.
+Taken: TypeAlias = Annotated[list[RawEntry], partial(entries, widths=frozenset({4}))]
 
 
 class _Claimed(NamedTuple):
-    """A page of idle entries."""
-
     next: Raw  # where the next page begins; empty at the end
     taken: Taken
     gone: list[RawId]  # whose body was deleted
 
 
 class _Buried(NamedTuple):
-    """Entries whose deleted bodies are recorded."""
-
     verdict: Literal["done"]
     ids: list[RawId]
 
@@ -246,14 +236,14 @@ class ReadCommands:
             raise refusal
 
     def _sort(self, reply: Reply, answer: Answer) -> None:
-        for key, entries in reply:
+        for key, page in reply:
             if key == self._names.offer_stream:
-                answer.offers += [call for offer in entries for call in self._take_over(offer)]
+                answer.offers += [call for offer in page for call in self._take_over(offer)]
                 continue
-            if entries and len(entries[0]) == 2:
-                for entry in entries:
+            if page and len(page[0]) == 2:
+                for entry in page:
                     entry.extend(_FRESH)
-            answer.delivered.append(Delivered(key, DeliverySource.NEW, entries))
+            answer.delivered.append(Delivered(key, DeliverySource.NEW, page))
 
     def _take_over(self, offer: RawEntry) -> list[Parts]:
         fields = dict(zip(offer[1][::2], offer[1][1::2], strict=False)) if offer[1] else {}
