@@ -112,6 +112,12 @@ LEFT: dict[str, tuple[OwnerMatch, bool]] = {
         OwnerMatch(pods=(replace(ALIVE, containers=(replace(RUNNING, started=NOW),)),)),
         True,
     ),
+    "a container that began anew by a clock that is behind": (
+        OwnerMatch(
+            pods=(replace(ALIVE, containers=(replace(RUNNING, started=later(seconds=-10)),)),)
+        ),
+        True,
+    ),
     "a pod that vanished": (OwnerMatch(vanished_uid="3f2b", is_by_uid=True), True),
     "a pod of somebody else": (OwnerMatch(is_strangers=True), True),
 }

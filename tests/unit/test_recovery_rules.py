@@ -2,7 +2,7 @@
 their owner."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,11 +10,13 @@ import pytest
 from pelops.api import RecoverySpec
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, no_cutoff
 from pelops.policy.recovery.processing_timeouts import (
+    EVER,
     counts_attempt,
     decide_idle_death,
+    decide_process_since,
     decide_processing_timeouts,
 )
-from tests.builders import NOW
+from tests.builders import NOW, later
 
 KILLED = Cutoff(at=NOW, reason=LivenessReason.GONE, message="gone", death=Death.KILLED)
 
@@ -76,6 +78,27 @@ def test_invariant_2_the_timeout_of_an_entry_is_that_of_its_owner(
     spec = RecoverySpec.model_validate({"unmatchedConsumerTimeoutSeconds": 5, **recovery})
     limit = decide_processing_timeouts(spec).limit(is_unknown=is_unknown, is_unowned=is_unowned)
     assert limit == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "master_since", "since"),
+    [
+        pytest.param(None, None, EVER, id="no pod of that name"),
+        pytest.param(no_cutoff(LivenessReason.ALIVE, "runs"), None, EVER, id="a live worker"),
+        pytest.param(KILLED, None, later(minutes=1), id="an earlier process has ended"),
+        pytest.param(no_cutoff(LivenessReason.MAYBE_ALIVE, ""), None, None, id="an unseen end"),
+        pytest.param(
+            no_cutoff(LivenessReason.MASTER_CHANGED, ""),
+            later(minutes=5),
+            later(minutes=6),
+            id="a process from before the change of the master",
+        ),
+    ],
+)
+def test_deliveries_count_for_the_present_process_a_minute_after_its_start(
+    cutoff: Cutoff | None, master_since: datetime | None, since: datetime | None
+) -> None:
+    assert decide_process_since(cutoff, master_since) == since
 
 
 def test_a_planned_end_alone_is_no_entrys_fault() -> None:
