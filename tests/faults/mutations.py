@@ -82,27 +82,28 @@ ACK_FIRST = (
     ),
     Replacement(
         file=RECOVERY,
-        old="server.run_many([_recover_call(act, order, cutoff, start=start)] * depth)\n",
-        new="server.run_many([_recover_call(act, order, cutoff, start=start)] * depth)\n"
-        "        answers = [await _copy(server, act, order, one) for one in answers]\n",
+        old="            [_recover_call(context, order, cutoff, start=start)] * depth\n        )\n",
+        new="            [_recover_call(context, order, cutoff, start=start)] * depth\n        )\n"
+        "        answers = [await _copy(server, context, order, one) for one in answers]\n",
     ),
     Replacement(
         file=RECOVERY,
-        old="    return _read_recovered(act, order, answer)\n",
-        new="    return _read_recovered(act, order, await _copy(server, act, order, answer))\n",
+        old="    return _read_recovered(context, order, answer)\n",
+        new="    answer = await _copy(server, context, order, answer)\n"
+        "    return _read_recovered(context, order, answer)\n",
     ),
     Replacement(
         file=RECOVERY,
         old="def _recover_call(",
-        new="""async def _copy(server, act, order, answer):
+        new="""async def _copy(server, context, order, answer):
     if isinstance(answer, PelopsError) or answer[0] != b"done":
         return answer
     *reported, taken = answer
-    head = ("kind", "requeued", "stream", act.source, "consumer", encode_name(order.owner))
-    head += ("reason", order.reason, "trigger", act.trigger, "actor", act.actor)
+    head = ("kind", "requeued", "stream", context.source, "consumer", encode_name(order.owner))
+    head += ("reason", order.reason, "trigger", context.trigger, "actor", context.actor)
     for entry_id, text, fields in taken:
-        copied = await _add(server, act.target, fields)
-        await _add(server, act.keys.ledger, (*head, entry_id, copied + b" " + text))
+        copied = await _add(server, context.target, fields)
+        await _add(server, context.keys.ledger, (*head, entry_id, copied + b" " + text))
         reported[5] = copied
     return reported
 

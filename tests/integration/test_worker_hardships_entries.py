@@ -57,6 +57,31 @@ async def _are_recorded(redis: Behind, ids: list[bytes]) -> bool:
     return sorted(gone) == sorted(ids)
 
 
+async def test_forged_retry_fields_cannot_make_a_later_entry_a_duplicate(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    """M1: with fields of recovery that name an ID that is yet to come, or nearly so."""
+    forged = ("_original_id", "1700000000000-9", "_retry_count", "999999")
+    itself = ("_original_id", "1700000000000-2", "_retry_count", "1")
+    seen: set[str] = set()
+    worked: dict[bytes, int] = {}
+
+    async def handle(entry: Entry) -> None:
+        """Deduplicates as the page about workers advises."""
+        if entry.original_id not in seen:
+            seen.add(entry.original_id)
+            worked[entry["n"]] = entry.attempt
+
+    async with serving(endpoint, handle) as (_, heard):
+        await redis.run("XADD", KEYS.stream, "1700000000000-1", "n", "evil", *forged)
+        await redis.run("XADD", KEYS.stream, "1700000000000-2", "n", "itself", *itself)
+        await redis.run("XADD", KEYS.stream, "1700000000000-9", "n", "genuine")
+        past = ("_original_id", "1-1", "_retry_count", "999999")
+        await redis.run("XADD", KEYS.stream, "1700000000000-10", "n", "past", *past)
+        await until(lambda: len(heard.done) == 4)
+    assert worked == {b"evil": 1, b"itself": 1, b"genuine": 1, b"past": 1002}
+
+
 async def test_a_worker_continues_after_its_consumer_is_deleted(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:

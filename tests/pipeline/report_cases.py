@@ -32,11 +32,11 @@ from pelops.pipeline.report.model import (
     Exceptions,
     GroupReport,
     Report,
-    ReportPart,
     Spread,
     Timeline,
     Unproven,
 )
+from pelops.pipeline.report.parts import ReportPart
 from tests.pipeline.report_parts import FIRST_MS, cluster, clusters, entries, timeline
 
 PartType = TypeVar("PartType", bound=ReportPart)
