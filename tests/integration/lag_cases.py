@@ -77,11 +77,6 @@ async def set_back(server: Server) -> None:
     await set_id(server, "4-0")
 
 
-async def set_forward(server: Server) -> None:
-    await deliver_from_start(server, 2)
-    await set_id(server, "8-0")
-
-
 async def deleted_after_the_acknowledgement(server: Server) -> None:
     """All but an older entry, which is stuck: the routine of workers that delete what is done."""
     await deliver_from_start(server, 10)
@@ -102,12 +97,6 @@ async def wrongly_counted(server: Server) -> None:
     await set_id(server, "4-0", "ENTRIESREAD", 1)
 
 
-async def wrongly_counted_with_traffic(server: Server) -> None:
-    await wrongly_counted(server)
-    await fill(server, 5, first=11)
-    await deliver(server, KEYS, 10)
-
-
 async def wrongly_counted_at_the_end(server: Server) -> None:
     await deliver_from_start(server, 10)
     await set_id(server, "10-0", "ENTRIESREAD", 2)
@@ -116,11 +105,6 @@ async def wrongly_counted_at_the_end(server: Server) -> None:
 async def trimmed_past_the_group(server: Server) -> None:
     await deliver_from_start(server, 2)
     await server.execute("XTRIM", STREAM, "MAXLEN", 3)
-
-
-async def emptied_ahead_of_the_group(server: Server) -> None:
-    await deliver_from_start(server, 2)
-    await server.execute("XTRIM", STREAM, "MAXLEN", 0)
 
 
 async def deleted_at_the_tail(server: Server) -> None:
@@ -139,13 +123,10 @@ CASES: Final[dict[Case, tuple[int, bool]]] = {
     created_in_the_middle: (3, True),
     deleted_ahead: (4, False),
     set_back: (6, True),
-    set_forward: (2, True),
     deleted_after_the_acknowledgement: (1, False),
     deleted_then_a_peak: (905, False),
     wrongly_counted: (6, True),
-    wrongly_counted_with_traffic: (1, True),
     wrongly_counted_at_the_end: (0, True),
     trimmed_past_the_group: (3, True),
-    emptied_ahead_of_the_group: (0, True),
     deleted_at_the_tail: (0, False),
 }

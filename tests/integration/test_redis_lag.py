@@ -1,18 +1,14 @@
 """The backlog of a group, where the server's own number is unknown or wrong."""
 
-import pytest
-
 from local_cluster.redis_servers import StandaloneServers
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Role, acl_rules
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.maintenance import repair_lag
 from tests.integration.lag_cases import (
-    CASES,
     KEYS,
     STREAM,
     UID,
-    Case,
     calls_of,
     created_in_the_middle,
     deliver_from_start,
@@ -26,15 +22,6 @@ from tests.integration.redis_adapter import (
     endpoint_of,
     provision,
 )
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-async def test_the_lag_is_exact_even_if_the_server_is_wrong(server: Server, case: Case) -> None:
-    await fill(server, 10)
-    await case(server)
-    owed, _ = CASES[case]
-    group = await look(server)
-    assert (group.lag, group.at_least) == (owed, owed)
 
 
 async def test_a_group_that_is_gone_owes_nothing_that_is_known(server: Server) -> None:

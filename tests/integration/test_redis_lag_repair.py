@@ -42,7 +42,7 @@ from tests.integration.redis_adapter import (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-async def test_a_repair_makes_the_server_right_and_changes_nothing_else(
+async def test_the_lag_is_exact_and_a_repair_makes_the_server_right(
     server: Server, case: Case, empty_redis: StandaloneServers
 ) -> None:
     await fill(server, 10)
@@ -50,6 +50,7 @@ async def test_a_repair_makes_the_server_right_and_changes_nothing_else(
     await provision(server, KEYS)
     owed, can_be_right = CASES[case]
     before = await look(server)
+    assert (before.lag, before.at_least) == (owed, owed)
     pending = await server.execute("XPENDING", STREAM, KEYS.group, "-", "+", 100)
     assert await repair_lag(server, KEYS, UID) == before.is_lag_repairable
     if can_be_right:

@@ -119,21 +119,6 @@ async def test_certificates_come_from_the_files_that_the_variables_name(
         assert ids_of(await adapter.read(100, 1000)) == [entry_id]
 
 
-def test_variables_name_the_user_and_the_sentinels() -> None:
-    endpoint = read_endpoint(
-        {
-            "PELOPS_REDIS_URL": "rediss://ignored:1/2",
-            "PELOPS_REDIS_USERNAME": "u",
-            "PELOPS_REDIS_PASSWORD": "p",
-            "PELOPS_REDIS_SENTINEL_MASTER": "m",
-            "PELOPS_REDIS_SENTINEL_NODES": "a:1,b:2",
-        }
-    )
-    assert (endpoint.tls, endpoint.db, endpoint.username, endpoint.password) == (True, 2, "u", "p")
-    assert endpoint.sentinel is not None
-    assert [str(node) for node in endpoint.sentinel.nodes] == ["a:1", "b:2"]
-
-
 @pytest.mark.parametrize(
     ("environment", "named"),
     [

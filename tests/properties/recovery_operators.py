@@ -78,8 +78,7 @@ class Operators(RecoveryStage):
         self, owner: str, after: int, counts_attempt: bool, locks: bool, data: st.DataObject
     ) -> None:
         """What has been idle for so long, save what is locked; also IDs that mean nothing."""
-        known = sorted({*self.model.pending, *self.model.bodies, EntryId(1, 1)})
-        ids = data.draw(st.lists(st.sampled_from(known), max_size=8))
+        ids = data.draw(st.lists(st.sampled_from(self._some_ids(owner)), max_size=8))
         locked = {one for one in ids if locks and one.ms % 2}
         for one in locked:
             self.adapter.ask("SET", self._lock(one), "held", "PX", 5_000)
@@ -198,6 +197,12 @@ class Operators(RecoveryStage):
             one for one in self.model.retry_batch if one in waiting
         }
 
+    def _some_ids(self, owner: str) -> list[EntryId]:
+        """Mostly those that the owner holds, and all others that there are or are not."""
+        held = self.model.held_by(owner)
+        known = {*self.model.pending, *self.model.bodies, EntryId(1, 1)} - {*held}
+        return [*held, *held, *held, *sorted(known)]
+
     def _idle_since(self, moment_ms: int) -> timedelta:
         seconds, _ = self.adapter.ask("TIME")
         return timedelta(milliseconds=int(seconds) * 1000 - moment_ms)
@@ -228,10 +233,9 @@ class Operators(RecoveryStage):
     def _draw_plan(
         self, owner: str, after: int, data: st.DataObject, actions: list[Action]
     ) -> tuple[AttemptPlan, OwnerPlan]:
-        some = sorted({*self.model.pending, EntryId(1, 1)})
         one = st.builds(
             Settlement,
-            entry_id=st.sampled_from(some),
+            entry_id=st.sampled_from(self._some_ids(owner)),
             action=st.sampled_from(actions),
             attempts=st.integers(1, 6),
             isolated_failures=st.integers(0, 2),
