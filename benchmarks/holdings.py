@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from benchmarks.pending import BODY
 from benchmarks.raw_redis import Part, RawRedis, pack
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerKind, parse_ledger_event
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.ledger import LedgerKind, parse_ledger_event
 
 DRAIN = "bystander-of-the-benchmark"
 EVERY_S = 0.02

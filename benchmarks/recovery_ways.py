@@ -20,7 +20,7 @@ from benchmarks.raw_redis import RawRedis, pack
 from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import OwnerRecord
+from pelops.domain.records.state import OwnerRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import provision_group

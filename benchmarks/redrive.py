@@ -28,9 +28,9 @@ from benchmarks.server_time import Call, CallMeter, longest_of, prefer
 from local_cluster.progress import step
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
-from pelops.domain.dead_letter import LetterAction
-from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.dead_letter import LetterAction
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.redis_streams.redrive.moves import (
     MOST_MOVED,
     RedriveContext,

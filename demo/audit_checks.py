@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 from demo.checks import Check
-from pelops.domain.audit import AuditSummary
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditSummary
 
 ACKNOWLEDGED = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
 MOVED = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)

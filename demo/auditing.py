@@ -17,7 +17,7 @@ from demo.workers import parse_ms
 from local_cluster.java import require_java
 from local_cluster.processes import wait_until
 from local_cluster.progress import report, step
-from pelops.domain.audit import AuditSummary
+from pelops.domain.records.audit import AuditSummary
 from pelops.errors import InvalidSpec
 
 JOB = "now"

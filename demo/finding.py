@@ -22,7 +22,7 @@ from demo.stage import Stage
 from demo.team import Deeds, Team
 from demo.workers import End, History
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 
 
 class EndUnseen(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 
 from demo.effects import Effect
 from demo.workers import SECOND_MS, End, History
-from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.domain.records.ledger import LedgerEvent, LedgerKind
 
 MOVES = (LedgerKind.REQUEUED, LedgerKind.DEAD_LETTERED, LedgerKind.PAYLOAD_GONE)
 BY_WORKER = "worker"  # what the SDK names as trigger

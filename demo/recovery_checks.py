@@ -8,7 +8,7 @@ from demo.checks import Check, Counts, show_example
 from demo.effects import find_repeated
 from demo.recovery import Letter, Move, Rescue, Traces, count_moves, count_operator_moves
 from demo.workers import End
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.worker.outcomes import HANDLER_FAILED
 
 # An idle machine takes some hundred; one that does other work beside, seconds. Without the news of

@@ -20,7 +20,7 @@ from demo.store import Store
 from demo.team import Team
 from demo.watching import Watch
 from demo.workers import WATCH_PODS, History, read_history
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.policy.status.reasons import Reason
 
 API_GROUPS = {

@@ -11,10 +11,10 @@ from demo.declaration import Declaration
 from demo.effects import Effect
 from demo.recovery import Held, Letter, Traces, list_moves
 from demo.scaling import GroupBacklog
-from pelops.domain.audit import AuditSummary, parse_summary
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.audit import AuditSummary, parse_summary
+from pelops.domain.records.ledger import LedgerEvent, parse_ledger_event
 
 CHUNK = 500  # entries per round trip
 MOST_HELD = 1000

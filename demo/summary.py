@@ -7,9 +7,9 @@ from pathlib import PurePath
 from demo.corpus import Source
 from demo.counting import FileCounts, Totals, add_up
 from demo.recovery import Letter, Move, Rescue
-from pelops.domain.audit import AuditSummary
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditSummary
+from pelops.domain.records.ledger import LedgerKind
 
 WIDEST = 60
 

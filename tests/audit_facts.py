@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pelops.api.audit.stream_audit import StreamAudit
-from pelops.domain.audit import AuditRecord, AuditSummary
+from pelops.domain.records.audit import AuditRecord, AuditSummary
 from pelops.kube.container_environment import WorkerAccess
 from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, Runs, StreamEnds
 from pelops.policy.audit.plan import AuditPlan, plan_audit

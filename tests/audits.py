@@ -6,9 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Window, build_summary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
+    AuditEvidence,
+    AuditSummary,
+    AuditVerdict,
+    Window,
+    build_summary,
+)
 
 CLOSED = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from typing import Any
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.domain.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.records.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.domain.stream_observation import GroupObservation, StreamObservation
 from pelops.domain.workload import PodObservation, Target, WorkloadObservation
 from pelops.policy.scaling.decision import NOT_DECIDED, decide_fixed

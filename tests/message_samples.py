@@ -37,15 +37,14 @@ from pelops.controller.runtime.gate import report_timeout, report_unexpected
 from pelops.controller.runtime.kind import PreviousStatus
 from pelops.controller.scaling.scale_writes import report_scaled
 from pelops.controller.workload.targets import scale_forbidden
-from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Finding, render_conditions
 from pelops.domain.destinations import parse_address_rules
 from pelops.domain.endpoint import build_endpoint, confine_credentials
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import check_slots
-from pelops.domain.recovery import FormerPod, PodEvidence, Trigger
-from pelops.domain.state import (
+from pelops.domain.records.audit import AuditVerdict
+from pelops.domain.records.ledger import CreationReason, GroupCreation
+from pelops.domain.records.state import (
     DroppedConsumers,
     GroupState,
     Loss,
@@ -54,6 +53,7 @@ from pelops.domain.state import (
     ScanReport,
     WentBack,
 )
+from pelops.domain.recovery import FormerPod, PodEvidence, Trigger
 from pelops.domain.stream_observation import RetryObservation
 from pelops.kube.audit_spark import SCHEDULED_SPARK_APPLICATION
 from pelops.kube.client import CRON_JOB

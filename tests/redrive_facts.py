@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pelops.api.redrive.stream_redrive import StreamRedrive
-from pelops.domain.dead_letter import SkipReason
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.dead_letter import SkipReason
 from pelops.policy.redrive.progress import Outcomes
 from pelops.policy.redrive.redrive_facts import RedriveCounts
 

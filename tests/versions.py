@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from local_cluster.plane import ControlPlane
-from pelops.domain.state import FORMAT_VERSION
+from pelops.domain.records.state import FORMAT_VERSION
 from tests.operators import ROOT
 
 # Names a commit to upgrade from, where another one than the former version is meant.

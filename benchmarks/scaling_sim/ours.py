@@ -12,7 +12,7 @@ from benchmarks.scaling_sim.workers import Pod
 from benchmarks.scaling_sim.world import TICK_S, World
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState
+from pelops.domain.records.state import GroupState
 from pelops.domain.stream_observation import Ahead, GroupObservation, StreamObservation, judge_lag
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.policy.scaling.autoscaler import Autoscaler, next_observation

@@ -21,7 +21,7 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.naming import derive_keys
-from pelops.domain.redrive import PlanHeader, render_plan
+from pelops.domain.records.redrive import PlanHeader, render_plan
 from tests.audit import AuditTrail, Request
 from tests.cluster_fixtures import FAST, own_node
 from tests.control_plane.counting import gauge

@@ -10,7 +10,7 @@ import pytest
 from local_cluster.operators import Operators
 from local_cluster.processes import Process
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.api_objects import create_namespace
 from tests.cluster_fixtures import FAST, own_plane
 from tests.e2e.recovering import Group, measured

@@ -12,8 +12,8 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import FORMAT, FORMAT_VERSION
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import FORMAT, FORMAT_VERSION
 from tests.cluster_fixtures import own_plane
 from tests.control_plane.counting import WAIT_S, await_members
 from tests.e2e.declaring import await_absence, get, group_of

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.audit import AuditSummary
 from pelops.redis_streams.audit.records import record_audit
 from tests.e2e.declaring import WAIT_S, Object
 from tests.integration.redis_adapter import connected, endpoint_of

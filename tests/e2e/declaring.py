@@ -8,7 +8,7 @@ from typing import Any
 
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.ledger import LETTER_FIELDS
+from pelops.domain.records.ledger import LETTER_FIELDS
 from tests.operators import Resources, sleeping_template
 
 Object = dict[str, Any]

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import SCAN_AT
+from pelops.domain.records.ledger import LedgerEvent, LedgerKind, parse_ledger_event
+from pelops.domain.records.state import SCAN_AT
 from tests.api_objects import list_objects
 from tests.e2e.declaring import NAME, WAIT_S, Object, a_spec
 from tests.e2e.worker_pods import Pod, read_pod

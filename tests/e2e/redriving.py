@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from local_cluster.processes import wait_until
-from pelops.domain.ledger import LETTER_FIELDS
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.domain.recovery import LetterReason
 from tests.e2e.declaring import WAIT_S, Object
 from tests.e2e.recovering import Fields, Group

@@ -13,8 +13,8 @@ from local_cluster.java import require_java
 from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
-from pelops.pipeline.records import WindowPhase
-from pelops.pipeline.tables import WINDOWS
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import WINDOWS
 from tests.e2e.auditing import (
     AUDIT,
     JOB,

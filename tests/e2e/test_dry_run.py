@@ -12,7 +12,7 @@ import pytest
 
 from local_cluster.audit import AuditTrail, writes
 from local_cluster.redis_servers import RedisServers, StandaloneServers
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import NAME, WORKERS, Object, a_deployment, a_spec, get, patch
 from tests.e2e.recovering import Group
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources

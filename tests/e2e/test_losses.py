@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import Object
 from tests.e2e.recovering import Group
 from tests.operators import Resources

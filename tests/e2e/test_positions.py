@@ -9,8 +9,8 @@ import pytest
 from local_cluster.nodes import Node
 from local_cluster.redis_servers import SentinelServers
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import SEEN_DELIVERED, SEEN_LOWEST
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import SEEN_DELIVERED, SEEN_LOWEST
 from tests.e2e.declaring import Object
 from tests.e2e.recovering import Group, measured
 from tests.operators import Operators, Resources

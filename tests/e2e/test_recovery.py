@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import SCAN_AT
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import SCAN_AT
 from tests.api_objects import delete_object
 from tests.e2e.declaring import Object, await_absence, await_observed, patch
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from local_cluster.nodes import Node
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import NAME, Object
 from tests.e2e.recovering import Group
 from tests.operators import Operators, sleeping_template

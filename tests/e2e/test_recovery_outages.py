@@ -12,7 +12,7 @@ from local_cluster.nodes import Node, start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.cluster_fixtures import FAST, own_plane
 from tests.control_plane.counting import await_members
 from tests.e2e.declaring import Object

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import NAME, Object
 from tests.e2e.recovering import Fields, Group
 from tests.e2e.worker_pods import Pod

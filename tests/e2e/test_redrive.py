@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import Object, secret
 from tests.e2e.recovering import Group, measured
 from tests.e2e.redriving import REDRIVE, Redrives, workers

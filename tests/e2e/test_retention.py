@@ -7,7 +7,7 @@ from typing import Any
 
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import a_letter, patch
 from tests.e2e.recovering import Group
 from tests.operators import Resources

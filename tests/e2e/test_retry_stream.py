@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.declaring import NAME, Object
 from tests.e2e.recovering import Group
 from tests.e2e.scaled_group import auto

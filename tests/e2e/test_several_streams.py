@@ -9,7 +9,7 @@ import pytest
 
 from local_cluster.nodes import Node
 from local_cluster.redis_servers import RedisServers, ServerOptions
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.policy.status.reasons import Reason
 from tests.api_objects import list_objects
 from tests.control_plane.counting import await_members

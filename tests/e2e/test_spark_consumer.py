@@ -9,7 +9,7 @@ import pytest
 
 from local_cluster.processes import Process
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from tests.e2e.recovering import Group
 from tests.e2e.spark_query import read_copied, start_query
 from tests.operators import Operators, Resources

@@ -12,7 +12,7 @@ from typing import Any
 from redis.exceptions import RedisError, ResponseError
 
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import SEEN_PENDING, SEEN_UNDELIVERED
+from pelops.domain.records.state import SEEN_PENDING, SEEN_UNDELIVERED
 from tests.faults.collecting import (
     Findings,
     rows_of,

@@ -14,7 +14,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from local_cluster.redis_servers import CommandFailed
-from pelops.domain.ledger import LETTER_FIELDS
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.domain.recovery import LetterReason
 from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Produced, Source

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.state import Loss, LossCause, StickyCondition
 from pelops.domain.recovery import Action, StreamInScan
-from pelops.domain.state import Loss, LossCause, StickyCondition
 from pelops.policy.group.losses import DroppedEntries
 from pelops.policy.group.position import PositionChange
 from pelops.policy.group.retention import RetentionPlan

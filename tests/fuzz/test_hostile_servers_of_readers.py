@@ -16,7 +16,7 @@ from redis import Redis
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import build_endpoint
-from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.archive.redis_reader import RedisReader
 from pelops.pipeline.settings import RedisPlace
 from pyspark_redis_streams.errors import RedisStreamsError
 from pyspark_redis_streams.micro_batch.reader import RedisStreamReader

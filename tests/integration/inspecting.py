@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pelops.api.group.recovery import RecoverySpec
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import EntryReport
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.inspection import EntryReport
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, no_cutoff
 from pelops.redis_core.server import Server
 from pelops.redis_streams.inspection.entry_history import explain_entry

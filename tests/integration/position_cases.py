@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from pelops.domain.entry_id import END_OF_STREAM, StartPosition
-from pelops.domain.ledger import GroupCreation
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.ledger import GroupCreation
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
 from pelops.redis_streams.group.maintenance import remember_position

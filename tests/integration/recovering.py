@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerEntry, LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.ledger import LedgerEntry, LedgerEvent, parse_ledger_event
 from pelops.domain.recovery import Action, RetryBatch, ScanObservation
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server

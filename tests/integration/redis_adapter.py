@@ -8,9 +8,9 @@ from typing import Final
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import OwnerRecord
+from pelops.domain.records.ledger import parse_ledger_event
+from pelops.domain.records.state import OwnerRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
-from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.dead_letter import LetterAction
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.redis_core.server import Server
 from pelops.redis_streams.redrive.moves import (
     MoveResult,

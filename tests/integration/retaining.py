@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LETTER_FIELDS, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.ledger import LETTER_FIELDS, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.redis_core.server import Server
 from tests.integration.redis_adapter import an_owner
 

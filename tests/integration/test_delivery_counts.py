@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import ENTRY_WORDS, MOST_DELIVERIES
+from pelops.domain.records.ledger import ENTRY_WORDS, MOST_DELIVERIES
 from pelops.redis_core.server import Server
 from pelops.redis_streams.inspection.group_view import read_pending
 from pelops.redis_streams.recovery.consumers import list_lowest_owners, list_pending_of

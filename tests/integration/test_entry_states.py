@@ -9,11 +9,11 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import BackoffSpec, RecoveryStrategy
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import Place
 from pelops.domain.locks import lock_key
 from pelops.domain.outcome import EntryState
+from pelops.domain.records.inspection import Place
+from pelops.domain.records.state import RETRY_BATCH
 from pelops.domain.recovery import LivenessReason, no_cutoff
-from pelops.domain.state import RETRY_BATCH
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.inspection.entry_history import NoSuchEntry, explain_entry, explain_match

@@ -11,8 +11,8 @@ import redis
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerKind, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.ledger import LedgerKind, parse_ledger_event
 from pelops.redis_streams.access import Role, acl_rules
 from tests.operators import ROOT
 

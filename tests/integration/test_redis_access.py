@@ -9,7 +9,7 @@ import pytest
 from local_cluster.redis_servers import ClusterServers, RedisServers, StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import StickyCondition
+from pelops.domain.records.state import StickyCondition
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
 from pelops.redis_core.server import Flavour, Server
 from pelops.redis_streams.access import Feature, Role, acl_rules

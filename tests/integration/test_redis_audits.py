@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.audit import MOST_AUDITS, MOST_GROUPS
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import audit_index_key
+from pelops.domain.records.audit import MOST_AUDITS, MOST_GROUPS
 from pelops.errors import InvalidSpec, PermissionDenied, WrongType
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Role, acl_rules

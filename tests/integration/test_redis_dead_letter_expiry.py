@@ -2,7 +2,7 @@
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.maintenance import expire_dead_letters
 from tests.integration.redis_adapter import (

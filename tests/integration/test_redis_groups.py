@@ -7,9 +7,9 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import OWNERSHIP_LIFETIME
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import OWNERSHIP_LIFETIME
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
 from pelops.redis_core import transport
 from pelops.redis_core.server import Server

@@ -9,7 +9,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import FORMAT, FORMAT_VERSION
+from pelops.domain.records.state import FORMAT, FORMAT_VERSION
 from pelops.errors import NewerFormat
 from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server

@@ -7,7 +7,7 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import FIXED_FIELDS, SCAN_DONE, GroupState
+from pelops.domain.records.state import FIXED_FIELDS, SCAN_DONE, GroupState
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.errors import WrongType
 from pelops.redis_core.server import Server

@@ -9,7 +9,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.controller.recovery.findings import Findings
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery import suspects
 from tests.integration.recovering import (

@@ -6,9 +6,9 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import OwnerRecord
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import OwnerRecord
 from pelops.errors import NotOurs
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group

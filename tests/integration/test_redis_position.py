@@ -7,7 +7,7 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId
-from pelops.domain.ledger import CreationReason, GroupCreation, LedgerKind
+from pelops.domain.records.ledger import CreationReason, GroupCreation, LedgerKind
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group, release_group

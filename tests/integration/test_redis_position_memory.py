@@ -4,8 +4,8 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import (
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import (
     CHECKPOINT_AT,
     SEEN_ADDED,
     SEEN_AT,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import list_consumers, remove_consumer

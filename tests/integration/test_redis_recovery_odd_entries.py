@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.stuck_entries import recover_entries

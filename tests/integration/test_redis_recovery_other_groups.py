@@ -1,6 +1,6 @@
 """Copies are given to one group alone, and only where they will be delivered."""
 
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.errors import PositionAhead, WouldDuplicate
 from pelops.redis_core.server import Server
 from tests.integration.recovering import (

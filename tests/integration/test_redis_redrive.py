@@ -3,10 +3,10 @@
 import pytest
 
 from local_cluster.redis_servers import ClusterServers, StandaloneServers
-from pelops.domain.dead_letter import LetterAction, SkipReason
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.dead_letter import LetterAction, SkipReason
+from pelops.domain.records.ledger import LedgerKind
 from pelops.errors import (
     AnotherRedriveRuns,
     CrossSlot,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pelops.domain.dead_letter import LetterAction
+from pelops.domain.records.dead_letter import LetterAction
 from pelops.domain.recovery import LetterReason
 from pelops.errors import RedriveNotStarted
 from pelops.policy.redrive.progress import Outcomes

@@ -7,7 +7,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.errors import NotOurs, WrongType
 from pelops.policy.group.retention import RetentionPlan, needs_retry_trim, plan_retention
 from pelops.redis_core.server import Server

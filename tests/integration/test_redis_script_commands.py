@@ -11,10 +11,10 @@ from typing import Final
 from redis.asyncio import Redis
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.dead_letter import LetterAction
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.dead_letter import LetterAction
+from pelops.domain.records.state import Loss
 from pelops.domain.recovery import Action
-from pelops.domain.state import Loss
 from pelops.errors import WrongType
 from pelops.policy.group.losses import DroppedEntries
 from pelops.policy.group.position import PositionChange

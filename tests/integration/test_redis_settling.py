@@ -2,7 +2,7 @@
 
 import pytest
 
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.domain.recovery import Action
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects

@@ -7,8 +7,8 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import LossCause, StickyCondition
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import LossCause, StickyCondition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NotOurs
 from pelops.policy.group.losses import (

@@ -6,8 +6,8 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import CHECKPOINT_AT, WATCH, PossibleLoss
+from pelops.domain.records.ledger import LedgerKind
+from pelops.domain.records.state import CHECKPOINT_AT, WATCH, PossibleLoss
 from pelops.policy.group.losses import find_new_loss
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import observe_group

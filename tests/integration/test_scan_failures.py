@@ -13,8 +13,8 @@ from pelops.controller.recovery.pod_evidence import Judgement, LivenessQuestion
 from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Condition
+from pelops.domain.records.state import FIXED_FIELDS, SCAN_AT, GroupState, parse_state
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, OwnerMatch, Trigger, no_cutoff
-from pelops.domain.state import FIXED_FIELDS, SCAN_AT, GroupState, parse_state
 from pelops.errors import OutcomeUnknown, PelopsError, RedisUnavailable, UnknownRefusal
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.status.conditions import decide_upkeep

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.ledger import MOST_DELIVERIES
+from pelops.domain.records.ledger import MOST_DELIVERIES
 from pelops.worker.server.adapter import Delivered, Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.integration.worker_adapter import (

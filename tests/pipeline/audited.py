@@ -16,16 +16,11 @@ from pydantic import TypeAdapter
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.audit import AuditSummary
 from pelops.domain.naming import derive_keys
 from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.context import open_run
-from pelops.pipeline.records import GroupRecord, WindowPhase
-from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.run import find_targets, run_audit
-from pelops.pipeline.session import LazySession
-from pelops.pipeline.settings import AuditTarget, PipelineSettings, RedisPlace, read_place
-from pelops.pipeline.tables import (
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.records import GroupRecord, WindowPhase
+from pelops.pipeline.archive.tables import (
     ENTRIES,
     EVENTS,
     SCHEMAS,
@@ -34,7 +29,12 @@ from pelops.pipeline.tables import (
     Archive,
     find_archive,
 )
-from pelops.pipeline.windows import Plan, parse_plan
+from pelops.pipeline.archive.windows import Plan, parse_plan
+from pelops.pipeline.context import open_run
+from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.run import find_targets, run_audit
+from pelops.pipeline.session import LazySession
+from pelops.pipeline.settings import AuditTarget, PipelineSettings, RedisPlace, read_place
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"

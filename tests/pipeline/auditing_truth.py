@@ -22,15 +22,15 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
-from pelops.domain.audit import AuditSummary
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.tables import STATUSES, Archive
 from pelops.pipeline.context import open_run
 from pelops.pipeline.report.model import GroupReport
 from pelops.pipeline.report.pages import read_reports
 from pelops.pipeline.run import find_targets, run_audit
 from pelops.pipeline.session import LazySession, open_session
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
-from pelops.pipeline.tables import STATUSES, Archive
 from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pelops.pipeline import entries, tables
+from pelops.pipeline.archive import entries, tables
 from pelops.pipeline.audit import rules
 from tests.pipeline.audited import Audited
 

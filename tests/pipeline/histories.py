@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerEvent
-from pelops.pipeline.ledger import ACTS, GroupHistory
-from pelops.pipeline.windows import LedgerEnd
+from pelops.domain.records.ledger import LedgerEvent
+from pelops.pipeline.archive.ledger import ACTS, GroupHistory
+from pelops.pipeline.archive.windows import LedgerEnd
 
 
 def history_of(*events: LedgerEvent) -> GroupHistory:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from pelops.domain.audit import (
+from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     EXPECTED_STATUSES,
     AuditEvidence,
     AuditFinding,
@@ -17,8 +19,6 @@ from pelops.domain.audit import (
     build_summary,
     decide_verdict,
 )
-from pelops.domain.entry_id import EntryId
-from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,

@@ -10,8 +10,8 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.ledger import LedgerKind
 from pelops.pipeline.evidence import EvidenceLocation, read_evidence
 from pelops.policy.audit.classification import EntryFacts, Proof
 from tests.integration.recovering import bodies, ledger

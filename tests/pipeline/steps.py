@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from pelops.pipeline import rounds, run
-from pelops.pipeline.tables import ENTRIES, EVENTS, STATUSES, Archive
+from pelops.pipeline.archive.tables import ENTRIES, EVENTS, STATUSES, Archive
 
 
 class Step(StrEnum):

@@ -16,10 +16,17 @@ import redis
 from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import (
+    ENTRIES,
+    STATUSES,
+    WINDOWS,
+    Archive,
+    find_archive,
+    make_rows,
+)
 from pelops.pipeline.errors import RunOvertaken
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.report.places import DOCUMENT, PAGE, report_path
-from pelops.pipeline.tables import ENTRIES, STATUSES, WINDOWS, Archive, find_archive, make_rows
 from tests.pipeline.audited import FIRST_MS, GROUP
 from tests.pipeline.s3_store import BUCKET, KEYS, S3Store
 

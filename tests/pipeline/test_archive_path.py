@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pelops.cli.main import main as run_cli
+from pelops.pipeline.archive.records import plan_rows
+from pelops.pipeline.archive.tables import Archive, find_archive, open_archive
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.main import main
-from pelops.pipeline.records import plan_rows
-from pelops.pipeline.tables import Archive, find_archive, open_archive
 from tests.pipeline.audited import GROUP, Audited
 
 ADVICE = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import AuditEvidence, AuditVerdict
+from pelops.domain.records.audit import AuditEvidence, AuditVerdict
+from pelops.pipeline.archive.records import WindowPhase
 from pelops.pipeline.context import open_run
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.run import find_targets, run_archive
 from pelops.pipeline.settings import ArchivedPayload, UserTable
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited

@@ -9,8 +9,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import ENDING_KINDS, LETTER_STATUSES, EntryStatus
+from pelops.domain.records.ledger import LedgerKind
 from pelops.policy.audit.classification import EntryFacts, Outcome, Proof, Why, list_rules
 from tests.pipeline.classifying import classify_entries
 

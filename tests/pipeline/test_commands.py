@@ -16,12 +16,12 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from local_cluster.processes import free_port
+from pelops.pipeline.archive.records import WindowPhase
 from pelops.pipeline.audit.user_tables import read_table
 from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main, render_table
 from pelops.pipeline.name_check import check_dead_letters, check_names
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession, progress_reported

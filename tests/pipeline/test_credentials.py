@@ -10,9 +10,9 @@ import pytest
 
 from local_cluster.redis_servers import ServerOptions
 from pelops.errors import AddressNotAllowed, CredentialsNotAllowed
+from pelops.pipeline.archive.redis_reader import RedisReader
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main
-from pelops.pipeline.redis_reader import RedisReader
 from pelops.pipeline.settings import RedisPlace, read_place
 from pelops.redis_core.pool import ServerPool
 from pyspark_redis_streams.errors import OptionError, ServerError

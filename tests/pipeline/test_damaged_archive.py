@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pelops.domain.audit import AuditVerdict
+from pelops.domain.records.audit import AuditVerdict
+from pelops.pipeline.archive.tables import ENTRIES, STATUSES
 from pelops.pipeline.context import open_run
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.run import find_targets, run_archive
-from pelops.pipeline.tables import ENTRIES, STATUSES
 from tests.pipeline.audited import Audited
 
 

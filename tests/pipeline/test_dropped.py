@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict
+from pelops.domain.records.audit import AuditVerdict
 from tests.pipeline.audited import Audited
 
 

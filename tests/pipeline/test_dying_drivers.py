@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import STATUSES
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.settings import BROKEN
-from pelops.pipeline.tables import STATUSES
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.steps import Step
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.processes import wait_until
-from pelops.pipeline import tables
+from pelops.pipeline.archive import tables
 from tests.pipeline.audited import Audited
 from tests.pipeline.executors import (
     Done,

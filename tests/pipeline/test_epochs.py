@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import start_standalone
-from pelops.domain.audit import AuditSummary, AuditVerdict
+from pelops.domain.records.audit import AuditSummary, AuditVerdict
 from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditSummary, AuditVerdict, Certainty, Window
+from pelops.pipeline.archive.redis_reader import GroupSnapshot
 from pelops.pipeline.audit.gone_entries import count_undelivered
 from pelops.pipeline.audit.group_share import GroupShare, Removed, close_balance
-from pelops.pipeline.redis_reader import GroupSnapshot
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient
 

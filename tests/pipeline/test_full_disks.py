@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import SCHEMAS, find_archive
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import WindowPhase
-from pelops.pipeline.tables import SCHEMAS, find_archive
 from tests.pipeline.audited import Audited, changed
 from tests.pipeline.repeating import die_after, first_window, prepare
 from tests.pipeline.small_disks import fill, small_disk

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditVerdict, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditVerdict, Window
+from pelops.domain.records.ledger import LedgerEvent, LedgerKind
+from pelops.pipeline.archive.ledger import GroupHistory
 from pelops.pipeline.audit.group_share import (
     ArchivedWindow,
     GroupShare,
@@ -23,7 +24,6 @@ from pelops.pipeline.audit.group_share import (
     read_moves,
 )
 from pelops.pipeline.context import open_run
-from pelops.pipeline.ledger import GroupHistory
 from pelops.pipeline.run import find_targets, run_archive
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.histories import history_of

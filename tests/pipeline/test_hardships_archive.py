@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict
+from pelops.domain.records.audit import AuditVerdict
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import ENTRIES
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.records import WindowPhase
-from pelops.pipeline.tables import ENTRIES
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import half_read
 from tests.pipeline.steps import Step, then

@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from pelops.clock import to_ms
-from pelops.domain.audit import AuditEvidence
-from pelops.pipeline.records import WindowPhase
-from pelops.pipeline.tables import WINDOWS
-from pelops.pipeline.windows import parse_record, render_record
+from pelops.domain.records.audit import AuditEvidence
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import WINDOWS
+from pelops.pipeline.archive.windows import parse_record, render_record
 from tests.faults.skewing import NoFaketime, skewed_start
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditVerdict
 from pelops.pipeline.context import open_run
 from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.run import find_targets

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
-from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditSummary, AuditVerdict
 from pelops.errors import WrongType
-from pelops.pipeline import rounds, snapshot
+from pelops.pipeline import rounds
+from pelops.pipeline.archive import snapshot
 from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.hardships import amid, half_read

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Window
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditEvidence, AuditSummary, AuditVerdict, Window
+from pelops.domain.records.ledger import LedgerEvent, LedgerKind
+from pelops.pipeline.archive.ledger import GroupHistory
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone
 from pelops.pipeline.context import open_run
-from pelops.pipeline.ledger import GroupHistory
 from pelops.pipeline.run import find_targets, run_archive
 from tests.pipeline.audited import FIRST_MS, Audited
 from tests.pipeline.histories import history_of

@@ -15,12 +15,8 @@ from pelops.cli.main import main
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.errors import PelopsError
-from pelops.pipeline.entry_history import EntryHistory
-from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.lookup import LookupQuestion, look_up
-from pelops.pipeline.records import WindowPhase
-from pelops.pipeline.settings import ArchivedPayload
-from pelops.pipeline.tables import (
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import (
     ENTRIES,
     EVENTS,
     STATUSES,
@@ -30,6 +26,10 @@ from pelops.pipeline.tables import (
     make_rows,
     open_archive,
 )
+from pelops.pipeline.entry_history import EntryHistory
+from pelops.pipeline.errors import ArchiveUnusable
+from pelops.pipeline.lookup import LookupQuestion, look_up
+from pelops.pipeline.settings import ArchivedPayload
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 COPY = f"{FIRST_MS + 500}-0"

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import (
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     EXPECTED_STATUSES,
     AuditFinding,
     AuditSummary,
@@ -19,9 +21,7 @@ from pelops.domain.audit import (
     Window,
     build_summary,
 )
-from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.records import GroupRecord
+from pelops.pipeline.archive.records import GroupRecord
 from pelops.pipeline.report.model import GroupReport
 from tests.pipeline.oracle.books import Mark
 from tests.pipeline.oracle.findings import Judge, Record, Untrue, kinds_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict, Certainty
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditVerdict, Certainty
+from pelops.pipeline.archive.redis_reader import GroupSnapshot
 from pelops.pipeline.audit.group_share import PreviousGroupState, find_position_doubt
-from pelops.pipeline.redis_reader import GroupSnapshot
 from tests.pipeline.audited import GROUP, Audited
 
 AT = EntryId(1000)

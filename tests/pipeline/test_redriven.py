@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.records.audit import AuditSummary, AuditVerdict
+from pelops.pipeline.archive.tables import open_archive
 from pelops.pipeline.lookup import LookupQuestion, look_up
 from pelops.pipeline.report.model import CountCheck
-from pelops.pipeline.tables import open_archive
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import large_windows
 

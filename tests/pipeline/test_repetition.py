@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import AuditSummary
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES
 from pelops.pipeline.errors import RunOvertaken
-from pelops.pipeline.records import WindowPhase
-from pelops.pipeline.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES
 from tests.pipeline.audited import Audited
 from tests.pipeline.repeating import die_after, first_window, prepare
 from tests.pipeline.steps import WRITTEN, Step, then

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import AuditEvidence, AuditVerdict, parse_summary
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditEvidence, AuditVerdict, parse_summary
 from pelops.pipeline.report.model import CountCheck, GroupReport, Report, build_schema, main
 from pelops.pipeline.report.page import render_page
 from tests.pipeline.json_schema import violations

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from pelops.domain.audit import AuditSummary, Certainty
-from pelops.domain.redrive import parse_plan
+from pelops.domain.records.audit import AuditSummary, Certainty
+from pelops.domain.records.redrive import parse_plan
 from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.report.model import build_schema
 from pelops.pipeline.report.pages import write_new_reports, write_reports

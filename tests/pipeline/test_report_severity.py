@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from pelops.domain.audit import (
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     EXPECTED_STATUSES,
     AuditEvidence,
     AuditFinding,
@@ -18,7 +19,6 @@ from pelops.domain.audit import (
     AuditVerdict,
     Certainty,
 )
-from pelops.domain.outcome import EntryStatus
 from pelops.pipeline.report.findings import Severity
 from pelops.pipeline.report.model import DeadLetters, GroupReport, Report
 from pelops.pipeline.report.page import render_page

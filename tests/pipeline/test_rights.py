@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import TOTALS_PREFIX, AuditEvidence
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import TOTALS_PREFIX, AuditEvidence
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import ArchivedPayload, read_place
 from pelops.redis_streams.access import Role, acl_rules

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import AuditVerdict
+from pelops.domain.records.audit import AuditVerdict
 from pelops.pipeline.report.model import CountCheck
 from tests.pipeline.audited import GROUP, Audited
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pelops.domain.audit import AuditSummary, AuditVerdict
+from pelops.domain.records.audit import AuditSummary, AuditVerdict
 from pelops.pipeline import session, settings
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import add_arguments, main

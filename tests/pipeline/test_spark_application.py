@@ -12,7 +12,7 @@ import pytest
 
 from local_cluster.java import require_java
 from pelops.kube.audit_spark import MAIN_FILE, build_application
-from pelops.pipeline.records import WindowPhase
+from pelops.pipeline.archive.records import WindowPhase
 from tests.audit_facts import ACCESS, a_plan, after, an_audit
 from tests.pipeline.audited import Audited
 from tests.pipeline.executors import event_options, read_events

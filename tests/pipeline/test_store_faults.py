@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import RedisServers
-from pelops.pipeline import tables
+from pelops.pipeline.archive import tables
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import SCHEMAS, Archive, find_archive, make_rows
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.session import LazySession
-from pelops.pipeline.tables import SCHEMAS, Archive, find_archive, make_rows
 from tests.pipeline.audited import GROUP, Audited, Row, changed
 from tests.pipeline.repeating import die_after, first_window, prepare
 from tests.pipeline.s3_proxy import S3Proxy, Trouble

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pelops.domain.audit import AuditSummary
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import ENTRIES, LAYOUT, SCHEMAS, STATUSES, WINDOWS, local_frame
 from pelops.pipeline.audit.status_rows import BASES
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.tables import ENTRIES, LAYOUT, SCHEMAS, STATUSES, WINDOWS, local_frame
 from pelops.policy.audit.classification import Why
 from tests.pipeline.audited import GROUP, Audited, Row
 from tests.pipeline.hardships import large_windows

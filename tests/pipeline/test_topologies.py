@@ -15,9 +15,10 @@ from local_cluster.redis_servers import (
     SentinelServers,
     StandaloneServers,
 )
-from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.pipeline import rounds, snapshot
+from pelops.domain.records.audit import AuditEvidence, AuditSummary, AuditVerdict
+from pelops.pipeline import rounds
+from pelops.pipeline.archive import snapshot
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, read_place
 from pelops.redis_streams.access import Feature, Role, acl_rules

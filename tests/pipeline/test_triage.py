@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive import LetterAction, PlanHeader, PlannedLetter, parse_plan
+from pelops.domain.records.redrive import LetterAction, PlanHeader, PlannedLetter, parse_plan
 from pelops.pipeline.triage.clusters import MOST_RETRIES
 from pelops.pipeline.triage.redrive_plan import (
     BYTES_SHOWN,

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import AuditEvidence
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditEvidence
 from tests.pipeline.auditing_truth import Compared, audit_life
 
 # The promised number: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` shows more.

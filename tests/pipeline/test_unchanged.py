@@ -15,14 +15,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.audit import AuditVerdict
+from pelops.domain.records.audit import AuditVerdict
+from pelops.pipeline.archive.records import WindowPhase
+from pelops.pipeline.archive.tables import WINDOWS
 from pelops.pipeline.context import open_run
-from pelops.pipeline.records import WindowPhase
 from pelops.pipeline.report.pages import write_new_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import UNPROVEN
-from pelops.pipeline.tables import WINDOWS
 from tests.pipeline.audited import FIRST_MS, GROUP, STUCK_AFTER_MS, Audited
 
 REPOSITORY: Final = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.redis_reader import StreamSnapshot
-from pelops.pipeline.windows import (
+from pelops.pipeline.archive.redis_reader import StreamSnapshot
+from pelops.pipeline.archive.windows import (
     Checkpoint,
     Replacement,
     Traces,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.ledger import LedgerEvent, parse_ledger_event
 from pelops.redis_core.commands import Part
 from pelops.redis_streams.recovery import stuck_entries as acting
 from tests.integration.redis_adapter import provision

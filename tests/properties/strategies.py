@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pelops import errors
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import (
+from pelops.domain.records.state import (
     OWNERSHIP_LIFETIME,
     GroupState,
     Loss,

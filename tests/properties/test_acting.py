@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.records.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.group.provisioning import (
     PATIENCE,

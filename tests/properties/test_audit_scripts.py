@@ -8,9 +8,9 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelops.domain.audit import AuditRecord
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.audit import AuditRecord
 from pelops.redis_streams.audit.records import (
     acknowledge_audit,
     forget_audit,

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pelops.api.audit.audit_status_model import StreamAuditStatus
 from pelops.controller.audit.audit_status import render_audit_status
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.domain.audit import (
+from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     SUMMARY_LIMIT,
     AuditFinding,
     AuditRecord,
@@ -23,8 +25,6 @@ from pelops.domain.audit import (
     parse_summary,
     render_summary_text,
 )
-from pelops.domain.entry_id import EntryId
-from pelops.domain.outcome import EntryStatus
 from pelops.errors import InvalidSpec
 from pelops.policy.audit.audit_conditions import decide_audit_conditions, find_margin, is_behind
 from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, StreamEnds

@@ -13,7 +13,7 @@ from pelops.api.group.group_status_model import StreamConsumerGroupStatus
 from pelops.controller.group.group_status import compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, render_conditions, render_time
-from pelops.domain.state import GroupState, Totals
+from pelops.domain.records.state import GroupState, Totals
 from pelops.domain.stream_observation import GroupObservation, StreamObservation
 from pelops.errors import PelopsError
 from pelops.policy.status.conditions import decide_conditions, refused

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerEvent
+from pelops.domain.records.ledger import LedgerEvent
 from tests.properties.recovery_operators import Operators
 from tests.properties.recovery_workers import WorkersAndUsers
 from tests.properties.server_adapter import ServerAdapter

@@ -15,10 +15,10 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelops.domain.dead_letter import LetterAction, SkipReason, read_redrive_marks
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.dead_letter import LetterAction, SkipReason, read_redrive_marks
+from pelops.domain.records.ledger import parse_ledger_event
 from pelops.redis_streams.redrive.moves import (
     LetterPage,
     RedriveContext,

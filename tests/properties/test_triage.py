@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.domain.redrive import LetterAction
+from pelops.domain.records.redrive import LetterAction
 from pelops.policy.redrive.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
 from pelops.policy.redrive.triage import (
     TYPE_LIMIT,

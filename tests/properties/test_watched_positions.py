@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import CHECKPOINT_AT, WATCH
+from pelops.domain.records.state import CHECKPOINT_AT, WATCH
 from pelops.policy.group.losses import find_new_loss
 from pelops.policy.group.retention import RetentionPlan
 from pelops.redis_streams.group.group_observation import observe_group

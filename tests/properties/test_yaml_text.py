@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.cli.yaml_text import render_yaml
+from pelops.cli.display.yaml_text import render_yaml
 
 JSON = st.recursive(
     st.none()

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import DroppedConsumers, GroupState, Loss, LossCause, ScanReport, WentBack
+from pelops.domain.records.state import (
+    DroppedConsumers,
+    GroupState,
+    Loss,
+    LossCause,
+    ScanReport,
+    WentBack,
+)
 from pelops.policy.status.alarms import decide_alarms
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts

@@ -9,9 +9,9 @@ import pytest
 from pelops.api.audit.audit_status_model import AuditRunStatus
 from pelops.controller.audit.audit_status import render_audit_status
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.audit import AuditVerdict
 from pelops.kube.trimmed import trim
 from pelops.policy.audit.audit_conditions import (
     decide_audit_conditions,

@@ -6,8 +6,8 @@ from typing import Any
 from pelops.api.audit.audit_status_model import StreamAuditStatus
 from pelops.controller.audit.audit_status import render_audit_status, report_windows
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Finding
+from pelops.domain.records.audit import AuditVerdict
 from pelops.policy.audit.audit_conditions import decide_audit_conditions
 from pelops.policy.audit.audit_facts import AuditFacts
 from pelops.policy.audit.notices import AuditNotice, decide_audit_alarms, read_notices

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.audit import AuditEvidence, AuditSummary, AuditVerdict, Certainty, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditEvidence, AuditSummary, AuditVerdict, Certainty, Window
 from pelops.pipeline.audit.summary import Identity, SummaryInput, build_group_summary, list_broken
 from pelops.policy.audit.classification import Why
 

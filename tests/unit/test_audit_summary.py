@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from pelops.domain.audit import (
+from pelops.domain.entry_id import EntryId
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     MOST_FINDINGS,
     SENTENCE_LIMIT,
     SUMMARY_LIMIT,
@@ -25,8 +27,6 @@ from pelops.domain.audit import (
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.entry_id import EntryId
-from pelops.domain.outcome import EntryStatus
 from pelops.errors import InvalidSpec
 from tests.audits import a_summary, a_window
 

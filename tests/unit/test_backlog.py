@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelops.domain.state import GroupState, ScanReport, Totals
+from pelops.domain.records.state import GroupState, ScanReport, Totals
 from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.scaling.backlog import judge_backlog
 from tests.builders import NOW, empty_redis, group, stream

@@ -8,8 +8,8 @@ import pytest
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.cli.commands.adopt import build_resource, choose_redis, choose_value, find_doubts
+from pelops.cli.display.workload_facts import WorkloadFacts, read_workload, remove_credentials
 from pelops.cli.errors import CommandFailed, ExitCode
-from pelops.cli.workload_facts import WorkloadFacts, read_workload, remove_credentials
 
 POD_NAME = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 

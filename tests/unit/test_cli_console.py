@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from pelops.cli.console import Console
-from pelops.cli.durations import parse_duration, parse_time, render_age, render_age_of
-from pelops.cli.errors import CommandFailed, ExitCode
-from pelops.cli.tables import (
+from pelops.cli.display.durations import parse_duration, parse_time, render_age, render_age_of
+from pelops.cli.display.tables import (
     Column,
     Style,
     Styled,
@@ -23,6 +22,7 @@ from pelops.cli.tables import (
     make_printable,
     render_table,
 )
+from pelops.cli.errors import CommandFailed, ExitCode
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 COLUMNS = (Column(name="NAME"), Column(name="LAG", right=True), Column(name="NODE", wide=True))

@@ -11,10 +11,10 @@ from pelops.cli.commands.status import COLUMNS, describe_group, describe_rates, 
 from pelops.cli.commands.top import COLUMNS as TOP_COLUMNS
 from pelops.cli.commands.top import sort_rows
 from pelops.cli.console import Console
-from pelops.cli.gauges import GroupGauges, read_gauges
-from pelops.cli.group_facts import DisplayedGroup, read_group, render_facts, suggest_next
-from pelops.cli.rates import RateWindow, Row, build_row
-from pelops.cli.tables import Style
+from pelops.cli.display.gauges import GroupGauges, read_gauges
+from pelops.cli.display.group_facts import DisplayedGroup, read_group, render_facts, suggest_next
+from pelops.cli.display.rates import RateWindow, Row, build_row
+from pelops.cli.display.tables import Style
 from tests.builders import NOW
 
 

@@ -34,7 +34,7 @@ from pelops.cli.errors import CommandFailed
 from pelops.cli.main import run as run_command_line
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import OwnerRecord, OwnershipRecord
+from pelops.domain.records.state import OwnerRecord, OwnershipRecord
 from pelops.domain.stream_observation import (
     ConsumerObservation,
     GroupObservation,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pelops.domain.records.state import GroupState, Totals
 from pelops.domain.recovery import OwnerMatch
-from pelops.domain.state import GroupState, Totals
 from pelops.domain.stream_observation import (
     ConsumerObservation,
     RetryObservation,

@@ -22,8 +22,8 @@ from pelops.controller.runtime.leases import Members
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.state import GroupState, ScanReport
 from pelops.domain.recovery import Action, Cutoff, EntryVerdict, LivenessReason, Trigger
-from pelops.domain.state import GroupState, ScanReport
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.kube.container_environment import WorkerAccess
 from pelops.policy.recovery.attempts import OwnerPlan, Settlement

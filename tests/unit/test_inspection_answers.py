@@ -6,7 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import (
+from pelops.domain.outcome import EntryState
+from pelops.domain.records.inspection import (
     Coverage,
     EntryFinding,
     FoundEntry,
@@ -17,7 +18,6 @@ from pelops.domain.inspection import (
     Place,
     render_answer,
 )
-from pelops.domain.outcome import EntryState
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 LETTER = LetterDetails(reason="HandlerFailed", error="E", consumer="w-1", deliveries=3, at=AT)

@@ -10,9 +10,15 @@ from typing import Annotated, Any, ClassVar, Final
 
 import pytest
 
-from pelops.domain.json_codec import Bound, Codec, Count, Id, Ratio, names
+from pelops.domain.records.json_codec import Bound, Codec, Count, Id, Ratio, names
+from pelops.domain.records.state import (
+    GroupState,
+    ScanReport,
+    parse_report,
+    parse_state,
+    render_report,
+)
 from pelops.domain.recovery import PodRecord, parse_pod_record, render_pod_record
-from pelops.domain.state import GroupState, ScanReport, parse_report, parse_state, render_report
 from pelops.errors import InvalidSpec
 
 
@@ -128,6 +134,7 @@ def test_the_grace_period_of_a_recorded_pod_is_bounded() -> None:
 def test_records_are_imported_without_pydantic() -> None:
     program = (
         "import sys; sys.modules['pydantic'] = sys.modules['pydantic_core'] = None\n"
-        "from pelops.domain import audit, inspection, json_codec, recovery, redrive, state"
+        "from pelops.domain import recovery\n"
+        "from pelops.domain.records import audit, inspection, json_codec, redrive, state"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

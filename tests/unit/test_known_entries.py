@@ -10,8 +10,8 @@ MEASURE = """
 import pyarrow as pa
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.audit.known_entries import SideKnown, know_entries, name_copies
-from pelops.pipeline.ledger import ACTS
-from pelops.pipeline.snapshot import PENDING
+from pelops.pipeline.archive.ledger import ACTS
+from pelops.pipeline.archive.snapshot import PENDING
 
 rows = [
     pa.RecordBatch.from_pydict(

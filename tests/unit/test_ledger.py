@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import (
+from pelops.domain.records.ledger import (
     MOST_DELIVERIES,
     LedgerEntry,
     LedgerKind,

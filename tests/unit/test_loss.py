@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import CreationReason, GroupCreation
-from pelops.domain.state import GroupState, Loss, LossCause, RememberedPosition
+from pelops.domain.records.ledger import CreationReason, GroupCreation
+from pelops.domain.records.state import GroupState, Loss, LossCause, RememberedPosition
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.policy.group.losses import assess_loss, find_new_loss, find_vanished
 from pelops.policy.group.position import (

@@ -15,7 +15,7 @@ from pelops.controller.runtime.leases import (
     Members,
     read_lease,
 )
-from pelops.domain.state import FORMAT_VERSION
+from pelops.domain.records.state import FORMAT_VERSION
 from pelops.policy.membership import DURATION_S, VALID_S, SeenLease, rank_of
 from tests.leases import LeaseStore, RunningReplica
 from tests.virtual_time import run_virtually

@@ -14,8 +14,8 @@ from pelops.controller.group.group_status import measure_resource
 from pelops.controller.recovery.findings import Findings, OwnerTally
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.state import GroupState, ScanReport
 from pelops.domain.recovery import Trigger
-from pelops.domain.state import GroupState, ScanReport
 from pelops.domain.stream_observation import GroupObservation, RetryObservation
 from pelops.metrics import (
     BACKLOG,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import (
+from pelops.domain.records.state import (
     FIXED_FIELDS,
     DroppedConsumers,
     GroupState,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import OWNERSHIP_LIFETIME, GroupState, RememberedPosition
+from pelops.domain.records.state import OWNERSHIP_LIFETIME, GroupState, RememberedPosition
 from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.provisioning import (
     MissingPart,

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from pelops.domain.condition import Finding
-from pelops.domain.dead_letter import SkipReason
+from pelops.domain.records.dead_letter import SkipReason
 from pelops.policy.redrive.redrive_conditions import (
     OUTCOME_WAIT,
     decide_redrive_conditions,

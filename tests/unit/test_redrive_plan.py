@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive import (
+from pelops.domain.records.redrive import (
     LetterAction,
     PlanHeader,
     PlannedCluster,

@@ -9,10 +9,10 @@ import yaml
 
 from pelops.api.redrive.stream_redrive import SelectionSpec, StreamRedrive
 from pelops.controller.redrive.redrive_selection import build_selection
-from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.dead_letter import DeadLetter
+from pelops.domain.records.redrive import LetterAction, PlanHeader, PlannedLetter, render_plan
 from pelops.domain.recovery import LetterReason
-from pelops.domain.redrive import LetterAction, PlanHeader, PlannedLetter, render_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again, find_limit
 from pelops.policy.redrive.selection import (

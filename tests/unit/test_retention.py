@@ -7,7 +7,7 @@ import pytest
 
 from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState
+from pelops.domain.records.state import GroupState
 from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.retention import (
     merge_retention,

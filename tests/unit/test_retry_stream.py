@@ -12,7 +12,7 @@ from pelops.controller.group.group_status import compare, measure_group, render_
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.domain.condition import Condition
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, RetryWait, Totals
+from pelops.domain.records.state import GroupState, RetryWait, Totals
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_group
 from pelops.policy.recovery.retry_stream import NOTED_AFTER, UNREAD_AFTER, needs_return, plan_note

@@ -15,7 +15,7 @@ from pelops.controller.group import settled_groups
 from pelops.controller.group.group_observer import ObservedGroup
 from pelops.controller.group.settled_groups import LATE, SettledGroups
 from pelops.controller.runtime.gate import Progress
-from pelops.domain.state import OWNERSHIP_LIFETIME
+from pelops.domain.records.state import OWNERSHIP_LIFETIME
 from pelops.domain.stream_observation import RetryObservation
 from pelops.errors import RedisUnavailable
 from pelops.kube.container_environment import WorkerAccess

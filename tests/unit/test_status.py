@@ -14,7 +14,7 @@ from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.controller.runtime.passes import render_refusal
 from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, ScanReport, Totals
+from pelops.domain.records.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
 from pelops.policy.scaling.sharing import Claim, decide_sharing
 from pelops.policy.status.conditions import decide_conditions

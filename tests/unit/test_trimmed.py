@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.packed_parts import part_of, unpack
+from pelops.domain.records.packed_parts import part_of, unpack
 from pelops.errors import InvalidSpec
 from pelops.kube.json_text import TOO_DEEP
 from pelops.kube.trimmed import (

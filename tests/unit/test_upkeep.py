@@ -8,7 +8,7 @@ import pytest
 
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, ScanReport
+from pelops.domain.records.state import GroupState, ScanReport
 from pelops.policy.status.conditions import decide_upkeep
 from pelops.policy.status.facts import Facts
 from tests.builders import empty_redis, facts, group, resource, stream

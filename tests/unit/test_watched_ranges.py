@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pelops.domain.audit import AuditEvidence
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.domain.records.audit import AuditEvidence
+from pelops.domain.records.ledger import LedgerEvent, LedgerKind
+from pelops.pipeline.archive.ledger import WatchedRange, join_watched
 from pelops.pipeline.audit.summary import Grounds, list_limits
-from pelops.pipeline.ledger import WatchedRange, join_watched
 
 
 def checkpoint(after: int | None, upto: int, *, added: int = 100) -> LedgerEvent:

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS, LedgerKind
+from pelops.domain.records.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS, LedgerKind
 from pelops.scripts.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,

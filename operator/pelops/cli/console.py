@@ -9,8 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
-from pelops.cli.errors import CommandFailed, ExitCode
-from pelops.cli.tables import (
+from pelops.cli.display.tables import (
     Cell,
     Column,
     Style,
@@ -21,6 +20,7 @@ from pelops.cli.tables import (
     render_table,
     wrap_line,
 )
+from pelops.cli.errors import CommandFailed, ExitCode
 
 COLOR_MODES: Final = ("auto", "always", "never")
 _RESET: Final = "\x1b[0m"
@@ -108,7 +108,7 @@ class Console:
     def document(self, value: Mapping[str, Any]) -> None:
         """Print a document in the format that `-o json` or `-o yaml` asks for."""
         if self.output == "yaml":
-            from pelops.cli.yaml_text import render_yaml
+            from pelops.cli.display.yaml_text import render_yaml
 
             self.write(render_yaml(value).removesuffix("\n"))
         else:

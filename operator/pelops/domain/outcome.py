@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 
 
 class EntryStatus(StrEnum):

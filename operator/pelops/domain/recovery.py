@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.json_codec import Bound, Codec, Stored
+from pelops.domain.records.json_codec import Bound, Codec, Stored
 from pelops.domain.workload import NodeObservation, PodObservation
 from pelops.errors import InvalidSpec
 

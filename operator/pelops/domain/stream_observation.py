@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, OwnershipRecord
+from pelops.domain.records.state import GroupState, OwnershipRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from pelops.api.audit.stream_audit import StreamAudit
-from pelops.domain.packed_parts import part_of
+from pelops.domain.records.packed_parts import part_of
 from pelops.errors import InvalidSpec
 from pelops.kube.audit_cron_job import (
     AUDIT_LABEL,

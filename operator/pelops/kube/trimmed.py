@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pelops.domain.packed_parts import PACKED, unpack
+from pelops.domain.records.packed_parts import PACKED, unpack
 from pelops.errors import InvalidSpec
 from pelops.kube.json_text import MOST_DEPTH, TOO_DEEP
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys
-from pelops.domain.packed_parts import part_of
+from pelops.domain.records.packed_parts import part_of
 from pelops.errors import InvalidSpec
 from pelops.kube.client import DEPLOYMENT, FIELD_MANAGER, STREAM_CONSUMER_GROUP, Manifest
 from pelops.kube.container_environment import (

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from pelops.pipeline.archive.redis_reader import RedisReader
+from pelops.pipeline.archive.tables import Archive
 from pelops.pipeline.errors import DeadlineNear
-from pelops.pipeline.redis_reader import RedisReader
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import PipelineSettings
-from pelops.pipeline.tables import Archive
 
 _SPARE_S: Final = 60.0  # before the deadline, in which no step begins
 

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pyarrow.fs as pafs
 
+from pelops.pipeline.archive.tables import ArchivePlace, explain_trouble
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.tables import ArchivePlace, explain_trouble
 
 UNFINISHED: Final = ".unfinished"
 _TRIES: Final = 5  # of a request to a store: 30 s, or 60 s if there are no answers

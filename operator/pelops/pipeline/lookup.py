@@ -23,6 +23,9 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.outcome import COPYING_KINDS, LETTER_KINDS
 from pelops.errors import InvalidSpec
+from pelops.pipeline.archive.ids import bounded
+from pelops.pipeline.archive.records import Journal, WindowPhase
+from pelops.pipeline.archive.tables import ENTRIES, EVENTS, STATUSES, Archive
 from pelops.pipeline.entry_history import (
     EntryHistory,
     Event,
@@ -37,10 +40,7 @@ from pelops.pipeline.entry_history import (
     unique,
     when,
 )
-from pelops.pipeline.ids import bounded
-from pelops.pipeline.records import Journal, WindowPhase
 from pelops.pipeline.settings import ArchivedPayload
-from pelops.pipeline.tables import ENTRIES, EVENTS, STATUSES, Archive
 
 MOST_FOUND: Final = 20  # entries with the value of a field that are listed
 _FEW: Final = 50  # up to this number, a condition names each ID

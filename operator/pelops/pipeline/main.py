@@ -11,13 +11,13 @@ from functools import partial
 from typing import Final
 
 from pelops.build import describe_build
-from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditSummary, AuditVerdict, Certainty
 from pelops.errors import PelopsError
+from pelops.pipeline.archive.redis_reader import RedisReader
 from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.name_check import check_dead_letters, check_names
-from pelops.pipeline.redis_reader import RedisReader
 from pelops.pipeline.report.pages import write_new_reports, write_reports
 from pelops.pipeline.run import Targets, exit_code, find_targets, run_archive, run_audit
 from pelops.pipeline.session import (

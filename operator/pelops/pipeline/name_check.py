@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive.records import Journal, WindowPhase
 from pelops.pipeline.audit.user_tables import read_table
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import WrongPipelineSettings
-from pelops.pipeline.records import Journal, WindowPhase
 from pelops.pipeline.run import Targets
 from pelops.pipeline.settings import AuditTarget
 

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.context import PipelineRun
-from pelops.pipeline.records import (
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.records import (
     Journal,
     WindowPhase,
     published_rows,
     read_records,
     read_summaries,
 )
+from pelops.pipeline.archive.tables import WINDOWS
+from pelops.pipeline.archive.windows import Plan, StreamRecord
+from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.settings import AuditTarget, RedisPlace
-from pelops.pipeline.tables import WINDOWS
-from pelops.pipeline.windows import Plan, StreamRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import record_audit, record_groups

@@ -16,10 +16,24 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.domain.outcome import COPYING_KINDS, EntryStatus
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.entries import (
+    WindowRange,
+    archive_entries,
+    count_beyond,
+    list_parts,
+    place_rows,
+    read_round,
+)
+from pelops.pipeline.archive.ids import LAST_HELD
+from pelops.pipeline.archive.ledger import GroupHistory, read_history
+from pelops.pipeline.archive.records import Journal, Known, archived_rows, audited_rows, plan_rows
+from pelops.pipeline.archive.snapshot import IDS, StreamLook, look_at
+from pelops.pipeline.archive.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES, WINDOWS, local_frame
+from pelops.pipeline.archive.windows import Plan, StreamRecord
 from pelops.pipeline.audit import measures, rules, status_rows
 from pelops.pipeline.audit.cases import (
     Case,
@@ -41,14 +55,6 @@ from pelops.pipeline.audit.letters import EarlierEntry, find_earlier, find_moves
 from pelops.pipeline.audit.rules import RowOrigin
 from pelops.pipeline.audit.user_tables import compare_tables
 from pelops.pipeline.context import PipelineRun
-from pelops.pipeline.entries import (
-    WindowRange,
-    archive_entries,
-    count_beyond,
-    list_parts,
-    place_rows,
-    read_round,
-)
 from pelops.pipeline.errors import RunOvertaken
 from pelops.pipeline.evidence.stage import (
     BEFORE_GROUP,
@@ -57,14 +63,8 @@ from pelops.pipeline.evidence.stage import (
     FileFindings,
     archive_evidence,
 )
-from pelops.pipeline.ids import LAST_HELD
-from pelops.pipeline.ledger import GroupHistory, read_history
-from pelops.pipeline.records import Journal, Known, archived_rows, audited_rows, plan_rows
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.snapshot import IDS, StreamLook, look_at
 from pelops.pipeline.spark_errors import explain_failure, is_of_spark
-from pelops.pipeline.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES, WINDOWS, local_frame
-from pelops.pipeline.windows import Plan, StreamRecord
 from pelops.policy.audit.classification import Why
 
 log: Final = logging.getLogger(__name__)

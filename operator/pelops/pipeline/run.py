@@ -13,23 +13,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from pelops.domain.audit import (
+from pelops.domain.naming import parse_derived_key
+from pelops.domain.records.audit import (
     AuditSummary,
     AuditVerdict,
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.naming import parse_derived_key
 from pelops.errors import PelopsError
+from pelops.pipeline.archive.planning import plan_windows
+from pelops.pipeline.archive.records import (
+    Journal,
+    Known,
+    WindowPhase,
+    read_records,
+    read_summaries,
+)
+from pelops.pipeline.archive.retention import remove_old_rows
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.context import PipelineRun
-from pelops.pipeline.planning import plan_windows
 from pelops.pipeline.publication import publish_index, publish_windows
-from pelops.pipeline.records import Journal, Known, WindowPhase, read_records, read_summaries
-from pelops.pipeline.retention import remove_old_rows
 from pelops.pipeline.rounds import archive_round, audit_round
 from pelops.pipeline.settings import BALANCED, AuditTarget, PipelineSettings
 from pelops.pipeline.unchanged import is_unchanged
-from pelops.pipeline.windows import Plan
 
 log: Final = logging.getLogger(__name__)
 Targets = Mapping[str, Sequence[AuditTarget]]  # by stream

@@ -19,7 +19,6 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pelops.domain.audit import Certainty, check_audit_name
 from pelops.domain.destinations import (
     CredentialGrant,
     parse_address_rules,
@@ -32,6 +31,7 @@ from pelops.domain.endpoint import (
     with_sentinel_login,
 )
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.audit import Certainty, check_audit_name
 from pelops.errors import InvalidSpec
 from pelops.pipeline.errors import WrongPipelineSettings
 

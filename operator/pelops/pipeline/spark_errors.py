@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pelops.domain.site import page_url
 from pelops.errors import PelopsError
+from pelops.pipeline.archive.tables import NEXT, explain_trouble
 from pelops.pipeline.errors import ArchiveUnusable, SparkLost, StageFailed
-from pelops.pipeline.tables import NEXT, explain_trouble
 from pyspark_redis_streams.errors import RedisStreamsError
 
 # Messages of Java and Hadoop for a location that cannot be written to.

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Final
 
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.records import Known
-from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
+from pelops.domain.records.ledger import parse_ledger_event
+from pelops.pipeline.archive.records import Known
+from pelops.pipeline.archive.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
+from pelops.pipeline.archive.windows import LedgerEnd, Plan, StreamRecord, read_checkpoint
 from pelops.pipeline.settings import AuditTarget, PipelineSettings
-from pelops.pipeline.windows import LedgerEnd, Plan, StreamRecord, read_checkpoint
 
 _MOST_CHECKPOINTS: Final = 100  # after the last archived event
 

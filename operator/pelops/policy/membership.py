@@ -79,7 +79,7 @@ class SeenLease:
     holder: str
     version: str  # changes with each renewal
     duration_s: float  # set by its holder; longer in older versions of the operator
-    format: int = 1  # format of the group states that it writes: pelops/domain/state.py
+    format: int = 1  # format of the group states that it writes: pelops/domain/records/state.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

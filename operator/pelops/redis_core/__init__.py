@@ -12,7 +12,7 @@ from pelops.domain.destinations import (
 )
 from pelops.domain.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
 from pelops.domain.entry_id import LARGEST_PART, EntryId, parse_entry_id
-from pelops.domain.ledger import bound_deliveries
+from pelops.domain.records.ledger import bound_deliveries
 
 __all__ = [
     "LARGEST_PART",

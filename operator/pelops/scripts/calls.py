@@ -8,7 +8,7 @@ from functools import cached_property
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from pelops.domain.state import FORMAT_VERSION
+from pelops.domain.records.state import FORMAT_VERSION
 from pelops.errors import NewerFormat
 from pelops.redis_core.commands import NamedKeys, Need, Part, text_of
 from pelops.redis_core.replies.shapes import reading, text

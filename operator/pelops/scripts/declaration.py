@@ -35,8 +35,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS
-from pelops.domain.state import FORMAT, FORMAT_VERSION
+from pelops.domain.records.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS
+from pelops.domain.records.state import FORMAT, FORMAT_VERSION
 from pelops.redis_core.commands import COMMANDS, split_command
 
 OPERATOR_SCRIPTS: Final = "pelops.redis_streams"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from pelops.domain.dead_letter import read_redrive_marks
-from pelops.domain.ledger import bound_deliveries
+from pelops.domain.records.dead_letter import read_redrive_marks
+from pelops.domain.records.ledger import bound_deliveries
 from pelops.worker.outcomes import Undecodable
 from pelops.worker.server.adapter import DeliverySource, RawEntry
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, AuditVerdict, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import EXPECTED_STATUSES, AuditSummary, AuditVerdict, Window
 from pelops.policy.audit.classification import OPEN_STATUSES
 from tests.pipeline.oracle.books import NEVER_DELIVERED, GroupBook, Mark, State, StreamBook
 from tests.pipeline.oracle.histories import Files

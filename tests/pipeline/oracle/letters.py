@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.dead_letter import LetterAction
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.redis_core.server import Server
 from pelops.redis_streams.redrive.moves import finish_redrive, move_letters, start_redrive
 from tests.integration.redriving import a_redrive

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from pelops.domain.audit import AuditSummary
+from pelops.domain.records.audit import AuditSummary
 from pelops.pipeline.context import open_run
 from pelops.pipeline.report.pages import write_new_reports
 from pelops.pipeline.run import find_targets, run_archive, run_audit

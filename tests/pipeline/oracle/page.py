@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import EXPECTED_STATUSES, AuditVerdict
 from pelops.pipeline.report.words import TITLES, VERDICTS
 from tests.pipeline.oracle.findings import Judge, Untrue
 from tests.pipeline.oracle.reported import WindowReport

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow.dataset as ds
 from pydantic import TypeAdapter
 
-from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.records import GroupRecord, WindowPhase, read_summaries
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.records import GroupRecord, WindowPhase, read_summaries
+from pelops.pipeline.archive.tables import STATUSES, WINDOWS, Archive, find_archive
 from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.tables import STATUSES, WINDOWS, Archive, find_archive
 
 _DONE = {EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED}
 

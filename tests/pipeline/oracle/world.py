@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
-from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.dead_letter import LetterAction
+from pelops.domain.records.state import CHECKPOINT_AT
 from pelops.domain.recovery import Action, RetryBatch
-from pelops.domain.state import CHECKPOINT_AT
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NoSuchGroup, PelopsError, PositionAhead, WouldDuplicate
 from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished

@@ -8,11 +8,11 @@ from typing import Final
 
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
+from pelops.cli.display.tables import Style, Styled
+from pelops.cli.display.workload_facts import RedisReference, WorkloadFacts, read_workload
+from pelops.cli.display.yaml_text import render_yaml
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.kubectl import GROUPS, Kubectl, KubectlFailed, Object
-from pelops.cli.tables import Style, Styled
-from pelops.cli.workload_facts import RedisReference, WorkloadFacts, read_workload
-from pelops.cli.yaml_text import render_yaml
 from pelops.domain.site import page_url
 
 _KINDS: Final = {

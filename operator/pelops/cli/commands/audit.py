@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Print the histories that the archive has of the entry."""
     from pelops.domain.entry_id import parse_entry_id
+    from pelops.pipeline.archive.tables import open_archive
     from pelops.pipeline.entry_history import render_histories, render_history
     from pelops.pipeline.lookup import LookupQuestion, look_up, read_field
-    from pelops.pipeline.tables import open_archive
 
     asked = LookupQuestion(
         entry=None if arguments.id is None else parse_entry_id(arguments.id),

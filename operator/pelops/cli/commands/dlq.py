@@ -13,12 +13,12 @@ from typing import Any, Final
 from pelops.cli.command_parser import add_examples
 from pelops.cli.commands.why import print_coverage, print_fields
 from pelops.cli.console import Console
-from pelops.cli.durations import parse_duration
+from pelops.cli.display.durations import parse_duration
+from pelops.cli.display.tables import Cell, Column, Style, Styled
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_output_flag
 from pelops.cli.inspection import Answer, Asked, add_way_flags, ask, choose_group
 from pelops.cli.kubectl import GROUPS, REDRIVES, Kubectl, Object
-from pelops.cli.tables import Cell, Column, Style, Styled
 
 REQUESTED_BY: Final = "pelops.dev/requested-by"
 _ACTIONS: Final = {"redrive": "Redrive", "discard": "Discard", "restore": "Restore"}

@@ -7,11 +7,11 @@ import argparse
 from pelops.cli.command_parser import add_examples
 from pelops.cli.commands.why import print_coverage
 from pelops.cli.console import Console
-from pelops.cli.durations import render_age
+from pelops.cli.display.durations import render_age
+from pelops.cli.display.tables import Cell, Column, Style, Styled
 from pelops.cli.errors import ExitCode
 from pelops.cli.flags import add_output_flag
 from pelops.cli.inspection import Answer, add_way_flags, ask, choose_group
-from pelops.cli.tables import Cell, Column, Style, Styled
 
 _COLUMNS = (
     Column(name="CONSUMER"),

@@ -16,14 +16,14 @@ from typing import Any, Final
 from pelops.cli.command_line import COMMANDS
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
-from pelops.cli.durations import parse_duration
+from pelops.cli.display.durations import parse_duration
+from pelops.cli.display.yaml_text import render_yaml
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_operator_namespace_flag
 from pelops.cli.kubectl import AUDITS, GROUPS, REDRIVES, Kubectl, Object
 from pelops.cli.main import run as run_command
 from pelops.cli.operator_pods import CONTAINER, SELECTOR, OperatorPod, list_operators
 from pelops.cli.redaction import redact_object, redact_text
-from pelops.cli.yaml_text import render_yaml
 
 _LOG_LINES: Final = 50_000
 _LOG_BYTES: Final = 16 * 1024 * 1024

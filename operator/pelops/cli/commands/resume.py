@@ -7,8 +7,8 @@ import argparse
 from pelops.cli.command_parser import add_examples
 from pelops.cli.commands.pause import suspend
 from pelops.cli.console import Console
+from pelops.cli.display.group_facts import PAUSE_REASON, PAUSED_AT, PAUSED_BY, read_group
 from pelops.cli.errors import ExitCode
-from pelops.cli.group_facts import PAUSE_REASON, PAUSED_AT, PAUSED_BY, read_group
 from pelops.cli.kubectl import GROUPS, Kubectl
 
 

@@ -11,11 +11,9 @@ from typing import Final
 
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
-from pelops.cli.durations import parse_duration, render_age_of
-from pelops.cli.errors import CommandFailed, ExitCode
-from pelops.cli.flags import add_output_flag
-from pelops.cli.gauges import GroupGauges, fetch_gauges
-from pelops.cli.group_facts import (
+from pelops.cli.display.durations import parse_duration, render_age_of
+from pelops.cli.display.gauges import GroupGauges, fetch_gauges
+from pelops.cli.display.group_facts import (
     PAUSE_REASON,
     PAUSED_AT,
     PAUSED_BY,
@@ -25,9 +23,11 @@ from pelops.cli.group_facts import (
     render_facts,
     suggest_next,
 )
+from pelops.cli.display.rates import Row, build_row, render_rate
+from pelops.cli.display.tables import MARKS, Cell, Column, Style, Styled, Text
+from pelops.cli.errors import CommandFailed, ExitCode
+from pelops.cli.flags import add_output_flag
 from pelops.cli.kubectl import GROUPS, Kubectl, Object, run_together
-from pelops.cli.rates import Row, build_row, render_rate
-from pelops.cli.tables import MARKS, Cell, Column, Style, Styled, Text
 
 API_VERSION: Final = "cli.pelops.dev/v1alpha1"
 _POLL_S: Final = 1.0

@@ -12,14 +12,14 @@ from typing import Final
 
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
-from pelops.cli.durations import parse_duration, render_age
+from pelops.cli.display.durations import parse_duration, render_age
+from pelops.cli.display.gauges import GroupGauges, GroupName, fetch_gauges
+from pelops.cli.display.group_facts import read_group
+from pelops.cli.display.rates import RateWindow, Row, build_row, render_rate
+from pelops.cli.display.tables import Cell, Column, Line, Style, Styled, render_table
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_output_flag
-from pelops.cli.gauges import GroupGauges, GroupName, fetch_gauges
-from pelops.cli.group_facts import read_group
 from pelops.cli.kubectl import GROUPS, Kubectl, Object
-from pelops.cli.rates import RateWindow, Row, build_row, render_rate
-from pelops.cli.tables import Cell, Column, Line, Style, Styled, render_table
 
 API_VERSION: Final = "cli.pelops.dev/v1alpha1"
 _SLOW_READ_S: Final = 60.0  # how often metrics that could not be read are tried again

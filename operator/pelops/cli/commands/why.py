@@ -7,10 +7,10 @@ from typing import Any
 
 from pelops.cli.command_parser import add_examples
 from pelops.cli.console import Console
+from pelops.cli.display.tables import Style, Styled
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.flags import add_output_flag
 from pelops.cli.inspection import Answer, Asked, add_way_flags, ask, choose_group
-from pelops.cli.tables import Style, Styled
 
 _GOOD = frozenset({"Acknowledged", "HeldByLiveWorker", "Undelivered", "InRetryStream"})
 _BAD = frozenset({"DeadLetter", "Removed", "NotDelivered", "BodyGone"})
@@ -86,9 +86,9 @@ def _question(arguments: argparse.Namespace, name: str) -> tuple[Asked, list[str
 def _look_up(path: str, answer: Answer) -> list[dict[str, Any]]:
     """The histories that the archive has of the same entry."""
     from pelops.domain.entry_id import parse_entry_id
+    from pelops.pipeline.archive.tables import open_archive
     from pelops.pipeline.entry_history import render_history
     from pelops.pipeline.lookup import LookupQuestion, look_up
-    from pelops.pipeline.tables import open_archive
 
     question = LookupQuestion(
         root=parse_entry_id(answer["rootId"]), stream=answer["stream"], group=answer["group"]

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from pelops.cli.console import Console
+from pelops.cli.display.tables import Style, Styled
 from pelops.cli.doctor.examination import worst_of
 from pelops.cli.errors import CommandFailed
-from pelops.cli.tables import Style, Styled
 from pelops.domain.site import page_url
 from pelops.policy.doctor.check import Category, CheckResult, Result, count
 

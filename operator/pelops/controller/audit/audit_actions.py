@@ -23,7 +23,7 @@ from pelops.controller.runtime.kind import (
     Memory,
     PlannedAction,
 )
-from pelops.domain.packed_parts import unpack
+from pelops.domain.records.packed_parts import unpack
 from pelops.errors import Conflict, InvalidSpec, NotFound
 from pelops.kube.audit_cron_job import (
     KEPT_RUNS,

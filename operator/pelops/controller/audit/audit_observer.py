@@ -18,9 +18,9 @@ from pelops.api.audit.stream_audit import BackendType, SparkOperator, StreamAudi
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, explain_unreachable
-from pelops.domain.audit import AuditRecord
 from pelops.domain.condition import Finding
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.records.audit import AuditRecord
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import (
     Forbidden,

@@ -11,9 +11,15 @@ from pelops.api.audit.audit_status_model import MOST_GROUPS_REPORTED, ReportedVe
 from pelops.api.schema.base import MAX_EXACT_INTEGER
 from pelops.controller.audit.audit_observer import job_reference
 from pelops.controller.runtime.kind import PreviousStatus, Status, render_heading
-from pelops.domain.audit import AuditRecord, AuditVerdict, Certainty, worst_certainty, worst_verdict
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
+    AuditRecord,
+    AuditVerdict,
+    Certainty,
+    worst_certainty,
+    worst_verdict,
+)
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import (
     AUDIT_ALARM,

@@ -8,7 +8,7 @@ from pelops.controller.group.group_observer import GroupMemory, GroupPart, Obser
 from pelops.controller.group.upkeep import UpkeepActions, find_before
 from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
 from pelops.controller.runtime.kind import Finalizer, PlannedAction
-from pelops.domain.ledger import CreationReason, GroupCreation
+from pelops.domain.records.ledger import CreationReason, GroupCreation
 from pelops.kube.event_recorder import EventContent
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation

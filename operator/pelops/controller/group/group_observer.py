@@ -28,7 +28,7 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, check_slots, derive_keys
-from pelops.domain.state import OwnerRecord
+from pelops.domain.records.state import OwnerRecord
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import PelopsError

@@ -19,8 +19,8 @@ from pelops.clock import from_ms
 from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.state import OwnerRecord
 from pelops.domain.recovery import LetterReason, Trigger
-from pelops.domain.state import OwnerRecord
 from pelops.domain.stream_observation import (
     GroupBacklog,
     GroupObservation,

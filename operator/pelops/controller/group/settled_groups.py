@@ -22,7 +22,7 @@ from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.connections import Connections
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.queue import is_wanted
-from pelops.domain.state import OWNERSHIP_LIFETIME
+from pelops.domain.records.state import OWNERSHIP_LIFETIME
 from pelops.errors import PelopsError
 from pelops.kube.container_environment import WorkerAccess
 from pelops.metrics import GROUP_FACTS

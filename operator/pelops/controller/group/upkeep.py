@@ -21,7 +21,7 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
 from pelops.domain.quantities import render_count, render_seconds
-from pelops.domain.state import PossibleLoss, StickyCondition
+from pelops.domain.records.state import PossibleLoss, StickyCondition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, KubeApi, Manifest
 from pelops.kube.event_recorder import EventContent

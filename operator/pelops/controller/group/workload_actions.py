@@ -16,7 +16,7 @@ from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import Deployment, WorkloadCache
-from pelops.domain.packed_parts import unpack
+from pelops.domain.records.packed_parts import unpack
 from pelops.errors import Forbidden, InvalidSpec, Rejected
 from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
 from pelops.kube.disruption_budget import DisruptionBudget, build_budget, is_as_built

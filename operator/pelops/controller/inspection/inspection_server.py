@@ -38,7 +38,7 @@ from pelops.controller.runtime.access import (
     UNAVAILABLE,
     TokenAccess,
 )
-from pelops.domain.inspection import Document
+from pelops.domain.records.inspection import Document
 from pelops.errors import (
     DeadlineExceeded,
     Forbidden,

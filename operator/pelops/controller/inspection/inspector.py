@@ -18,7 +18,7 @@ from pelops.controller.runtime.gate import Gate, Limits
 from pelops.controller.runtime.kind import place_of
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
-from pelops.domain.inspection import Document
+from pelops.domain.records.inspection import Document
 from pelops.domain.recovery import Cutoff
 from pelops.errors import InvalidSpec, NotFound
 from pelops.redis_streams.inspection.group_view import GroupInspection, OwnerQuestion

@@ -47,8 +47,8 @@ from pelops.controller.runtime.kind import (
     StatusDecision,
 )
 from pelops.domain.condition import Finding
-from pelops.domain.dead_letter import LetterAction
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.dead_letter import LetterAction
 from pelops.errors import (
     AnotherRedriveRuns,
     InvalidSpec,

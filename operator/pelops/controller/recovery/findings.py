@@ -11,8 +11,8 @@ from typing import Literal
 from pelops.api.group.group_status_model import DryRunAction
 from pelops.domain.entry_id import EntryId
 from pelops.domain.quantities import render_count
+from pelops.domain.records.state import ScanReport
 from pelops.domain.recovery import Cutoff, EntryVerdict, LetterReason, Offers, Trigger
-from pelops.domain.state import ScanReport
 from pelops.kube.event_recorder import EventContent
 from pelops.metrics import (
     ALREADY_HANDLED,

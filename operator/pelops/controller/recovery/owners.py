@@ -11,8 +11,8 @@ from pelops.controller.recovery.scan import GroupScan, StreamScan
 from pelops.controller.runtime.cache import Name
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.records.state import BOOT, POD
 from pelops.domain.recovery import LivenessReason
-from pelops.domain.state import BOOT, POD
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import KubernetesError
 from pelops.policy.recovery.liveness import could_be_dead

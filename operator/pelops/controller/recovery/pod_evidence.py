@@ -23,6 +23,8 @@ from pelops.clock import LATEST_MS, from_ms
 from pelops.controller.runtime.cache import Recent
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.records.state import BOOT
+from pelops.domain.records.state import POD as POD_FIELD
 from pelops.domain.recovery import (
     Cutoff,
     FormerPod,
@@ -35,8 +37,6 @@ from pelops.domain.recovery import (
     parse_pod_record,
     render_pod_record,
 )
-from pelops.domain.state import BOOT
-from pelops.domain.state import POD as POD_FIELD
 from pelops.domain.workload import (
     NodeObservation,
     PodObservation,

@@ -14,7 +14,7 @@ from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.scan import GroupScan
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
-from pelops.domain.state import render_report
+from pelops.domain.records.state import render_report
 from pelops.policy.group.provisioning import needs_retry_stream
 from pelops.redis_streams.recovery.scan_calls import finish_scan
 

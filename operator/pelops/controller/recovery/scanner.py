@@ -41,8 +41,8 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_slot_problem
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.state import OwnerRecord
 from pelops.domain.recovery import StreamInScan, Trigger
-from pelops.domain.state import OwnerRecord
 from pelops.errors import (
     InvalidReply,
     InvalidSpec,

@@ -18,8 +18,8 @@ from typing import Final
 from pelops.api.redrive.redrive_status_model import MOST_SAMPLES
 from pelops.api.redrive.stream_redrive import RedriveAction, StreamRedrive
 from pelops.domain.condition import Finding
-from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.records.dead_letter import DeadLetter
 from pelops.errors import AuthenticationFailed, OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.policy.redrive.progress import Outcomes, find_limit
 from pelops.policy.redrive.redrive_conditions import (

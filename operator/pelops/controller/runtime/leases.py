@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pelops.controller.runtime.queue import is_wanted
-from pelops.domain.state import FORMAT_VERSION
+from pelops.domain.records.state import FORMAT_VERSION
 from pelops.errors import Conflict, KubernetesError
 from pelops.kube.client import LEASE, Address, KubeApi, Manifest
 from pelops.metrics import MEMBERS

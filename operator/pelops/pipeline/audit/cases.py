@@ -13,8 +13,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.domain.naming import derive_keys
+from pelops.domain.records.ledger import CreationReason, LedgerKind
+from pelops.pipeline.archive.ids import bounded
+from pelops.pipeline.archive.ledger import GroupHistory
+from pelops.pipeline.archive.records import GroupRecord, Known
+from pelops.pipeline.archive.redis_reader import GroupSnapshot
+from pelops.pipeline.archive.snapshot import GroupLook, Presence, StreamLook
+from pelops.pipeline.archive.windows import Plan, StreamRecord
 from pelops.pipeline.audit.gone_entries import certain_losses, gap_of
 from pelops.pipeline.audit.group_share import (
     ArchivedWindow,
@@ -29,13 +35,7 @@ from pelops.pipeline.audit.group_share import (
     read_first_creation,
     read_moves,
 )
-from pelops.pipeline.ids import bounded
-from pelops.pipeline.ledger import GroupHistory
-from pelops.pipeline.records import GroupRecord, Known
-from pelops.pipeline.redis_reader import GroupSnapshot
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.snapshot import GroupLook, Presence, StreamLook
-from pelops.pipeline.windows import Plan, StreamRecord
 
 _RANGE: Final = pa.struct([(name, pa.int64()) for name in ("after_ms", "after_seq", "ms", "seq")])
 _ID_COLUMNS: Final = (

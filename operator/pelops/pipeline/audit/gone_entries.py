@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import Window
+from pelops.domain.records.ledger import LedgerKind
 from pelops.errors import InvalidSpec
-from pelops.pipeline.ledger import GroupHistory
-from pelops.pipeline.redis_reader import GroupSnapshot
+from pelops.pipeline.archive.ledger import GroupHistory
+from pelops.pipeline.archive.redis_reader import GroupSnapshot
 
 
 def certain_losses(history: GroupHistory) -> list[Mapping[str, str]]:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.clock import from_ms
-from pelops.domain.audit import AuditEvidence, AuditFinding, AuditSummary
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditEvidence, AuditFinding, AuditSummary
+from pelops.domain.records.ledger import LedgerKind
+from pelops.pipeline.archive.records import AuditedGroup, GroupRecord
 from pelops.pipeline.audit.cases import Case
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.audit.group_share import Balance, close_balance
@@ -32,7 +33,6 @@ from pelops.pipeline.audit.summary import (
     list_limits,
 )
 from pelops.pipeline.audit.user_tables import Compared
-from pelops.pipeline.records import AuditedGroup, GroupRecord
 from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,
@@ -435,7 +435,7 @@ class GroupAudit:
         return self.measures.of(*origins, copy=None)
 
     def _exceptions(self) -> Exceptions:
-        from pelops.domain.audit import EXPECTED_STATUSES
+        from pelops.domain.records.audit import EXPECTED_STATUSES
 
         counts: dict[EntrySource, dict[EntryStatus, int]] = {}
         for count in self._kept():

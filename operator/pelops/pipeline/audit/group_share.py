@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import CreationReason, LedgerKind
+from pelops.domain.records.audit import Window
+from pelops.domain.records.ledger import CreationReason, LedgerKind
 from pelops.errors import InvalidSpec
-from pelops.pipeline.ledger import GroupHistory
-from pelops.pipeline.redis_reader import GroupSnapshot
+from pelops.pipeline.archive.ledger import GroupHistory
+from pelops.pipeline.archive.redis_reader import GroupSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

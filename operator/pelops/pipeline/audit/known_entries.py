@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import COPYING_KINDS, ENDING_KINDS
+from pelops.pipeline.archive.ids import bounded
+from pelops.pipeline.archive.ledger import ACTS
 from pelops.pipeline.audit.letters import Letter, Move, follow_letters
-from pelops.pipeline.ids import bounded
-from pelops.pipeline.ledger import ACTS
 
 _KEYS: Final = ["ms", "seq"]
 _ROOT: Final = ("root_ms", "root_seq", "retry_count")

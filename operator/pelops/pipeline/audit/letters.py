@@ -22,9 +22,9 @@ import pyarrow.dataset as ds
 
 from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import LETTER_KINDS, LETTER_STATUSES, EntryStatus
-from pelops.pipeline.tables import STATUSES, Archive
+from pelops.domain.records.ledger import LedgerKind
+from pelops.pipeline.archive.tables import STATUSES, Archive
 
 _AT_ONCE: Final = 10_000  # dead letters per read of the table
 _STATUSES: Final = {LedgerKind.DEAD_LETTERED: EntryStatus.DEAD_LETTERED, **LETTER_STATUSES}

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from pelops.clock import LATEST_MS, is_time
-from pelops.domain.audit import EXPECTED_STATUSES
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import EXPECTED_STATUSES
+from pelops.pipeline.archive.tables import local_frame
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.audit.cases import StreamCounts
 from pelops.pipeline.audit.rules import IS_OPEN, RowOrigin, Scope, at_or_before, words
 from pelops.pipeline.settings import ArchivedPayload
-from pelops.pipeline.tables import local_frame
-from pelops.pipeline.windows import Plan
 from pelops.policy.audit.classification import Why
 
 if TYPE_CHECKING:

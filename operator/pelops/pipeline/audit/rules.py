@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 from pelops.domain.outcome import COPYING_KINDS, ENDING_KINDS, LETTER_STATUSES, EntryStatus
-from pelops.pipeline.tables import MOST_HERE, local_frame
+from pelops.pipeline.archive.tables import MOST_HERE, local_frame
 from pelops.policy.audit.classification import OPEN_STATUSES, EntryFacts, Proof, Why, list_rules
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pelops.clock import LATEST_MS
 from pelops.domain.outcome import EntryStatus
+from pelops.pipeline.archive.tables import SCHEMAS, STATUSES
 from pelops.pipeline.audit.rules import IS_OPEN, words
-from pelops.pipeline.tables import SCHEMAS, STATUSES
 from pelops.policy.audit.classification import Why
 
 if TYPE_CHECKING:

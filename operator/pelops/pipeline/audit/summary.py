@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from pelops.domain.audit import (
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     EXPECTED_STATUSES,
     AuditEvidence,
     AuditFinding,
@@ -23,9 +24,8 @@ from pelops.domain.audit import (
     decide_verdict,
     find_certainty,
 )
-from pelops.domain.outcome import EntryStatus
-from pelops.pipeline.ledger import WatchedRange
-from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
+from pelops.pipeline.archive.ledger import WatchedRange
+from pelops.pipeline.archive.redis_reader import GroupSnapshot, StreamSnapshot
 from pelops.policy.audit.classification import Why
 
 _ONE: Final = {

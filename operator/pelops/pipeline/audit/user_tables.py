@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pelops.pipeline.archive.tables import ENTRIES, Archive
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.audit.rules import DONE, RowOrigin
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.settings import PipelineSettings, UserTable
 from pelops.pipeline.spark_errors import first_line, is_of_spark
-from pelops.pipeline.tables import ENTRIES, Archive
-from pelops.pipeline.windows import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

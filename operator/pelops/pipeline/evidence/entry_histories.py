@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.policy.audit.classification import Proof
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelops.domain.ledger import KIND_FIELD, WORKER_KINDS
+from pelops.domain.records.ledger import KIND_FIELD, WORKER_KINDS
 from pelops.pipeline.evidence.append_only_files import STAMP, Command
 from pelops.pipeline.evidence.entry_histories import (
     ACTS,

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive.records import Known
+from pelops.pipeline.archive.tables import EVENTS, SCHEMAS, Archive
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.audit.cases import FileCreation, previous_record
 from pelops.pipeline.audit.known_entries import is_at_or_before
 from pelops.pipeline.evidence.entry_histories import ENDING_ACTS, Fate, Removal, name_of
 from pelops.pipeline.evidence.file_evidence import EvidenceLocation, FileEvidence, read_evidence
-from pelops.pipeline.records import Known
 from pelops.pipeline.settings import PipelineSettings
-from pelops.pipeline.tables import EVENTS, SCHEMAS, Archive
-from pelops.pipeline.windows import Plan
 
 SOURCE: Final = "file"  # of the rows
 BEFORE_GROUP: Final = name_of(Fate.BEFORE_GROUP)

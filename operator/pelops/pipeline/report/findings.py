@@ -13,8 +13,14 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
-from pelops.domain.audit import UNKNOWN_KINDS, AuditSummary, AuditVerdict, kind_of, list_counted
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
+    UNKNOWN_KINDS,
+    AuditSummary,
+    AuditVerdict,
+    kind_of,
+    list_counted,
+)
 from pelops.pipeline.report.words import MEANINGS, TOTALS, count_entries, join_words, show_count
 
 

@@ -28,14 +28,14 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from pelops.domain.audit import (
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     AuditVerdict,
     Certainty,
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.outcome import EntryStatus
-from pelops.domain.redrive import LetterAction
+from pelops.domain.records.redrive import LetterAction
 from pelops.pipeline.report.findings import ReportFinding, list_findings, list_notes
 from pelops.pipeline.report.overview import GroupLine, describe_groups, sort_lines
 from pelops.pipeline.report.parts import (

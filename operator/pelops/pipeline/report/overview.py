@@ -10,7 +10,7 @@ from pydantic import (
     Field,
 )
 
-from pelops.domain.audit import (
+from pelops.domain.records.audit import (
     AuditVerdict,
     Certainty,
 )

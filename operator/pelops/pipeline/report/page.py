@@ -17,8 +17,8 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, Certainty
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import EXPECTED_STATUSES, AuditVerdict, Certainty
 from pelops.pipeline.report import charts, sentences, words
 from pelops.pipeline.report.findings import ReportFinding, Severity
 from pelops.pipeline.report.model import EntrySource, GroupReport, Report

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pelops import __version__
-from pelops.domain.audit import AuditSummary
+from pelops.domain.records.audit import AuditSummary
+from pelops.pipeline.archive.records import Journal, WindowPhase, read_summaries, read_texts
+from pelops.pipeline.archive.tables import Archive
 from pelops.pipeline.context import PipelineRun
 from pelops.pipeline.errors import ArchiveUnusable, WrongPipelineSettings
 from pelops.pipeline.files import Files
-from pelops.pipeline.records import Journal, WindowPhase, read_summaries, read_texts
 from pelops.pipeline.report.model import (
     DeadLetterCluster,
     DeadLetters,
@@ -30,7 +31,6 @@ from pelops.pipeline.report.page import render_page
 from pelops.pipeline.report.places import DOCUMENT, PAGE, anchor_of, page_of, report_path, slug
 from pelops.pipeline.session import Work
 from pelops.pipeline.settings import AuditTarget
-from pelops.pipeline.tables import Archive
 from pelops.pipeline.triage.triage_command import triage_target
 from pyspark_redis_streams.errors import RedisStreamsError
 

@@ -18,12 +18,12 @@ from pydantic import (
 )
 
 from pelops.clock import MILLISECOND, from_ms, to_ms
-from pelops.domain.audit import (
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import (
     AuditSummary,
     build_summary,
 )
-from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.outcome import EntryStatus
 from pelops.errors import PelopsError
 
 

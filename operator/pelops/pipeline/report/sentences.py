@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from pelops.domain.audit import AuditEvidence, AuditSummary
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditEvidence, AuditSummary
 from pelops.pipeline.report.model import (
     AgeBand,
     BytesHead,

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final
 
 from pelops.clock import from_ms, is_time
-from pelops.domain.audit import AuditVerdict, Certainty
 from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.audit import AuditVerdict, Certainty
 
 TITLES: Final = {
     EntryStatus.LOST: "Lost",

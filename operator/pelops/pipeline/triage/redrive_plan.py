@@ -14,10 +14,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from pelops.domain.dead_letter import REDRIVE_MARKS
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LETTER_FIELDS
-from pelops.domain.redrive import (
+from pelops.domain.records.dead_letter import REDRIVE_MARKS
+from pelops.domain.records.ledger import LETTER_FIELDS
+from pelops.domain.records.redrive import (
     LetterAction,
     PlanHeader,
     PlannedCluster,

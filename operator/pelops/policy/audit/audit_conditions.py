@@ -26,10 +26,10 @@ from pelops.api.audit.audit_status_model import AuditRunStatus
 from pelops.api.audit.stream_audit import StreamAudit
 from pelops.api.group.group_status_model import ConditionStatus
 from pelops.clock import LATEST_MS, from_ms
-from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
-from pelops.domain.packed_parts import part_of
+from pelops.domain.records.audit import AuditSummary, AuditVerdict
+from pelops.domain.records.packed_parts import part_of
 from pelops.policy.audit.audit_facts import AuditFacts, RecordedGroup, Runs, StreamEnds
 from pelops.policy.status.alarms import ACKNOWLEDGE
 from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pelops.api.audit.stream_audit import StreamAudit
-from pelops.domain.audit import AuditRecord
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.audit import AuditRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

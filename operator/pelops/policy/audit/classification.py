@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from pelops.domain.ledger import LedgerKind
 from pelops.domain.outcome import ENDING_KINDS, LETTER_STATUSES, EntryStatus
+from pelops.domain.records.ledger import LedgerKind
 
 
 class Proof(StrEnum):

@@ -22,8 +22,8 @@ from typing import Final
 
 from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.state import Loss, LossCause, Totals
 from pelops.domain.recovery import OwnerMatch
-from pelops.domain.state import Loss, LossCause, Totals
 from pelops.domain.stream_observation import (
     ConsumerObservation,
     GroupObservation,

@@ -9,8 +9,8 @@ from typing import Final
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import CreationReason, GroupCreation
-from pelops.domain.state import RememberedPosition
+from pelops.domain.records.ledger import CreationReason, GroupCreation
+from pelops.domain.records.state import RememberedPosition
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import InvalidSpec
 

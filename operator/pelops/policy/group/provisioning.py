@@ -22,7 +22,12 @@ from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
-from pelops.domain.state import FORMAT_VERSION, OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.records.state import (
+    FORMAT_VERSION,
+    OWNERSHIP_LIFETIME,
+    OwnerRecord,
+    OwnershipRecord,
+)
 from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.status.reasons import Reason
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pelops.domain.inspection import EntryFinding, EntryLocation, Evidence, EvidenceKind
 from pelops.domain.outcome import EntryState
+from pelops.domain.records.inspection import EntryFinding, EntryLocation, Evidence, EvidenceKind
 
 _AUDIT = "An audit with append-only files as evidence can prove it."
 

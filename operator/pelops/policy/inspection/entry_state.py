@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
-from pelops.domain.inspection import EntryFinding, EntryLocation, Evidence, Place
 from pelops.domain.outcome import EntryState
+from pelops.domain.records.inspection import EntryFinding, EntryLocation, Evidence, Place
 from pelops.domain.recovery import Action, Cutoff, Death, LivenessReason, PendingEntry, Suspect
 from pelops.policy.inspection.absence import decide_absence
 from pelops.policy.recovery.attempts import Crash, Rules, plan_attempts

@@ -10,8 +10,8 @@ from typing import Final
 
 from pelops.api.group.group_status_model import DryRunAction, RecoveryStatus
 from pelops.domain.quantities import render_count
+from pelops.domain.records.state import ScanReport
 from pelops.domain.recovery import EntryVerdict
-from pelops.domain.state import ScanReport
 from pelops.policy.status.reasons import Reason
 
 

@@ -21,8 +21,8 @@ from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redrive.stream_redrive import RedriveAction, RedriveDestination, StreamRedrive
 from pelops.domain.condition import Condition, Finding, capitalize
-from pelops.domain.dead_letter import SkipReason
 from pelops.domain.quantities import render_count, render_seconds
+from pelops.domain.records.dead_letter import SkipReason
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again
 from pelops.policy.redrive.redrive_facts import (
     Origin,

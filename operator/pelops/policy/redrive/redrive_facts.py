@@ -10,8 +10,8 @@ from enum import StrEnum
 from pelops.api.group.group_status_model import ConditionStatus
 from pelops.api.redrive.stream_redrive import StreamRedrive
 from pelops.domain.condition import Condition, Finding
-from pelops.domain.dead_letter import SkipReason
 from pelops.domain.entry_id import EntryId
+from pelops.domain.records.dead_letter import SkipReason
 from pelops.policy.redrive.progress import Outcomes
 from pelops.policy.status.reasons import ConditionType
 

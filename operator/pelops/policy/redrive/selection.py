@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 
 import re2
 
-from pelops.domain.dead_letter import DeadLetter
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive import LetterAction, parse_plan
+from pelops.domain.records.dead_letter import DeadLetter
+from pelops.domain.records.redrive import LetterAction, parse_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import build_signature

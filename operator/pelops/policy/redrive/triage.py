@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from pelops.domain.redrive import LetterAction
+from pelops.domain.records.redrive import LetterAction
 
 WORDS_LIMIT: Final = 240  # characters of a normalized text
 TYPE_LIMIT: Final = 120

@@ -12,7 +12,7 @@ from typing import Final
 from pelops.api.group.group_status_model import ConditionStatus
 from pelops.domain.condition import Condition, render_time
 from pelops.domain.quantities import render_bytes, render_seconds
-from pelops.domain.state import Loss, LossCause, PossibleLoss
+from pelops.domain.records.state import Loss, LossCause, PossibleLoss
 from pelops.policy.audit.notices import decide_audit_alarms
 from pelops.policy.recovery.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
 from pelops.policy.recovery.scan_interval import NOT_TAKEN_AFTER

@@ -10,7 +10,7 @@ from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import Finding, shorten
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import GroupState, ScanReport
+from pelops.domain.records.state import GroupState, ScanReport
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice

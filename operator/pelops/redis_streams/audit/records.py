@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from pelops.clock import to_ms
-from pelops.domain.audit import (
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import GroupKeys, audit_index_key
+from pelops.domain.records.audit import (
     ACKNOWLEDGED_PREFIX,
     MOST_AUDITS,
     MOST_GROUPS,
@@ -22,9 +24,7 @@ from pelops.domain.audit import (
     parse_summary,
     render_summary_text,
 )
-from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.json_codec import Codec
-from pelops.domain.naming import GroupKeys, audit_index_key
+from pelops.domain.records.json_codec import Codec
 from pelops.errors import InvalidSpec, PelopsError
 from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.server import Server

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from pelops.clock import from_ms, from_time
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import (
+from pelops.domain.records.state import (
     FIXED_FIELDS,
     FORMAT_VERSION,
     SCAN_DONE,

@@ -9,9 +9,9 @@ from typing import Final, Literal, NamedTuple
 
 from pelops.clock import MILLISECOND, to_ms
 from pelops.domain.entry_id import EntryId, StartPosition
-from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import OWNERSHIP_LIFETIME, Loss, OwnerRecord, OwnershipRecord
+from pelops.domain.records.ledger import CreationReason, GroupCreation
+from pelops.domain.records.state import OWNERSHIP_LIFETIME, Loss, OwnerRecord, OwnershipRecord
 from pelops.errors import DeadLetterStreamInUse, NotOurs, PelopsError, StreamInUse
 from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server

@@ -15,9 +15,9 @@ from typing import Final, Literal, NamedTuple
 from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.clock import MILLISECOND, to_ms
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import (
+from pelops.domain.records.ledger import LEDGER_KEPT, LEDGER_WAITS
+from pelops.domain.records.state import (
     STICKY_FIELDS,
     Loss,
     LossCause,

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.domain.dead_letter import parse_letter, read_redrive_marks
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.inspection import FoundEntry, LetterDetails, Place
-from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.dead_letter import parse_letter, read_redrive_marks
+from pelops.domain.records.inspection import FoundEntry, LetterDetails, Place
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.errors import InvalidReply, InvalidSpec, PelopsError
 from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.replies.wire import ReplyLimit

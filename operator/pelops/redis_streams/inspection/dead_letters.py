@@ -7,9 +7,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pelops.domain.dead_letter import DeadLetter, parse_letter
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import (
+from pelops.domain.records.dead_letter import DeadLetter, parse_letter
+from pelops.domain.records.inspection import (
     Coverage,
     FoundEntry,
     LetterGroup,

@@ -20,7 +20,7 @@ from typing import Final
 
 from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import (
+from pelops.domain.records.inspection import (
     Coverage,
     EntryLocation,
     EntryReport,
@@ -29,7 +29,7 @@ from pelops.domain.inspection import (
     HistoryEvent,
     Place,
 )
-from pelops.domain.ledger import LedgerKind
+from pelops.domain.records.ledger import LedgerKind
 from pelops.errors import PelopsError
 from pelops.policy.inspection.entry_state import decide_state
 from pelops.redis_streams.inspection.bodies import MIB, Budget, EntryReader, read_backward

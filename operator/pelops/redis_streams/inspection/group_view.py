@@ -11,12 +11,12 @@ from typing import Final
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.clock import MILLISECOND, from_time
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.inspection import EntryLocation, FoundEntry, Place, StreamPosition
-from pelops.domain.ledger import bound_deliveries
 from pelops.domain.locks import lock_key, lock_slot_problem
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.inspection import EntryLocation, FoundEntry, Place, StreamPosition
+from pelops.domain.records.ledger import bound_deliveries
+from pelops.domain.records.state import BOOT, POD, RETRY_BATCH, TRY
 from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, RetryBatch, no_cutoff
-from pelops.domain.state import BOOT, POD, RETRY_BATCH, TRY
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NoSuchGroup, NoSuchStream, PelopsError
 from pelops.redis_core.replies.shapes import reading

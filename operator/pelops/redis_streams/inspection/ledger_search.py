@@ -15,8 +15,10 @@ from typing import Final, TypeAlias
 
 from pelops.clock import LATEST_MS, from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.inspection import Coverage, Evidence, EvidenceKind, HistoryEvent
-from pelops.domain.ledger import (
+from pelops.domain.naming import GroupKeys
+from pelops.domain.outcome import describe_event
+from pelops.domain.records.inspection import Coverage, Evidence, EvidenceKind, HistoryEvent
+from pelops.domain.records.ledger import (
     KIND_FIELD,
     WORKER_KINDS,
     CreationReason,
@@ -24,8 +26,6 @@ from pelops.domain.ledger import (
     LedgerKind,
     parse_ledger_entry,
 )
-from pelops.domain.naming import GroupKeys
-from pelops.domain.outcome import describe_event
 from pelops.errors import InvalidSpec, NoSuchStream
 from pelops.redis_core.server import Server
 from pelops.redis_streams.inspection.bodies import MIB, Budget, RawEntry, read_forward

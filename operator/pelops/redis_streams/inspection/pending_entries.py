@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.inspection import Coverage, EntryLocation, PendingLine, PendingReport, Place
+from pelops.domain.records.inspection import (
+    Coverage,
+    EntryLocation,
+    PendingLine,
+    PendingReport,
+    Place,
+)
 from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, no_cutoff
 from pelops.policy.inspection.entry_state import decide_state
 from pelops.redis_core.replies.shapes import reading

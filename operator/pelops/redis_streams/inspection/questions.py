@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.inspection import Answer, Document, render_answer
-from pelops.domain.json_codec import Bound, Codec
+from pelops.domain.records.inspection import Answer, Document, render_answer
+from pelops.domain.records.json_codec import Bound, Codec
 from pelops.redis_streams.inspection.dead_letters import (
     list_letters,
     read_letters_page,

@@ -79,7 +79,7 @@ if is_alive and not is_ours and is_theirs(held) then
   return { 'conflict', held[1], held[2], held[3], held[4], held[5], held[6] }
 end
 
--- The first words of the fields of a state, as pelops/domain/state.py lists them.
+-- The first words of the fields of a state, as pelops/domain/records/state.py lists them.
 local STATE_WORDS = {}
 for word in string.gmatch('owner owned master sweep seen group trim bookmark back loss dropped total '
   .. 'watch retry chunk crowd try offer offers pod boot gone alone large', '%a+') do

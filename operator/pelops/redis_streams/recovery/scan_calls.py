@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from pelops.clock import MILLISECOND, from_time, to_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.state import SCAN_AT, SCAN_CURSOR, SCAN_DONE, SCAN_REPORT
 from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan
-from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_DONE, SCAN_REPORT
 from pelops.errors import (
     DeadLetterStreamInUse,
     InvalidSpec,

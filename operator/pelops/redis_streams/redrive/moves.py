@@ -16,9 +16,9 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pelops.clock import MILLISECOND
-from pelops.domain.dead_letter import DeadLetter, LetterAction, SkipReason, parse_letter
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.dead_letter import DeadLetter, LetterAction, SkipReason, parse_letter
 from pelops.errors import (
     AnotherRedriveRuns,
     DeadLetterStreamInUse,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
-from pelops.domain.dead_letter import LetterAction
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.records.dead_letter import LetterAction
 from pelops.policy.redrive.copies import Look, StreamAtLook, compare_looks, find_floor, is_untouched
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.replies.shapes import invalid

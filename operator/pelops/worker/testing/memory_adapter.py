@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.errors import NoSuchGroup, OutcomeUnknown, RedisError
 from pelops.worker.entry import has_attempt_pairs, read_retry_count
 from pelops.worker.server.adapter import (

@@ -1,6 +1,6 @@
 -- include: entry
 -- include: letter_fields
--- A dead letter has the user's fields of the entry, then LETTER_FIELDS, which pelops/domain/ledger.py
+-- A dead letter has the user's fields of the entry, then LETTER_FIELDS, which pelops/domain/records/ledger.py
 -- declares.
 
 local WIDEST = 3900 -- pairs; a call from Lua has 7,999 arguments at most

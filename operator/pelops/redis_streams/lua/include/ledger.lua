@@ -1,6 +1,6 @@
 -- include: entry
 -- include: ledger_fields
--- Events of the ledger. pelops/domain/ledger.py declares the fields of each kind, and the words about an
+-- Events of the ledger. pelops/domain/records/ledger.py declares the fields of each kind, and the words about an
 -- entry.
 
 -- The arguments of XADD for an event: its fields in their declared order, without those that are nil. A

@@ -9,14 +9,13 @@ from hashlib import blake2b
 from typing import Final
 
 from pelops.clock import from_ms, to_ms
-from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.records import Known
-from pelops.pipeline.redis_reader import RedisReader, ServerSnapshot, StreamSnapshot
-from pelops.pipeline.settings import AuditTarget, PipelineSettings
-from pelops.pipeline.windows import (
+from pelops.domain.records.audit import Window
+from pelops.domain.records.ledger import parse_ledger_event
+from pelops.pipeline.archive.records import Known
+from pelops.pipeline.archive.redis_reader import RedisReader, ServerSnapshot, StreamSnapshot
+from pelops.pipeline.archive.windows import (
     Checkpoint,
     Plan,
     Replacement,
@@ -28,6 +27,7 @@ from pelops.pipeline.windows import (
     find_replacement,
     read_checkpoint,
 )
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
 
 _OVERLAP: Final = timedelta(minutes=1)  # of two windows' reads of a ledger, as clocks may go back
 _MOST_AT_ONCE: Final = 100  # windows of one stream in one run; the next run continues

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pelops.cli.display.tables import Style
 from pelops.cli.kubectl import Object
-from pelops.cli.tables import Style
 
 # Who paused a group, when and why: `pelops pause` writes them, `pelops resume` removes them.
 PAUSED_BY: Final = "pelops.dev/paused-by"

@@ -7,9 +7,9 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from pelops.pipeline.archive.records import Journal
+from pelops.pipeline.archive.tables import ENTRIES, EVENTS, STATUSES, WINDOWS
 from pelops.pipeline.context import PipelineRun
-from pelops.pipeline.records import Journal
-from pelops.pipeline.tables import ENTRIES, EVENTS, STATUSES, WINDOWS
 
 log: Final = logging.getLogger(__name__)
 _KEPT: Final = 2  # newest windows of each stream, always kept: the next audit continues from them

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import bound_deliveries
+from pelops.domain.records.ledger import bound_deliveries
 from pelops.pipeline.settings import RedisPlace, on_cluster
 from pyspark_redis_streams.batch.pages import PageSizer
 from pyspark_redis_streams.errors import (

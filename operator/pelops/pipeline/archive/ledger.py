@@ -13,17 +13,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import (
+from pelops.domain.naming import GroupKeys
+from pelops.domain.records.ledger import (
     WORKER_KINDS,
     LedgerEvent,
     LedgerKind,
     parse_ledger_event,
 )
-from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
-from pelops.pipeline.ids import bounded
-from pelops.pipeline.redis_reader import RedisReader
-from pelops.pipeline.windows import LedgerEnd
+from pelops.pipeline.archive.ids import bounded
+from pelops.pipeline.archive.redis_reader import RedisReader
+from pelops.pipeline.archive.windows import LedgerEnd
 
 ACTS: Final = pa.schema(
     [

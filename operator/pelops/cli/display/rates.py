@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from pelops.cli.durations import parse_time, render_age
-from pelops.cli.gauges import GroupGauges, GroupName
-from pelops.cli.group_facts import DisplayedGroup
+from pelops.cli.display.durations import parse_time, render_age
+from pelops.cli.display.gauges import GroupGauges, GroupName
+from pelops.cli.display.group_facts import DisplayedGroup
 
 # Two measured rates that differ by less are equal.
 _SAME_RATE: Final = 0.05

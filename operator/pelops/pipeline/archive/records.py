@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pydantic import TypeAdapter
 
-from pelops.domain.audit import AuditSummary, parse_summary, render_summary_text
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.tables import WINDOWS, Archive, make_rows
-from pelops.pipeline.windows import (
+from pelops.domain.records.audit import AuditSummary, parse_summary, render_summary_text
+from pelops.pipeline.archive.tables import WINDOWS, Archive, make_rows
+from pelops.pipeline.archive.windows import (
     Plan,
     StreamRecord,
     parse_plan,
@@ -29,6 +28,7 @@ from pelops.pipeline.windows import (
     render_plan,
     render_record,
 )
+from pelops.pipeline.errors import ArchiveUnusable
 
 
 class WindowPhase(StrEnum):

@@ -15,12 +15,12 @@ from typing import Annotated, Final
 from pydantic import TypeAdapter
 
 from pelops.clock import from_ms
-from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.json_codec import Stored
-from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.domain.records.audit import Window
+from pelops.domain.records.json_codec import Stored
+from pelops.domain.records.ledger import LedgerEvent, LedgerKind
 from pelops.errors import InvalidSpec
-from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
+from pelops.pipeline.archive.redis_reader import GroupSnapshot, StreamSnapshot
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 
 

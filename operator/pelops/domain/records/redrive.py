@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.json_codec import (
+from pelops.domain.records.json_codec import (
     Bound,
     Codec,
     Count,

@@ -17,11 +17,11 @@ import pyarrow.dataset as ds
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.ids import LAST_HELD
-from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.archive.ids import LAST_HELD
+from pelops.pipeline.archive.redis_reader import RedisReader
+from pelops.pipeline.archive.tables import ENTRIES, MOST_HERE, SCHEMAS, Archive, local_frame
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.settings import ArchivedPayload
-from pelops.pipeline.tables import ENTRIES, MOST_HERE, SCHEMAS, Archive, local_frame
-from pelops.pipeline.windows import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -22,7 +22,8 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
 from pelops.domain.condition import shorten
-from pelops.domain.json_codec import (
+from pelops.domain.outcome import EntryStatus
+from pelops.domain.records.json_codec import (
     Codec,
     Count,
     Id,
@@ -35,7 +36,6 @@ from pelops.domain.json_codec import (
     names,
     only_version,
 )
-from pelops.domain.outcome import EntryStatus
 from pelops.errors import InvalidSpec
 
 VERSION: Final = 1

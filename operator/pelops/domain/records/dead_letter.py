@@ -15,8 +15,8 @@ from typing import Final
 
 from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LETTER_FIELDS, LedgerKind
 from pelops.domain.naming import GroupKeys
+from pelops.domain.records.ledger import LETTER_FIELDS, LedgerKind
 from pelops.errors import InvalidSpec
 
 # The last pairs before `_original_id` and `_retry_count`, or before `LETTER_FIELDS`.

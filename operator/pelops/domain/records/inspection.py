@@ -24,8 +24,8 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.json_codec import Codec, Id, Name, Stored, names
 from pelops.domain.outcome import EntryState
+from pelops.domain.records.json_codec import Codec, Id, Name, Stored, names
 from pelops.domain.recovery import Cutoff, PendingEntry, RetryBatch
 
 API_VERSION: Final = "inspection.pelops.dev/v1alpha1"

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.json_codec import Codec, Count, Name, names
+from pelops.domain.records.json_codec import Codec, Count, Name, names
 from pelops.errors import InvalidSpec
 
 # The version of the fields below; absent in version 1. It is raised only by a change that an older

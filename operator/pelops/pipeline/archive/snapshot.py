@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.ids import LAST_HELD, is_held
-from pelops.pipeline.records import Known
-from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
-from pelops.pipeline.windows import Plan, RetryLook
+from pelops.pipeline.archive.ids import LAST_HELD, is_held
+from pelops.pipeline.archive.records import Known
+from pelops.pipeline.archive.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
+from pelops.pipeline.archive.windows import Plan, RetryLook
 from pyspark_redis_streams.errors import GroupMissing, StreamMissing
 
 PENDING: Final = pa.schema(

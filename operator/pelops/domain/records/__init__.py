@@ -1,0 +1,1 @@
+"""Records that are stored in Redis or in files: their fields, and how they are read and written."""
