@@ -126,6 +126,19 @@ async def test_another_master_is_noticed_and_the_first_was_there_all_the_time(
         assert (await look(server)).master_since == seen.now
 
 
+async def test_a_copy_is_under_way_until_it_is_acknowledged_or_gone(server: Server) -> None:
+    ids = await strand(server, 3)
+    await add_many(server, KEYS, 2)
+    waiting = [parse_entry_id(one) for one, _ in await _range(server)][3:]
+    await write_state(server, chunk=" ".join(map(str, [*ids, *waiting])))
+    assert (await look(server)).retry_batch.under_way == {*ids, *waiting}
+    await server.execute("XACK", KEYS.stream, KEYS.group, str(ids[0]), key=KEYS.stream)
+    await server.execute("XDEL", KEYS.stream, str(waiting[0]), key=KEYS.stream)
+    observation = await look(server)
+    assert observation.retry_batch.under_way == {*ids[1:], waiting[1]}
+    assert observation.retry_batch.members == {*ids, *waiting}
+
+
 async def test_damaged_words_in_the_chunk_stop_no_scan(server: Server) -> None:
     (entry_id,) = await strand(server, 1)
     damaged = f"banana 1 {entry_id} {'9' * 30}-1 1-2-3 ".encode() + b"\xff"
