@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.entry_id import END_OF_STREAM, EntryId
+from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition
 from pelops.domain.naming import derive_keys
 from pelops.domain.records.ledger import LedgerKind
 from pelops.domain.records.state import OWNERSHIP_LIFETIME
@@ -84,25 +84,23 @@ async def test_an_existing_group_is_adopted_untouched(server: Server) -> None:
     assert await kinds_in_ledger(server, KEYS) == [LedgerKind.GROUP_ADOPTED]
 
 
-@pytest.mark.parametrize(("start", "lag"), [(EntryId.MIN, 3), (END_OF_STREAM, 0)])
+@pytest.mark.parametrize(
+    ("start", "position", "lag"),
+    [
+        (EntryId.MIN, EntryId.MIN, 3),
+        (END_OF_STREAM, EntryId(9), 0),
+        (EntryId(5, 1), EntryId(5, 1), 2),
+    ],
+)
 async def test_a_new_group_begins_where_it_was_asked_to(
-    server: Server, start: EntryId, lag: int
+    server: Server, start: StartPosition, position: EntryId, lag: int
 ) -> None:
-    for _ in range(3):
-        await add(server, KEYS.stream)
+    for entry_id in ("5-1", "7-0", "9-0"):
+        await add(server, KEYS.stream, entry_id)
     await provision_group(server, KEYS, start=start, owner=OWNER)
     group = (await observe_group(server, KEYS)).group
     assert group is not None
-    assert group.lag == lag
-
-
-async def test_a_new_group_may_begin_after_an_entry(server: Server) -> None:
-    await add(server, KEYS.stream, "5-1")
-    await add(server, KEYS.stream, "7-0")
-    await provision_group(server, KEYS, start=EntryId(5, 1), owner=OWNER)
-    group = (await observe_group(server, KEYS)).group
-    assert group is not None
-    assert group.last_delivered_id == EntryId(5, 1)
+    assert (group.last_delivered_id, group.lag) == (position, lag)
 
 
 async def test_streams_that_were_created_empty_take_any_later_entry(server: Server) -> None:

@@ -14,6 +14,7 @@ from tests.integration.recovering import (
     KEYS,
     a_context,
     add_many,
+    an_order,
     bodies,
     ledger,
     pending,
@@ -49,6 +50,16 @@ async def test_what_a_dead_consumer_held_is_copied_to_the_end_and_acknowledged(
     assert await targets(server, LedgerKind.REQUEUED) == {KEYS.stream}
     assert (await totals(server))["requeued"] == 250
     assert batches[0].first_recovered == ids[0]
+
+
+async def test_a_copy_of_a_copy_keeps_the_first_id(server: Server) -> None:
+    (first,) = await strand(server, 1)
+    for _ in range(3):
+        await recover_all(server, order=an_order(counts_attempt=False))
+        await read_new(server, KEYS, 1)
+    (copy,) = await pending(server)
+    fields = (await bodies(server, KEYS.stream))[copy]
+    assert fields[4:] == [b"_original_id", str(first).encode(), b"_retry_count", b"0"]
 
 
 async def test_a1_what_a_restarted_worker_read_again_stays_with_it(server: Server) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from pelops.domain.records.ledger import LedgerKind
-from pelops.domain.recovery import Action
+from pelops.domain.recovery import Action, EntryVerdict
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
 from tests.integration.recovering import (
@@ -99,3 +99,14 @@ async def test_what_was_offered_is_known_until_it_is_delivered_again(server: Ser
     await server.execute(*claim, key=KEYS.stream)
     (batch,) = await recover_all(server, order=an_order(recovers=False))
     assert [one.was_offered for one in batch.suspects] == [False]
+
+
+async def test_a_delivery_is_offered_once_and_reported_once(server: Server) -> None:
+    ids = await strand(server, 3)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
+    first = await offer_entries(server, a_context(), plan, owner, reason="offered")
+    again = await offer_entries(server, a_context(), plan, owner, reason="offered")
+    assert (first.copied, again.copied) == (3, 0)
+    assert {verdict for _, verdict in again.stays} == {EntryVerdict.OFFERED}
+    assert len(await recorded(server, LedgerKind.RELEASED)) == 3

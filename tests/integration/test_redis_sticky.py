@@ -1,5 +1,6 @@
 """Conditions of a group that went back, and of entries trimmed too soon, on real servers."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -35,7 +36,6 @@ from pelops.redis_streams.group.maintenance import (
     remember_position,
 )
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.stuck_entries import ScanContext
 from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import load_script
 from pelops.scripts.declaration import WORKER_SCRIPTS
@@ -47,6 +47,7 @@ from tests.integration.position_cases import (
     create_anew,
     with_pending_3_and_5,
 )
+from tests.integration.recovering import a_context
 from tests.integration.redis_adapter import (
     an_owner,
     deliver,
@@ -168,40 +169,27 @@ async def bounds(server: Server) -> tuple[int, int | None] | None:
     return None if loss is None else (loss.at_least, loss.at_most)
 
 
-async def test_what_is_trimmed_before_delivery_is_lost_and_counted(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("commands", "found"),
+    [
+        ([("XTRIM", KEYS.stream, "MINID", "4")], None),  # only what was delivered
+        ([("XTRIM", KEYS.stream, "MINID", "7")], (3, 3)),
+        ([("XTRIM", KEYS.stream, "MAXLEN", "0")], (7, 7)),
+        # C1: what users delete is no loss, and a loss among deletions has an upper bound.
+        ([("XDEL", KEYS.stream, "4-0", "6-0", "9-0")], None),
+        ([("XDEL", KEYS.stream, "4-0", "6-0", "9-0", "1-0", "2-0", "3-0")], (0, 2)),
+        ([("XDEL", KEYS.stream, "8-0"), ("XTRIM", KEYS.stream, "MINID", "7")], (0, 3)),
+        # Deleting what was delivered leaves the count exact.
+        ([("XDEL", KEYS.stream, "1-0", "2-0"), ("XTRIM", KEYS.stream, "MINID", "6")], (2, 2)),
+    ],
+)
+async def test_what_is_removed_before_delivery_is_lost_and_counted(
+    server: Server, commands: list[tuple[str, ...]], found: tuple[int, int] | None
+) -> None:
     await read_and_owe(server)
-    await server.execute("XTRIM", KEYS.stream, "MINID", "4")
-    assert await bounds(server) is None  # only what was delivered
-    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
-    assert await bounds(server) == (3, 3)
-    await server.execute("XTRIM", KEYS.stream, "MAXLEN", "0")
-    assert await bounds(server) == (7, 7)
-
-
-async def test_what_users_delete_is_no_loss(server: Server) -> None:
-    """C1."""
-    await read_and_owe(server)
-    await server.execute("XDEL", KEYS.stream, "4-0")
-    assert await bounds(server) is None
-    await server.execute("XDEL", KEYS.stream, "6-0", "9-0")
-    assert await bounds(server) is None
-    await server.execute("XDEL", KEYS.stream, "1-0", "2-0", "3-0")
-    assert await bounds(server) == (0, 2)
-
-
-async def test_a_loss_among_deletions_has_an_upper_bound(server: Server) -> None:
-    """C1."""
-    await read_and_owe(server)
-    await server.execute("XDEL", KEYS.stream, "8-0")
-    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
-    assert await bounds(server) == (0, 3)
-
-
-async def test_deleting_what_was_delivered_leaves_the_count_exact(server: Server) -> None:
-    await read_and_owe(server)
-    await server.execute("XDEL", KEYS.stream, "1-0", "2-0")
-    await server.execute("XTRIM", KEYS.stream, "MINID", "6")
-    assert await bounds(server) == (2, 2)
+    for command in commands:
+        await server.execute(*command)
+    assert await bounds(server) == found
 
 
 async def test_a_loss_is_seen_though_the_group_never_read(server: Server) -> None:
@@ -407,52 +395,38 @@ async def test_a_consumer_that_was_busy_is_recorded_without_an_alarm(server: Ser
     assert (await observe_group(server, KEYS)).state.dropped is None
 
 
-async def test_a_worker_that_leaves_as_it_should_is_not_reported(server: Server) -> None:
-    await with_pending_3_and_5(server)
-    before = await look_at_consumers(server)
+async def removed_by_the_operator(server: Server) -> None:
     await acknowledge(server, 3, 5)
-    act = ScanContext(
-        keys=KEYS,
-        source=KEYS.stream,
-        target=KEYS.stream,
-        uid=OWNER.uid,
-        field_prefix="_",
-        batch=100,
-        actor="a test",
-        trigger="timer",
-        allows_others=False,
-    )
-    assert await remove_consumer(server, act, "worker")
-    dropped = await find_dropped_since(server, before)
-    assert dropped is not None, "Redis shows no difference"
-    assert await record_dropped(server, KEYS, OWNER, dropped) is None, "the ledger does"
-    assert LedgerKind.PENDING_DROPPED not in await kinds_in_ledger(server, KEYS)
+    assert await remove_consumer(server, a_context(), "worker")
 
 
-async def test_a_worker_that_removes_its_own_consumer_is_not_reported(server: Server) -> None:
-    await with_pending_3_and_5(server)
-    before = await look_at_consumers(server)
+async def removed_by_its_worker(server: Server) -> None:
     await acknowledge(server, 3, 5)
     leave = load_script("leave", Refusal, WORKER_SCRIPTS)
-    answer = leave.read(
-        await server.run(leave.call(KEYS, {"others": ()}, group=KEYS.group, me="worker"))
-    )
-    assert answer.verdict == "removed"
-    dropped = await find_dropped_since(server, before)
-    assert dropped is not None, "Redis shows no difference"
-    assert await record_dropped(server, KEYS, OWNER, dropped) is None, "the workers' ledger does"
-    assert LedgerKind.PENDING_DROPPED not in await kinds_in_ledger(server, KEYS)
+    call = leave.call(KEYS, {"others": ()}, group=KEYS.group, me="worker")
+    assert leave.read(await server.run(call)).verdict == "removed"
 
 
-async def test_where_more_was_recorded_than_is_read_nothing_is_reported(server: Server) -> None:
-    await with_pending_3_and_5(server)
-    before = await look_at_consumers(server)
+async def removed_among_more_events_than_are_read(server: Server) -> None:
     for _ in range(60):
         await server.execute("XADD", KEYS.ledger, "*", "kind", "requeued", key=KEYS.ledger)
     await server.execute("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "worker")
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [removed_by_the_operator, removed_by_its_worker, removed_among_more_events_than_are_read],
+)
+async def test_a_consumer_that_may_have_owned_nothing_is_not_reported(
+    server: Server, remove: Callable[[Server], Awaitable[None]]
+) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    await remove(server)
     dropped = await find_dropped_since(server, before)
-    assert dropped is not None
-    assert await record_dropped(server, KEYS, OWNER, dropped) is None
+    assert dropped is not None, "Redis shows no difference"
+    assert await record_dropped(server, KEYS, OWNER, dropped) is None, "the ledgers do"
+    assert LedgerKind.PENDING_DROPPED not in await kinds_in_ledger(server, KEYS)
 
 
 async def test_claimed_entries_of_a_consumer_that_was_deleted_are_not_dropped(

@@ -79,9 +79,9 @@ class Operators(RecoveryStage):
     ) -> None:
         """What has been idle for so long, save what is locked; also IDs that mean nothing."""
         ids = data.draw(st.lists(st.sampled_from(self._some_ids(owner)), max_size=8))
-        locked = {one for one in ids if locks and one.ms % 2}
+        locked = {*ids[::2]} if locks else set()
         for one in locked:
-            self.adapter.ask("SET", self._lock(one), "held", "PX", 5_000)
+            self.adapter.ask("SET", self._lock(one), "held")
         newest_ms = self._ms(after) - GRID_MS // 2
         wanted = Rule(
             owner=owner,
@@ -103,6 +103,8 @@ class Operators(RecoveryStage):
                 locks=[self._lock(one) for one in ids] if locks else [],
             )
         )
+        for one in locked:
+            self.adapter.ask("DEL", self._lock(one))
         assert {one.entry_id for one in done.suspects} == suspects
         assert done.moved + done.gone == len(moved)
         self._take(moved)

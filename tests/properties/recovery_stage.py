@@ -10,7 +10,7 @@ from itertools import count
 from typing import Final
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize
+from hypothesis.stateful import RuleBasedStateMachine
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
@@ -23,7 +23,7 @@ from tests.properties.stream_model import Act, StreamModel
 
 GRID_MS: Final = 100_000  # between two deliveries
 NAMES: Final = ("a", "b:\x00é", "c")
-CONSUMERS = st.sampled_from(NAMES)
+CONSUMERS = st.sampled_from(("a", *NAMES, "a"))  # one that most often holds something
 _NUMBERS = count()
 
 
@@ -38,8 +38,8 @@ class RecoveryStage(RuleBasedStateMachine):
         self.deliveries = 0
         self.base_ms = 0
 
-    @initialize()
     def provision(self) -> None:
+        """Create the group, before the first rule."""
         self.adapter.wait(provision(self.adapter.server, self.keys))
         seconds, _ = self.adapter.ask("TIME")
         self.base_ms = int(seconds) * 1000 - 10**9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from pelops.domain.entry_id import parse_entry_id
 from tests.properties.recovery_stage import CONSUMERS, RecoveryStage
@@ -25,6 +25,18 @@ wide = st.sampled_from([3_898, 3_900, 3_901, 3_998, 4_500]).map(lambda pairs: (b
 
 class WorkersAndUsers(RecoveryStage):
     """Whatever workers and users may do; the model learns it."""
+
+    @initialize(
+        entries=st.lists(plain | marked, min_size=2, max_size=8),
+        reads=st.lists(st.tuples(CONSUMERS, st.integers(1, 4)), min_size=1, max_size=3),
+    )
+    def begin(self, entries: list[Pairs], reads: list[tuple[str, int]]) -> None:
+        """Workers hold some entries, and others wait: from nothing, few rules would do anything."""
+        self.provision()
+        for pairs in entries:
+            self.add(pairs)
+        for consumer, number in reads:
+            self.deliver(consumer, number)
 
     @rule(pairs=plain | marked)
     def add(self, pairs: Pairs) -> None:

@@ -105,6 +105,6 @@ def test_recovery_does_what_the_model_says(adapter: ServerAdapter) -> None:
     run_state_machine_as_test(
         partial(RecoveryMachine, adapter),  # type: ignore[arg-type]  # anything that makes one
         settings=settings(
-            max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck)
+            max_examples=100, stateful_step_count=25, suppress_health_check=list(HealthCheck)
         ),
     )
