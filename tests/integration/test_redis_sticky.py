@@ -175,7 +175,7 @@ async def bounds(server: Server) -> tuple[int, int | None] | None:
         ([("XTRIM", KEYS.stream, "MINID", "4")], None),  # only what was delivered
         ([("XTRIM", KEYS.stream, "MINID", "7")], (3, 3)),
         ([("XTRIM", KEYS.stream, "MAXLEN", "0")], (7, 7)),
-        # C1: what users delete is no loss, and a loss among deletions has an upper bound.
+        # C1: what users delete does not count, and a loss among deletions has an upper bound.
         ([("XDEL", KEYS.stream, "4-0", "6-0", "9-0")], None),
         ([("XDEL", KEYS.stream, "4-0", "6-0", "9-0", "1-0", "2-0", "3-0")], (0, 2)),
         ([("XDEL", KEYS.stream, "8-0"), ("XTRIM", KEYS.stream, "MINID", "7")], (0, 3)),
