@@ -8,7 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from local_cluster.plane import ControlPlane
-from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
+from pelops.controller.recovery.pod_evidence import (
+    ConsumerLiveness,
+    LivenessEvidence,
+    LivenessQuestion,
+)
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, KubeApi
@@ -100,9 +104,9 @@ class Scene:
         name = (self.namespace, metadata["name"])
         self.cache.remove(POD, name, metadata["uid"], last=manifest)
 
-    async def judge(
+    async def find_liveness(
         self, consumer: str, *, evidence: LivenessEvidence | None = None, **records: str
-    ) -> Judgement:
+    ) -> ConsumerLiveness:
         question = LivenessQuestion(
             workload=self.workload,
             consumers=[consumer],
@@ -110,4 +114,4 @@ class Scene:
             server_time=datetime.now(UTC),
             skew=SKEW,
         )
-        return (await (evidence or self.evidence).judge(question))[consumer]
+        return (await (evidence or self.evidence).find_liveness(question))[consumer]

@@ -66,7 +66,7 @@ async def test_a_group_is_destroyed_although_its_secret_was_deleted_first(
         happening = await deletion.clean_up(resource, memory, datetime.now(UTC))
         assert happening is not None and happening.reason == Reason.GROUP_REMOVED
         finalizer = Finalizer(api, cache.objects, STREAM_CONSUMER_GROUP, FINALIZER)
-        assert await finalizer.let_go(resource.metadata) is None
+        assert await finalizer.try_remove(resource.metadata) is None
     finally:
         await pool.close()
         await api.close()

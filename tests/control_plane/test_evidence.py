@@ -64,10 +64,10 @@ async def test_an_ended_and_deleted_pod_is_dead_with_or_without_uid(scene: Scene
     scene.bury(last)
     for consumer in (f"web-0:{made['metadata']['uid']}", "web-0-17"):
         before = datetime.now(UTC)
-        judgement = await scene.judge(consumer)
-        assert judgement.cutoff.reason is LivenessReason.GONE
-        assert judgement.cutoff.at is not None
-        assert before <= judgement.cutoff.at <= datetime.now(UTC)
+        liveness = await scene.find_liveness(consumer)
+        assert liveness.cutoff.reason is LivenessReason.GONE
+        assert liveness.cutoff.at is not None
+        assert before <= liveness.cutoff.at <= datetime.now(UTC)
 
 
 async def test_a_pod_that_took_the_name_unseen_is_not_recovered_prematurely(scene: Scene) -> None:
@@ -80,16 +80,16 @@ async def test_a_pod_that_took_the_name_unseen_is_not_recovered_prematurely(scen
     began = datetime.fromisoformat(
         successor["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
     )
-    by_name = await scene.judge("web-0")
+    by_name = await scene.find_liveness("web-0")
     assert (by_name.cutoff.at, by_name.cutoff.reason) == (began - SKEW, LivenessReason.REPLACED)
-    by_uid = await scene.judge(f"web-0:{made['metadata']['uid']}")
+    by_uid = await scene.find_liveness(f"web-0:{made['metadata']['uid']}")
     assert by_uid.cutoff.reason is LivenessReason.GONE
     # What was proven once is written down, and needs no memory of the former pod.
     assert by_name.record == record_of(successor, is_successor=True)
     scene.cache.put(POD, successor)
     fresh = LivenessEvidence(scene.api, WorkloadCache(), cluster="here")
     fresh._cache.put(POD, successor)
-    again = await scene.judge("web-0", evidence=fresh, pod=by_name.record)
+    again = await scene.find_liveness("web-0", evidence=fresh, pod=by_name.record)
     assert (again.cutoff.at, again.record) == (began - SKEW, None)
 
 
@@ -113,43 +113,45 @@ async def test_a_vanished_pod_is_dead_after_its_node_reported_for_long(
     try:
         scene.cache.put(NODE, made)
         await turn("True")
-        first = await scene.judge("web-0")
+        first = await scene.find_liveness("web-0")
         assert (first.cutoff.at, first.cutoff.reason) == (None, LivenessReason.MAYBE_ALIVE)
         scene.now_s += LONG_S - 1
-        assert (await scene.judge("web-0")).cutoff.at is None
+        assert (await scene.find_liveness("web-0")).cutoff.at is None
         scene.now_s += 1
         await turn("False")
-        assert (await scene.judge("web-0")).cutoff.at is None
+        assert (await scene.find_liveness("web-0")).cutoff.at is None
         await turn("True")
-        assert (await scene.judge("web-0")).cutoff.reason is LivenessReason.VANISHED
+        assert (await scene.find_liveness("web-0")).cutoff.reason is LivenessReason.VANISHED
     finally:
         scene.plane.kubectl("delete", "node", NODE_NAME)
     # The cache has not heard that the node was deleted; a live look finds it so.
-    assert (await scene.judge("web-0")).cutoff.reason is LivenessReason.VANISHED
+    assert (await scene.find_liveness("web-0")).cutoff.reason is LivenessReason.VANISHED
 
 
 async def test_a_pod_that_only_the_group_remembers_is_judged_by_its_record(scene: Scene) -> None:
     made = await scene.pod(**running(datetime.now(UTC)))
     consumer = f"web-0:{made['metadata']['uid']}"
-    alive = await scene.judge(consumer, pod=record_of(made))
+    alive = await scene.find_liveness(consumer, pod=record_of(made))
     assert alive.cutoff.reason is LivenessReason.ALIVE
     scene.remove()
     # Some node is known, so that one which is not there counts as deleted.
     scene.cache.put(NODE, {"metadata": {"name": "n2", "uid": "uid-n2"}})
     for record in ({"cluster": "there"}, {"namespace": "elsewhere"}, {"uid": "another"}):
-        stranger = await scene.judge(consumer, pod=record_of(made, **record))
+        stranger = await scene.find_liveness(consumer, pod=record_of(made, **record))
         assert (stranger.cutoff.reason, stranger.match.is_unknown) == (
             LivenessReason.NEVER_SEEN,
             False,
         )
-    assert (await scene.judge(consumer, pod="no JSON")).cutoff.reason is LivenessReason.NEVER_SEEN
+    assert (
+        await scene.find_liveness(consumer, pod="no JSON")
+    ).cutoff.reason is LivenessReason.NEVER_SEEN
     for name in (consumer, "web-0-17"):
-        assert (await scene.judge(name, pod=record_of(made))).cutoff.at is None
+        assert (await scene.find_liveness(name, pod=record_of(made))).cutoff.at is None
     scene.now_s += LONG_S
     for name in (consumer, "web-0-17"):
-        judgement = await scene.judge(name, pod=record_of(made))
-        assert judgement.cutoff.reason is LivenessReason.VANISHED
-        assert not judgement.match.is_unknown
+        liveness = await scene.find_liveness(name, pod=record_of(made))
+        assert liveness.cutoff.reason is LivenessReason.VANISHED
+        assert not liveness.match.is_unknown
 
 
 async def test_an_api_server_that_does_not_answer_gives_no_cutoff(
@@ -162,7 +164,7 @@ async def test_an_api_server_that_does_not_answer_gives_no_cutoff(
     scene.cache.put(POD, last := await scene.pod("web-2", phase="Failed", state=ended(began)))
     scene.bury(last)
     reasons = {
-        name: (await scene.judge(name, evidence=evidence)).cutoff.reason
+        name: (await scene.find_liveness(name, evidence=evidence)).cutoff.reason
         for name in ("web-0", "web-1", "web-2", "laptop")
     }
     # And the API server is not asked about a pod that never ended.
@@ -184,22 +186,22 @@ async def test_what_a_live_look_confirmed_is_not_looked_at_again(
     scene.bury(last)
     consumers = ("web-1", f"web-2:{last['metadata']['uid']}")
     for consumer in consumers:
-        assert (await scene.judge(consumer)).cutoff.at is not None
+        assert (await scene.find_liveness(consumer)).cutoff.at is not None
     scene.evidence._api = deaf
-    assert (await scene.judge(consumers[0])).cutoff.at == began - SKEW
-    assert (await scene.judge(consumers[1])).cutoff.reason is LivenessReason.GONE
+    assert (await scene.find_liveness(consumers[0])).cutoff.at == began - SKEW
+    assert (await scene.find_liveness(consumers[1])).cutoff.reason is LivenessReason.GONE
     # A name without a uid may have been taken meanwhile.
-    assert (await scene.judge("web-2")).cutoff.reason is LivenessReason.UNREADABLE
+    assert (await scene.find_liveness("web-2")).cutoff.reason is LivenessReason.UNREADABLE
 
 
 async def test_without_the_right_to_read_pods_there_is_no_cutoff(scene: Scene) -> None:
     scene.cache.put(POD, await scene.pod(**restarted(datetime.now(UTC))))
     api = await KubeApi.connect(str(scene.plane.kubeconfig_for("nobody")))
     try:
-        judgement = await scene.judge("web-0", evidence=LivenessEvidence(api, scene.cache))
+        liveness = await scene.find_liveness("web-0", evidence=LivenessEvidence(api, scene.cache))
     finally:
         await api.close()
-    assert (judgement.cutoff.at, judgement.cutoff.reason) == (None, LivenessReason.FORBIDDEN)
+    assert (liveness.cutoff.at, liveness.cutoff.reason) == (None, LivenessReason.FORBIDDEN)
 
 
 async def test_only_container_starts_seen_by_the_watch_are_remembered(
@@ -213,8 +215,8 @@ async def test_only_container_starts_seen_by_the_watch_are_remembered(
         )
         scene.cache.put(POD, made)
     scene.now_s += 5
-    assert (await scene.judge("web-1")).cutoff.at == ahead - SKEW
-    watched = (await scene.judge("web-0")).cutoff.at
+    assert (await scene.find_liveness("web-1")).cutoff.at == ahead - SKEW
+    watched = (await scene.find_liveness("web-0")).cutoff.at
     assert watched is not None
     assert watched < ahead - SKEW - timedelta(seconds=3)
 
@@ -231,8 +233,8 @@ async def test_a_measured_clock_takes_the_place_of_the_greatest_skew(scene: Scen
             return timedelta(seconds=9)
 
     evidence = LivenessEvidence(scene.api, scene.cache, clocks=Measured())
-    judgement = await scene.judge("web-0", evidence=evidence)
-    assert judgement.cutoff.at == began - timedelta(seconds=9)
+    liveness = await scene.find_liveness("web-0", evidence=evidence)
+    assert liveness.cutoff.at == began - timedelta(seconds=9)
 
 
 async def test_a_live_pod_is_recorded_once_and_boot_records_are_used(scene: Scene) -> None:
@@ -240,10 +242,10 @@ async def test_a_live_pod_is_recorded_once_and_boot_records_are_used(scene: Scen
     made = await scene.pod(**restarted(began))
     scene.cache.put(POD, made)
     boot = str(int(began.timestamp() * 1000) - 700)
-    judgement = await scene.judge("web-0", boot=boot)
-    assert judgement.record == record_of(made)
-    assert judgement.cutoff.at == began - timedelta(milliseconds=700)
-    again = await scene.judge("web-0", boot="no number", pod=judgement.record)
+    liveness = await scene.find_liveness("web-0", boot=boot)
+    assert liveness.record == record_of(made)
+    assert liveness.cutoff.at == began - timedelta(milliseconds=700)
+    again = await scene.find_liveness("web-0", boot="no number", pod=liveness.record)
     assert (again.record, again.cutoff.at) == (None, began - SKEW)
 
 
@@ -259,5 +261,5 @@ async def test_a_pod_that_its_kubelet_removes_late_died_as_planned(scene: Scene)
     await scene.api.merge(scene.address("web-0"), {"metadata": {"finalizers": []}})
     assert removed["metadata"]["deletionGracePeriodSeconds"] == 0
     scene.bury(removed)
-    judgement = await scene.judge(f"web-0:{made['metadata']['uid']}")
-    assert judgement.cutoff.death is Death.PLANNED
+    liveness = await scene.find_liveness(f"web-0:{made['metadata']['uid']}")
+    assert liveness.cutoff.death is Death.PLANNED

@@ -164,7 +164,7 @@ async def _running(
     others = build_kinds(services, cluster="") if has_others else ()
     runtime = Runtime(services, [*others, kind], run_operator)
     await runtime.prepare()
-    await members.try_beat()
+    await members.try_renew()
     tasks = [asyncio.create_task(loop) for loop in (*runtime.loops(), members.run())]
     try:
         yield RunningKind(identity, connected, members, kind, runtime, ahead_s)

@@ -14,8 +14,8 @@ from pelops.domain.recovery import Cutoff, Death, LivenessReason, no_cutoff
 from pelops.redis_core.server import Server
 from pelops.redis_streams.inspection.entry_history import explain_entry
 from pelops.redis_streams.inspection.group_view import (
+    FindCutoffs,
     GroupInspection,
-    JudgeOwners,
     OwnerQuestion,
 )
 from tests.integration.recovering import KEYS
@@ -28,28 +28,28 @@ def ended(at: datetime, death: Death = Death.CRASHED) -> Cutoff:
     return Cutoff(at=at, reason=LivenessReason.GONE, message="pod web-a was deleted", death=death)
 
 
-def judged(cutoff: Cutoff) -> JudgeOwners:
+def judged(cutoff: Cutoff) -> FindCutoffs:
     """Every consumer is judged alike."""
 
-    async def judge(question: OwnerQuestion) -> Mapping[str, Cutoff]:
+    async def find_cutoffs(question: OwnerQuestion) -> Mapping[str, Cutoff]:
         return dict.fromkeys(question.consumers, cutoff)
 
-    return judge
+    return find_cutoffs
 
 
-def dead_soon() -> JudgeOwners:
+def dead_soon() -> FindCutoffs:
     """Everything that was delivered so far is of processes that have ended."""
 
-    async def judge(question: OwnerQuestion) -> Mapping[str, Cutoff]:
+    async def find_cutoffs(question: OwnerQuestion) -> Mapping[str, Cutoff]:
         return dict.fromkeys(question.consumers, ended(question.server_time + timedelta(hours=1)))
 
-    return judge
+    return find_cutoffs
 
 
 def inspected(
     server: Server,
     *,
-    judge: JudgeOwners | None = None,
+    find_cutoffs: FindCutoffs | None = None,
     keys: GroupKeys = KEYS,
     with_payload: bool = False,
     **recovery: Any,
@@ -59,13 +59,13 @@ def inspected(
         server=server,
         keys=keys,
         recovery=RecoverySpec(**recovery),
-        judge=judge or judged(ALIVE),
+        find_cutoffs=find_cutoffs or judged(ALIVE),
         with_payload=with_payload,
     )
 
 
 async def explain(
-    server: Server, entry_id: EntryId, *, judge: JudgeOwners | None = None, **recovery: Any
+    server: Server, entry_id: EntryId, *, find_cutoffs: FindCutoffs | None = None, **recovery: Any
 ) -> EntryReport:
     """Where this entry is."""
-    return await explain_entry(inspected(server, judge=judge, **recovery), entry_id)
+    return await explain_entry(inspected(server, find_cutoffs=find_cutoffs, **recovery), entry_id)

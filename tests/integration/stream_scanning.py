@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pelops.api.group.recovery import LocksSpec, RecoverySpec
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.pod_evidence import ConsumerLiveness
 from pelops.controller.recovery.scan import StreamScan
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, OwnerMatch, Trigger
@@ -34,12 +34,12 @@ end
 """
 
 
-def died(at: datetime) -> dict[str, Judgement]:
+def died(at: datetime) -> dict[str, ConsumerLiveness]:
     """The dead consumer's process ended at this moment."""
     cutoff = Cutoff(
         at=at, reason=LivenessReason.GONE, message="its pod is gone", death=Death.CRASHED
     )
-    return {DEAD: Judgement(cutoff=cutoff, match=OwnerMatch())}
+    return {DEAD: ConsumerLiveness(cutoff=cutoff, match=OwnerMatch())}
 
 
 async def a_run(
@@ -58,10 +58,10 @@ async def a_run(
 
 
 async def scan(
-    run: StreamScan, judgements: dict[str, Judgement] | None = None, most_pages: int = MANY
+    run: StreamScan, liveness: dict[str, ConsumerLiveness] | None = None, most_pages: int = MANY
 ) -> Findings:
     """A whole scan of the stream, as the operator does it."""
-    run.judgements, run.most_pages = judgements or {}, most_pages
+    run.liveness, run.most_pages = liveness or {}, most_pages
     await run.review_offers()
     await run.recover_dead()
     await run.recover_idle()

@@ -70,17 +70,17 @@ async def test_an_entry_of_a_live_worker_is_explained_with_its_timeout(
 async def test_an_entry_of_a_consumer_without_a_pod_is_not_called_alive(server: Server) -> None:
     (held,) = await strand(server, 1)
     unknown = judged(no_cutoff(LivenessReason.UNKNOWN, "dead does not match any pod"))
-    report = await explain(server, held, judge=unknown)
+    report = await explain(server, held, find_cutoffs=unknown)
     assert report.finding.state is EntryState.HELD_BY_UNKNOWN_CONSUMER
     doubtful = judged(no_cutoff(LivenessReason.MAYBE_ALIVE, "pod web-a may live"))
-    report = await explain(server, held, judge=doubtful)
+    report = await explain(server, held, find_cutoffs=doubtful)
     assert report.finding.state is EntryState.HELD_BY_UNKNOWN_CONSUMER
     assert "may live" in report.finding.message
 
 
 async def test_an_entry_of_a_dead_worker_moves_with_the_next_scan(server: Server) -> None:
     (held,) = await strand(server, 1)
-    report = await explain(server, held, judge=dead_soon())
+    report = await explain(server, held, find_cutoffs=dead_soon())
     assert report.finding.state is EntryState.HELD_BY_DEAD_WORKER
     assert "the next scan" in report.finding.message.lower()
     await scan(await a_run(server), died(await server_time(server) + HOUR))
@@ -92,7 +92,7 @@ async def test_what_was_delivered_after_the_cutoff_is_the_live_process_own(serve
 
     cutoff = await server_time(server) - HOUR
     (held,) = await strand(server, 1)
-    report = await explain(server, held, judge=judged(ended(cutoff)))
+    report = await explain(server, held, find_cutoffs=judged(ended(cutoff)))
     assert report.finding.state is EntryState.HELD_BY_LIVE_WORKER
 
 
@@ -107,7 +107,7 @@ async def test_an_entry_idle_beyond_the_timeout_of_a_live_worker(server: Server)
 async def test_an_entry_of_a_crashed_worker_waits_for_its_backoff(server: Server) -> None:
     (held,) = await strand(server, 1)
     backoff = BackoffSpec(initial_seconds=60)
-    report = await explain(server, held, judge=dead_soon(), backoff=backoff)
+    report = await explain(server, held, find_cutoffs=dead_soon(), backoff=backoff)
     assert report.finding.state is EntryState.WAITING_FOR_BACKOFF
     assert report.pending is not None
     assert report.finding.again_at == report.pending.delivered + timedelta(seconds=60)
@@ -132,9 +132,9 @@ async def test_suspects_in_the_retry_batch_and_those_that_wait_for_their_turn(
     (chunk,) = await server.execute("HMGET", KEYS.state, RETRY_BATCH, key=KEYS.state)
     released = [EntryId(*map(int, word.split(b"-"))) for word in chunk.split()]
     assert waiting and released
-    report = await explain(server, waiting[0], judge=dead_soon())
+    report = await explain(server, waiting[0], find_cutoffs=dead_soon())
     assert report.finding.state is EntryState.WAITING_FOR_RETRY_BATCH
-    report = await explain(server, released[0], judge=dead_soon())
+    report = await explain(server, released[0], find_cutoffs=dead_soon())
     assert report.finding.state is EntryState.IN_RETRY_BATCH
     assert [event.what for event in report.events if event.source == "ledger"]
     await read_new(server, KEYS, 10, consumer="web-b")
@@ -147,11 +147,11 @@ async def test_an_entry_whose_lock_exists_is_locked(server: Server) -> None:
     (held,) = await strand(server, 1)
     lock = lock_key(LOCKS.key_template, KEYS, held)
     await server.execute("SET", lock, "held", key=lock)
-    report = await explain(server, held, judge=dead_soon(), locks=LOCKS)
+    report = await explain(server, held, find_cutoffs=dead_soon(), locks=LOCKS)
     assert report.finding.state is EntryState.LOCKED
     assert lock in report.finding.message
     await server.execute("DEL", lock, key=lock)
-    report = await explain(server, held, judge=dead_soon(), locks=LOCKS)
+    report = await explain(server, held, find_cutoffs=dead_soon(), locks=LOCKS)
     assert report.finding.state is EntryState.HELD_BY_DEAD_WORKER
 
 
@@ -232,11 +232,13 @@ async def test_a_position_set_beyond_an_entry_is_no_acknowledgement(server: Serv
 
 async def test_recovery_that_is_disabled_or_blocked_is_said(server: Server) -> None:
     (held,) = await strand(server, 1)
-    report = await explain(server, held, judge=dead_soon(), strategy=RecoveryStrategy.DISABLED)
+    report = await explain(
+        server, held, find_cutoffs=dead_soon(), strategy=RecoveryStrategy.DISABLED
+    )
     assert "recovery.strategy is Disabled" in report.finding.message
     words = ('{"reason": "RequeueWouldDuplicate", "message": "2 groups read this stream."}',)
     await server.execute("HSET", KEYS.state, "sweep:report", *words, key=KEYS.state)
-    report = await explain(server, held, judge=dead_soon())
+    report = await explain(server, held, find_cutoffs=dead_soon())
     assert "blocked: RequeueWouldDuplicate" in report.finding.message
 
 
@@ -282,7 +284,7 @@ async def test_an_explanation_writes_nothing(
     await make_idle(server, ids)
     before, writes = await snapshot(server), writes_so_far(empty_redis)
     for one in ids:
-        await explain(server, one, judge=dead_soon(), locks=LOCKS)
+        await explain(server, one, find_cutoffs=dead_soon(), locks=LOCKS)
     await explain_match(inspected(server), "f", "v")
     assert await snapshot(server) == before
     assert writes_so_far(empty_redis) == writes
@@ -295,7 +297,7 @@ async def test_a_large_entry_is_named_and_not_read(server: Server) -> None:
     held = EntryId(*map(int, added.split(b"-")))
     claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(held), "FORCE", "JUSTID")
     await server.execute(*claim, key=KEYS.stream)
-    report = await explain(server, held, judge=judged(ALIVE))
+    report = await explain(server, held, find_cutoffs=judged(ALIVE))
     assert report.finding.state is EntryState.HELD_BY_LIVE_WORKER
     assert report.entry is not None and report.entry.bytes is None
 

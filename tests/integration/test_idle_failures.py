@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.pod_evidence import ConsumerLiveness
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import LivenessReason, OwnerMatch, no_cutoff
 from pelops.redis_core.server import Server
@@ -22,7 +22,7 @@ from tests.redis_fixtures import on_newest_unless_full
 
 ENTRIES: Final = 80
 WORKERS: Final = ("w0", "w1", "w2")
-ALIVE: Final = Judgement(
+ALIVE: Final = ConsumerLiveness(
     cutoff=no_cutoff(LivenessReason.ALIVE, "its pod is alive"), match=OwnerMatch(vanished_uid="uid")
 )
 TIMEOUT_S: Final = 1
@@ -83,7 +83,7 @@ async def recover(server: Server, names: tuple[str, ...], **recovery: Any) -> No
         "max_retries": RETRIES,
         **recovery,
     }
-    judgements = dict.fromkeys(names, ALIVE)
+    liveness = dict.fromkeys(names, ALIVE)
     end = monotonic() + LONGEST_S
     while True:
         run = await a_run(server, **reported)
@@ -91,7 +91,7 @@ async def recover(server: Server, names: tuple[str, ...], **recovery: Any) -> No
             run.stream.last_delivered_id == run.stream.last_generated_id
         ):
             return
-        await scan(run, judgements)
+        await scan(run, liveness)
         letters = len(await bodies(server, KEYS.dead_letter))
         assert monotonic() < end, f"{letters} given up, {len(await pending(server))} pending"
         await asyncio.sleep(0.05)

@@ -169,7 +169,7 @@ async def test_the_end_of_a_scan_writes_the_report_and_what_was_learnt(server: S
         "report": '{"unmovable": 1}',
         "cursor": "7-0",
     }
-    assert await finish_scan(server, KEYS, **reported, learnt={"pod:a": "{}"}) == "0"
+    assert await finish_scan(server, KEYS, **reported, new_records={"pod:a": "{}"}) == "0"
     observation = await look(server)
     assert (observation.report, observation.cursor) == ('{"unmovable": 1}', "7-0")
     assert await read_fields(server, KEYS, ["pod:a", "pod:b"]) == ["{}", None]
@@ -202,11 +202,13 @@ async def test_what_was_learnt_about_consumers_that_are_gone_is_forgotten(server
     await server.execute(
         "XGROUP", "CREATECONSUMER", KEYS.stream, KEYS.group, "a:b", key=KEYS.stream
     )
-    learnt = {f"{kind}{name}": "1" for kind in ("pod:", "crowd:") for name in (DEAD, "a:b", "gone")}
-    learnt |= {"other": "1", "total:requeued": "3"}
+    new_records = {
+        f"{kind}{name}": "1" for kind in ("pod:", "crowd:") for name in (DEAD, "a:b", "gone")
+    }
+    new_records |= {"other": "1", "total:requeued": "3"}
     finish = partial(finish_scan, server, KEYS, uid="uid-1", target=KEYS.stream)
-    await finish(learnt=learnt)
+    await finish(new_records=new_records)
     assert await finish(tries_cursor="0") == "0"
-    kept = await read_fields(server, KEYS, list(learnt))
-    left = {name for name, value in zip(learnt, kept, strict=True) if value is None}
+    kept = await read_fields(server, KEYS, list(new_records))
+    left = {name for name, value in zip(new_records, kept, strict=True) if value is None}
     assert left == {"pod:gone", "crowd:gone"}

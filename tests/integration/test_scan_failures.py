@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from pelops.controller.recovery.pod_evidence import Judgement, LivenessQuestion
+from pelops.controller.recovery.pod_evidence import ConsumerLiveness, LivenessQuestion
 from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Condition
@@ -65,14 +65,14 @@ class Damaging(Server):
 class Evidence:
     """What became of the three processes."""
 
-    async def judge(self, question: LivenessQuestion) -> dict[str, Judgement]:
+    async def find_liveness(self, question: LivenessQuestion) -> dict[str, ConsumerLiveness]:
         at = question.server_time + HOUR
         dead = Cutoff(
             at=at, reason=LivenessReason.GONE, message="its pod is gone", death=Death.CRASHED
         )
         running = no_cutoff(LivenessReason.ALIVE, "its pod is running")
         return {
-            one: Judgement(
+            one: ConsumerLiveness(
                 cutoff=running if one == ALIVE else dead, match=OwnerMatch(vanished_uid="uid")
             )
             for one in question.consumers

@@ -61,7 +61,7 @@ async def test_entries_examined_as_dead_are_not_examined_again_as_idle(
     lock = lock_key(LOCKS.key_template, KEYS, locked)
     await server.execute("SET", lock, "held", key=lock)
     run = await a_run(server, locks=LOCKS)
-    run.judgements = died(run.observation.now)
+    run.liveness = died(run.observation.now)
     await run.recover_dead()
     await run.recover_idle()
     (crash,) = run.crashes
@@ -87,8 +87,8 @@ async def test_what_was_done_before_a_scan_failed_is_known(
     """Another group appears after the first batch, and would be given the copies of the second."""
 
     class Disturbed(Findings):
-        def take(self, owner: str, cut: Cutoff | None, batch: Recovered) -> None:
-            super().take(owner, cut, batch)
+        def count_batch(self, owner: str, cut: Cutoff | None, batch: Recovered) -> None:
+            super().count_batch(owner, cut, batch)
             empty_redis.master().cli("XGROUP", "CREATE", KEYS.stream, "other", "0")
 
     ids = await strand(server, 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.pod_evidence import ConsumerLiveness
 from pelops.controller.recovery.stuck_count import MOST_COUNTED, count_stuck
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import Cutoff, Death, LivenessReason, OwnerMatch
@@ -18,16 +18,16 @@ from tests.integration.stream_scanning import LOCKS, a_run, add_old, died, make_
 
 ALIVE = "alive"
 LIVES = {
-    ALIVE: Judgement(
+    ALIVE: ConsumerLiveness(
         cutoff=Cutoff(at=None, reason=LivenessReason.ALIVE, message="it runs"),
         match=OwnerMatch(pods=(pod(),)),
     )
 }
 
 
-async def counted(server: Server, judgements: dict[str, Judgement], **recovery: Any) -> int:
+async def counted(server: Server, liveness: dict[str, ConsumerLiveness], **recovery: Any) -> int:
     run = await a_run(server, **recovery)
-    run.judgements = judgements
+    run.liveness = liveness
     return await count_stuck(run, await list_consumers(server, KEYS.stream, KEYS.group))
 
 
@@ -59,7 +59,7 @@ async def test_entries_delivered_before_the_restart_of_their_owner_are_stuck(
     cutoff = Cutoff(
         at=began, reason=LivenessReason.RESTARTED, message="it began anew", death=Death.CRASHED
     )
-    assert await counted(server, {DEAD: Judgement(cutoff=cutoff, match=OwnerMatch())}) == 2
+    assert await counted(server, {DEAD: ConsumerLiveness(cutoff=cutoff, match=OwnerMatch())}) == 2
 
 
 async def test_what_is_locked_is_not_stuck(server: Server) -> None:
@@ -69,7 +69,7 @@ async def test_what_is_locked_is_not_stuck(server: Server) -> None:
     lock = lock_key(LOCKS.key_template, KEYS, ids[0])
     await server.execute("SET", lock, "1", key=lock)
     consumers = await list_consumers(server, KEYS.stream, KEYS.group)
-    run.judgements = died(await server_time(server))
+    run.liveness = died(await server_time(server))
     assert await count_stuck(run, consumers) == 2
 
 

@@ -36,8 +36,8 @@ FAST = WatchPace(
     list_s=5.0,
     first_pause_s=0.02,
     longest_pause_s=0.2,
-    deaf_s=5.0,
-    look_s=0.05,
+    longest_silence_s=5.0,
+    check_s=0.05,
     longest_start_s=0.2,
     ending_s=0.2,
 )
@@ -66,7 +66,7 @@ class Followed:
     def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
         if manifest["metadata"]["name"] == self.breaks:
             raise ValueError("cannot be read")
-        self.cache.objects.hear(kind, manifest, is_gone)
+        self.cache.objects.handle_event(kind, manifest, is_gone)
 
     def concern(self, kind: Kind, names: set[Name]) -> None:
         self.concerned += [(kind, name) for name in names]
@@ -351,7 +351,7 @@ async def test_kopf_is_started_again_when_it_does_not_follow(
     def operator(subscription: Subscription) -> Coroutine[Any, Any, None]:
         return next(operators, run_operator)(subscription)
 
-    async with made.following(api, replace(FAST, deaf_s=0.2), operator=operator):
+    async with made.following(api, replace(FAST, longest_silence_s=0.2), operator=operator):
         await _until(lambda: made.known() == {"kept", "removed"})
 
 

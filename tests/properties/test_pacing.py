@@ -19,7 +19,7 @@ LEFT = st.builds(
     young=COUNTS,
     moved=COUNTS,
     earliest=st.none() | WAITS,
-    has_doubts=st.booleans(),
+    has_unconfirmed_ends=st.booleans(),
 )
 USUAL = st.timedeltas(SOON, timedelta(days=1))
 RANKS = st.integers(0, 5)

@@ -50,7 +50,7 @@ def test_one_object_makes_resources_of_several_kinds_due() -> None:
     follow_cards(cache, SHELF)
     follow_cards(cache, BOOK)
     reported = listen(cache)
-    cache.hear(CARD, build("atlas"), False)
+    cache.handle_event(CARD, build("atlas"), False)
     assert reported == [(SHELF, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
 
 
@@ -72,8 +72,8 @@ def test_a_mistake_in_one_kind_hides_nothing_from_the_others(
     follow_cards(cache, BOOK)
     reported = listen(cache)
     with caplog.at_level(logging.ERROR):
-        cache.hear(CARD, build("atlas"), False)
-        cache.hear(CARD, build("atlas"), True)
+        cache.handle_event(CARD, build("atlas"), False)
+        cache.handle_event(CARD, build("atlas"), True)
     assert reported == [(BOOK, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
     assert ATLAS not in cache.objects(CARD)
     assert [one.getMessage() for one in caplog.records] == [

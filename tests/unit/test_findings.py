@@ -104,7 +104,7 @@ def test_consumers_that_were_removed_are_reported_in_one_event() -> None:
 def test_what_a_scan_leaves_says_when_to_come_again() -> None:
     findings = findings_of(worker=OwnerTally(requeued=2))
     findings.offered, findings.waiting, findings.under_way, findings.young = 1, 4, 5, 6
-    findings.earliest, findings.has_doubts = timedelta(seconds=7), True
+    findings.earliest, findings.has_unconfirmed_ends = timedelta(seconds=7), True
     assert findings.unfinished("1-1") == Unfinished(
         retry_batch="1-1",
         waiting=4,
@@ -112,7 +112,7 @@ def test_what_a_scan_leaves_says_when_to_come_again() -> None:
         young=6,
         moved=3,
         earliest=timedelta(seconds=7),
-        has_doubts=True,
+        has_unconfirmed_ends=True,
     )
 
 
@@ -125,14 +125,16 @@ def test_the_next_scan_is_due_when_the_first_end_can_be_proven() -> None:
 
 def test_claimed_and_waiting_offers_are_counted_without_an_event() -> None:
     findings = Findings(trigger=Trigger.SCAN, at=NOW, offered=2)
-    findings.review(Offers(now=NOW, taken={"scan": 3}, untaken=5, oldest=NOW, due=NOW))
+    findings.record_offers(Offers(now=NOW, taken={"scan": 3}, untaken=5, oldest=NOW, due=NOW))
     assert [one.reason for one in findings.happenings()] == ["Released"]
     assert (findings.report().offered, findings.report().is_not_taken) == (7, False)
 
 
 def test_offers_that_wait_for_too_long_are_reported() -> None:
     findings = Findings(trigger=Trigger.SCAN, at=NOW)
-    findings.review(Offers(now=later(seconds=30), untaken=5, oldest=NOW, due=later(seconds=31)))
+    findings.record_offers(
+        Offers(now=later(seconds=30), untaken=5, oldest=NOW, due=later(seconds=31))
+    )
     assert findings.report().is_not_taken
     assert findings.earliest == timedelta(seconds=1)
 

@@ -51,7 +51,7 @@ def manifests(count: int) -> list[dict[str, Any]]:
 def test_no_full_collection_happens_between_two_tidyings(
     heap: Heap, full_collections: list[int]
 ) -> None:
-    heap.tidy()
+    heap.collect()
     full_collections.clear()
     kept = [manifests(1_000) for _ in range(100)]
     assert len(kept) == 100
@@ -60,29 +60,29 @@ def test_no_full_collection_happens_between_two_tidyings(
 
 def test_what_lives_is_not_looked_through_at_the_next_tidying(heap: Heap) -> None:
     kept = manifests(10_000)
-    heap.tidy()
+    heap.collect()
     assert len(gc.get_objects()) < len(kept)
 
 
 def test_new_garbage_is_freed_by_the_next_tidying(heap: Heap) -> None:
-    heap.tidy()
+    heap.collect()
     seen = weakref.ref(Node())
-    heap.tidy()
+    heap.collect()
     assert seen() is None
 
 
 def test_frozen_objects_that_became_garbage_are_freed_eventually(heap: Heap) -> None:
     node = Node()
     seen = weakref.ref(node)
-    heap.tidy()
+    heap.collect()
     del node
     for _ in range(THOROUGH_EVERY):
-        heap.tidy()
+        heap.collect()
     assert seen() is None
 
 
 def test_much_new_garbage_is_freed_before_the_next_tidying(heap: Heap) -> None:
-    heap.tidy()
+    heap.collect()
     nodes = [Node() for _ in range(MUCH_GARBAGE)]
     seen = [weakref.ref(node) for node in nodes]
     while gc.get_count()[2] < MUCH:
@@ -95,14 +95,14 @@ def test_much_new_garbage_is_freed_before_the_next_tidying(heap: Heap) -> None:
 def test_little_new_garbage_is_left_to_the_next_tidying(
     heap: Heap, full_collections: list[int]
 ) -> None:
-    heap.tidy()
+    heap.collect()
     full_collections.clear()
     heap.free_early()
     assert full_collections == []
 
 
 def test_much_that_is_new_and_lives_is_set_aside_early(heap: Heap) -> None:
-    heap.tidy()
+    heap.collect()
     kept = manifests(10_000)
     while gc.get_count()[2] < MUCH:
         gc.collect(1)
@@ -110,11 +110,11 @@ def test_much_that_is_new_and_lives_is_set_aside_early(heap: Heap) -> None:
     assert len(gc.get_objects()) < len(kept)
 
 
-async def test_much_garbage_is_looked_for_between_two_tidyings(
+async def test_much_garbage_is_freed_between_two_collections(
     monkeypatch: pytest.MonkeyPatch, heap: Heap
 ) -> None:
-    monkeypatch.setattr(replica, "FIRST_TIDYING_S", 0.0)
-    monkeypatch.setattr(replica, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(replica, "FIRST_COLLECTION_S", 0.0)
+    monkeypatch.setattr(replica, "CHECK_EVERY_S", 0.01)
     looked = asyncio.Event()
     monkeypatch.setattr(heap, "free_early", looked.set)
     running = asyncio.create_task(heap.run())

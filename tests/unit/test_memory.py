@@ -55,7 +55,7 @@ def test_a_difference_that_returns_after_a_fix_waits_again() -> None:
     memory = GroupMemory()
     memory.wait("group", 1, NOW)
     memory.wait("status", 1, NOW)
-    memory.sees_only("status")
+    memory.keep_only("status")
     assert memory.wait("group", 1, NOW + 5 * STEP) == STEP
     assert memory.wait("status", 1, NOW + STEP) == timedelta(0)
 
@@ -92,7 +92,7 @@ GROUP, ANOTHER = ("uid-1", "redis:6379", "orders:events", "g"), ("uid-1", "new:6
 
 def test_a_newer_observation_of_another_loop_replaces_a_former_one() -> None:
     memory = GroupMemory()
-    memory.look_at(GROUP)
+    memory.switch_to(GROUP)
     memory.note(GROUP, stream(server_time=NOW))
     assert memory.last_seen is None, "the first is compared with what the status says"
     memory.last_seen = LastSeen.of(stream(server_time=NOW))
@@ -123,11 +123,11 @@ def test_what_shows_a_loss_is_left_to_the_turn_that_records_it(found: dict[str, 
 
 def test_of_another_server_nothing_is_known() -> None:
     memory = GroupMemory()
-    memory.look_at(GROUP)
+    memory.switch_to(GROUP)
     assert not memory.is_elsewhere, "the status speaks of this group"
     memory.last_seen = LastSeen.of(stream())
-    memory.look_at(GROUP)
+    memory.switch_to(GROUP)
     assert memory.last_seen is not None
-    memory.look_at(ANOTHER)
+    memory.switch_to(ANOTHER)
     assert memory.last_seen is None
     assert memory.is_elsewhere

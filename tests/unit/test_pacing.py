@@ -9,10 +9,10 @@ from pelops.controller.recovery.scan_schedule import ScanSchedule
 from pelops.controller.runtime.cache import Name
 from pelops.domain.recovery import Trigger
 from pelops.policy.recovery.scan_interval import (
-    DOUBT,
     MOST_DOUBLINGS,
     RECHECK,
     SOON,
+    UNCONFIRMED_END,
     Standstill,
     Unfinished,
     count_standstill,
@@ -46,11 +46,11 @@ def wait(left: Unfinished, *, rounds: int = 0, rank: int = 0) -> timedelta:
         (Unfinished(under_way=1), SOON),
         (Unfinished(young=1), RECHECK),
         (Unfinished(young=1, under_way=1), SOON),
-        (Unfinished(has_doubts=True), DOUBT),
-        (Unfinished(has_doubts=True, young=1), RECHECK),
+        (Unfinished(has_unconfirmed_ends=True), UNCONFIRMED_END),
+        (Unfinished(has_unconfirmed_ends=True, young=1), RECHECK),
         (Unfinished(earliest=MINUTE), MINUTE),
         (Unfinished(earliest=2 * HOUR), HOUR),
-        (Unfinished(earliest=MINUTE, has_doubts=True), DOUBT),
+        (Unfinished(earliest=MINUTE, has_unconfirmed_ends=True), UNCONFIRMED_END),
         (Unfinished(earliest=timedelta(milliseconds=50), waiting=1), timedelta(milliseconds=50)),
     ],
 )
@@ -100,7 +100,9 @@ def test_any_progress_resets_the_count(changed: Unfinished) -> None:
     assert after is not None and after.rounds == 0
 
 
-@pytest.mark.parametrize("left", [Unfinished(), Unfinished(earliest=SOON, has_doubts=True)])
+@pytest.mark.parametrize(
+    "left", [Unfinished(), Unfinished(earliest=SOON, has_unconfirmed_ends=True)]
+)
 def test_without_anything_to_press_for_no_rounds_are_counted(left: Unfinished) -> None:
     assert count_standstill(count_standstill(None, WAITING), left) is None
 
@@ -173,9 +175,9 @@ def test_a_death_is_scanned_for_in_any_case() -> None:
 
 def test_who_comes_back_scans_though_a_scan_has_just_begun() -> None:
     pacing = ScanSchedule()
-    assert pacing.come_back(NAME, SECOND) == SECOND
+    assert pacing.plan_early(NAME, SECOND) == SECOND
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == timedelta()
-    pacing.come_back(NAME, HOUR)
+    pacing.plan_early(NAME, HOUR)
     assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=1) == decide_due(MINUTE, is_timer=True)
 
 

@@ -24,7 +24,7 @@ from pelops.controller.runtime.kind import (
     Services,
     StatusDecision,
 )
-from pelops.controller.runtime.leases import LOOK_S, MembershipView
+from pelops.controller.runtime.leases import CHECK_S, MembershipView
 from pelops.controller.runtime.passes import ReconcileLoop
 from pelops.domain.condition import Finding
 from pelops.errors import Conflict
@@ -74,7 +74,7 @@ class Server:
     """An API server that takes every status, and sends it back."""
 
     cache: Cache
-    hear: Callable[[], None] = field(default=lambda: None)
+    report: Callable[[], None] = field(default=lambda: None)
     writes: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     newer: str | None = None  # the version that it has, which the watch did not bring yet
@@ -87,7 +87,7 @@ class Server:
         whole = self.cache.objects(KIND)[address.namespace or "", address.name]
         version = str(int(whole["metadata"]["resourceVersion"]) + 1)
         metadata = whole["metadata"] | {"resourceVersion": version}
-        asyncio.get_running_loop().call_later(0.01, self.hear)
+        asyncio.get_running_loop().call_later(0.01, self.report)
         return {**whole, "metadata": metadata, "status": body["status"]}
 
 
@@ -161,7 +161,7 @@ class Scene:
             conditions = [{"type": "Ready", "status": ready[0], "reason": ready[1]}]
             status = {"observedGeneration": observed or generation, "conditions": conditions}
         self.cache.put(KIND, a_group(generation=generation, version=version, **status))
-        self.loop.hear(KIND, {ORDERS})
+        self.loop.handle_change(KIND, {ORDERS})
 
     async def look(self) -> None:
         """Wait for a look, so that the next one without a reason is far."""
@@ -209,7 +209,7 @@ def run(
             clock=clock,
         )
         loop = ReconcileLoop(kind, services)
-        server.hear = lambda: loop.hear(KIND, {ORDERS})
+        server.report = lambda: loop.handle_change(KIND, {ORDERS})
         running = asyncio.create_task(loop.run())
         try:
             await scenario(Scene(ranks, kind, server, cache, loop))
@@ -319,7 +319,7 @@ def test_changes_of_workers_are_looked_at_together() -> None:
         await scene.look()
         began = now()
         for _ in range(3):
-            scene.loop.hear(POD, {ORDERS})
+            scene.loop.handle_change(POD, {ORDERS})
             await asyncio.sleep(TOGETHER_S / 4)
         await asyncio.sleep(2 * TOGETHER_S)
         assert len(scene.looks_since(began)) == 1
@@ -344,7 +344,7 @@ def test_only_the_first_in_rank_overwrites_a_newer_status(
 
     async def scenario(scene: Scene) -> None:
         scene.server.newer = "2"
-        scene.loop.hear(KIND, {ORDERS})
+        scene.loop.handle_change(KIND, {ORDERS})
         await asyncio.sleep(10 * LONG_S)
         if rank == 0:
             assert len(scene.server.writes) == 1 and not scene.server.refused
@@ -395,11 +395,11 @@ def test_a_new_first_replica_starts_at_once_and_exports_the_series() -> None:
         assert scene.kind.measured == set()
         began = now()
         scene.ranks.rank_now, scene.ranks.alive = 0, frozenset({"one"})
-        await asyncio.sleep(2 * LOOK_S)
+        await asyncio.sleep(2 * CHECK_S)
         assert scene.looks_since(began)
         assert scene.kind.measured == {ORDERS}
         scene.ranks.rank_now, scene.ranks.alive = 1, frozenset({"one", "two"})
-        await asyncio.sleep(2 * LOOK_S)
+        await asyncio.sleep(2 * CHECK_S)
         assert scene.kind.measured == set()
 
     run(scenario, rank=1)

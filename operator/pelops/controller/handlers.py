@@ -24,7 +24,7 @@ from pelops.kube.json_text import cut_value
 CONNECT_S: Final = 5
 IDLE_S: Final = 0.1  # then the task of an object ends, which keeps its last event in memory
 LOGIN_PAUSE_S: Final = 2.0
-SESSION_S: Final = 600  # then the credentials are read anew: a pod's token is replaced each hour
+SESSION_S: Final = 600  # then the credentials are read again: a pod's token is replaced each hour
 
 
 class Pauses:
@@ -98,19 +98,19 @@ def register(subscription: Subscription) -> kopf.OperatorRegistry:
         subscription.ending.set()
 
     for kind in subscription.kinds:
-        hear = _handler(kind, subscription.hear)
+        on_event = _handler(kind, subscription.on_event)
         kopf.on.event(
             group=kind.group,
             version=kind.version,
             plural=kind.plural,
             id=kind.plural,
             registry=registry,
-        )(hear)
+        )(on_event)
     return registry
 
 
-def _handler(kind: Kind, hear: Listener) -> Callable[..., Coroutine[Any, Any, None]]:
+def _handler(kind: Kind, on_event: Listener) -> Callable[..., Coroutine[Any, Any, None]]:
     async def handle(event: kopf.RawEvent, **_: Any) -> None:
-        hear(kind, cut_value(event["object"]), event["type"] == "DELETED")
+        on_event(kind, cut_value(event["object"]), event["type"] == "DELETED")
 
     return handle

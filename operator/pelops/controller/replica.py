@@ -160,12 +160,12 @@ async def cancel_all(tasks: Collection[asyncio.Task[None]]) -> None:
         _, pending = await asyncio.wait(pending, timeout=1)
 
 
-FIRST_TIDYING_S: Final = 10.0  # after the start, when the cache is filled
-TIDYING_EVERY_S: Final = 60.0
-LOOK_EVERY_S: Final = 2.0
+FIRST_COLLECTION_S: Final = 10.0  # after the start, when the cache is filled
+COLLECT_EVERY_S: Final = 60.0
+CHECK_EVERY_S: Final = 2.0
 MUCH: Final = 10  # collections of the middle generation, each after up to 7,000 new objects
 MUCH_GARBAGE: Final = 20_000  # objects
-THOROUGH_EVERY: Final = 60  # tidyings
+THOROUGH_EVERY: Final = 60  # collections
 _NEVER: Final = 2**31 - 1
 
 
@@ -180,15 +180,15 @@ class Heap:
     """
 
     def __init__(self) -> None:
-        self._tidied = 0
+        self._collections = 0
 
     async def run(self) -> None:
-        """Tidy periodically until cancelled."""
-        await asyncio.sleep(FIRST_TIDYING_S)
+        """Collect periodically until cancelled."""
+        await asyncio.sleep(FIRST_COLLECTION_S)
         while True:
-            self.tidy()
-            for _ in range(round(TIDYING_EVERY_S / LOOK_EVERY_S)):
-                await asyncio.sleep(LOOK_EVERY_S)
+            self.collect()
+            for _ in range(round(COLLECT_EVERY_S / CHECK_EVERY_S)):
+                await asyncio.sleep(CHECK_EVERY_S)
                 self.free_early()
 
     def free_early(self) -> None:
@@ -196,12 +196,12 @@ class Heap:
         if gc.get_count()[2] >= MUCH and gc.collect() < MUCH_GARBAGE:
             gc.freeze()  # most of them live, and are excluded from the next collection
 
-    def tidy(self) -> None:
+    def collect(self) -> None:
         """Free the cycles among new objects, and exclude live ones. To be called regularly."""
         gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
-        if self._tidied % THOROUGH_EVERY == 0:
+        if self._collections % THOROUGH_EVERY == 0:
             gc.unfreeze()
-        self._tidied += 1
+        self._collections += 1
         gc.collect()
         gc.freeze()
 
@@ -361,8 +361,8 @@ class Replica:
             self._beat = self._clock()
             ticks += 1
             if ticks % HOUSEKEEPING_S == 0:
-                runtime.tidy()
-                await connections.tidy()
+                runtime.prune()
+                await connections.prune()
             progress.measure()
 
     def why_not_ready(self) -> str:
@@ -381,7 +381,7 @@ class Replica:
 async def _prepare(runtime: Runtime, members: Members) -> tuple[Kind, ...]:
     """Fill the cache, and meet the other members: else every new replica would write."""
     kinds = await runtime.prepare()
-    await members.try_beat()
+    await members.try_renew()
     return kinds
 
 

@@ -312,4 +312,4 @@ def _address(kind: Kind, manifest: Manifest) -> Address:
     return Address(kind=kind, namespace=metadata["namespace"], name=metadata["name"])
 
 
-# What an audit records changes by the minute: a look is cheap, and still not worth one each second.
+# What an audit records changes by the minute: a read each second would be a waste.

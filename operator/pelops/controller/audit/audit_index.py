@@ -67,7 +67,7 @@ class AuditIndex:
 
     def _find_auditing(self, change: ObjectChange) -> set[Name]:
         """A group: the audits that name it, unless only its status has changed."""
-        is_news = _asked(change.before) != _asked(change.after)
+        is_news = _spec_version(change.before) != _spec_version(change.after)
         return self.auditing(change.name) if is_news else set()
 
     def _replace_notices(self, change: ObjectChange) -> set[Name]:
@@ -103,7 +103,7 @@ def _keep_job(job: Manifest) -> Manifest | None:
     return bare if is_owned(bare) else {"metadata": bare["metadata"]}
 
 
-def _asked(group: Manifest | None) -> tuple[object, object]:
+def _spec_version(group: Manifest | None) -> tuple[object, object]:
     metadata = (group or {}).get("metadata", {})
     return metadata.get("uid"), metadata.get("generation")
 

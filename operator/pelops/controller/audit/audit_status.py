@@ -154,7 +154,7 @@ def _render_summary(facts: AuditFacts) -> Status:
 
 
 def _render_groups(facts: AuditFacts) -> list[Status]:
-    """Those that need a look first, in an order that their facts alone decide."""
+    """Those that need attention first, in an order that their facts alone decide."""
     rendered = [_render_group(facts, group) for group in facts.groups]
     rendered.sort(key=_place)
     return rendered[:MOST_GROUPS_REPORTED]

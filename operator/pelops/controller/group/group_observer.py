@@ -208,7 +208,7 @@ class GroupObserver:
         return ObservedGroup(facts=facts, owner=owner, server=redis.server, access=access)
 
     def owner_of(self, resource: StreamConsumerGroup) -> OwnerRecord:
-        """How this resource introduces itself to Redis."""
+        """The owner record of this resource, as Redis stores it."""
         metadata = resource.metadata
         return OwnerRecord(
             uid=metadata.uid,
@@ -240,7 +240,7 @@ class GroupObserver:
     ) -> list[RedisObservation]:
         """What Redis shows of the groups of these resources, in their order.
 
-        Those of one server are looked at together, in a few round trips. `deep` has the uids of
+        Those of one server are observed together, in a few round trips. `deep` has the uids of
         those whose undelivered entries are counted though the server's number may be right.
         """
         views = await asyncio.gather(*(self._reach(resource) for resource in resources))
@@ -258,7 +258,7 @@ class GroupObserver:
         seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [
-            self._judge(resource, view, answers.get(resource.metadata.uid))
+            self._find_problem(resource, view, answers.get(resource.metadata.uid))
             for resource, view in zip(resources, views, strict=True)
         ]
 
@@ -270,7 +270,7 @@ class GroupObserver:
         has_former_retry = await self.has_former_retry(resource, server, keys)
         return RedisObservation(server=server, keys=keys, has_former_retry=has_former_retry)
 
-    def _judge(
+    def _find_problem(
         self,
         resource: StreamConsumerGroup,
         view: RedisObservation,
@@ -440,8 +440,8 @@ class GroupMemory(Memory):
     holders: Holders | None = None  # the consumers with pending entries at that time
     is_elsewhere: bool = False  # the group has changed: the status may describe the former one
 
-    def look_at(self, group: tuple[str, ...]) -> None:
-        """Forget where another group stood: the resource names this one now."""
+    def switch_to(self, group: tuple[str, ...]) -> None:
+        """Forget the position of another group: the resource names this one now."""
         if self.seen_of != group:
             self.is_elsewhere = self.seen_of is not None
             self.last_seen, self.holders, self.seen_of = None, None, group

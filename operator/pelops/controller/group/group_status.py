@@ -496,7 +496,7 @@ def _group_values(stream: StreamObservation | None) -> dict[str, float]:
         values["oldest_dead_letter"] = _age_s(stream.first_dead_letter, now)
     elif not stream.dead_letters:
         values["oldest_dead_letter"] = 0.0
-    return values  # looks of scaling do not read the first dead letter: its age stays as it was
+    return values  # observations for scaling do not read the first dead letter: its age stays
 
 
 def _undelivered_s(backlog: GroupBacklog, now: datetime) -> float:

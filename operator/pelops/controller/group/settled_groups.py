@@ -32,7 +32,7 @@ from pelops.redis_streams.group.group_observation import ObservationRequest, rea
 TICK_S: Final = 1.0
 EARLY: Final = 0.25  # of the interval: so much earlier a group is read together with others
 LATE: Final = 2.5  # intervals after which what was read counts no more
-MOST: Final = 50  # groups of one look
+MOST: Final = 50  # groups of one read
 LIMITS: Final = Limits(deadline_s=20.0)
 
 
@@ -69,7 +69,7 @@ class SettledGroups:
         progress.follow("settled groups", self._gate.stalled_s)
 
     def add(self, name: Name, observed: ObservedGroup, *, every_s: float) -> timedelta | None:
-        """Look at a group from now on, which a pass has observed; None when it is not settled.
+        """Check a group from now on, which a pass has observed; None when it is not settled.
 
         Returns how long that holds good without a pass: then the ownership record is renewed.
         """
@@ -97,16 +97,16 @@ class SettledGroups:
         return one is not None and self._clock() - one.read_at < LATE * one.every_s
 
     def drop(self, name: Name) -> None:
-        """Look at a group no more: it is observed in passes, or by another replica."""
+        """Stop checking a group: it is observed in passes, or by another replica."""
         self._settled.pop(name, None)
 
     async def run(self) -> None:
-        """Look until cancelled."""
-        async with asyncio.TaskGroup() as looks:
+        """Check the groups until cancelled."""
+        async with asyncio.TaskGroup() as checks:
             while is_wanted():
                 await asyncio.sleep(TICK_S)
                 for place, names in self._take_due():
-                    looks.create_task(self._look(place, names))
+                    checks.create_task(self._check(place, names))
 
     def _take_due(self) -> Iterator[tuple[Place, list[Name]]]:
         """What is read now: each place with a group that is due, and all that soon will be."""
@@ -127,7 +127,7 @@ class SettledGroups:
             for start in range(0, len(names), MOST):
                 yield place, names[start : start + MOST]
 
-    async def _look(self, place: Place, names: list[Name]) -> None:
+    async def _check(self, place: Place, names: list[Name]) -> None:
         find = partial(self._find_changed, names)
         try:
             changed = await self._gate.run(place, find, what="/".join(names[0]))
@@ -140,7 +140,7 @@ class SettledGroups:
     async def _find_changed(self, names: list[Name]) -> list[Name]:
         """Those that are not as the last pass found them. Raises PelopsError."""
         settled = [(name, one) for name in names if (one := self._settled.get(name)) is not None]
-        changed = [name for name, one in settled if not await self._is_reached_alike(name[0], one)]
+        changed = [name for name, one in settled if not await self._has_same_server(name[0], one)]
         same = [(name, one) for name, one in settled if name not in changed]
         by_server: dict[Server, list[tuple[Name, SettledGroup]]] = defaultdict(list)
         for name, group in same:
@@ -159,7 +159,7 @@ class SettledGroups:
         if scanned_at is not None:
             GROUP_FACTS["last_scan"].set(scanned_at.timestamp(), *name)
 
-    async def _is_reached_alike(self, namespace: str, group: SettledGroup) -> bool:
+    async def _has_same_server(self, namespace: str, group: SettledGroup) -> bool:
         """Whether its Secrets lead to the same server, for the operator and for workers."""
         connections, redis = self._connections, group.redis
         try:

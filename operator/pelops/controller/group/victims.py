@@ -51,9 +51,9 @@ from pelops.redis_streams.recovery.consumers import (
 
 log = logging.getLogger(__name__)
 
-FRESH_S: Final = 1.0  # how long a look serves: one decision and what follows from it
+FRESH_S: Final = 1.0  # how long an observation is used: one decision and what follows from it
 NAMING_S: Final = 3.0  # how long a scale-in waits for its victims to be named
-REMEMBERED: Final = 1_000  # looks
+REMEMBERED: Final = 1_000  # observations
 # Their pods belong to ReplicaSets, which use deletion costs.
 _WITH_COSTS: Final = frozenset({"Deployment", "ReplicaSet", "Rollout"})
 
@@ -123,7 +123,7 @@ class Victims:
         self._api = api
         self._cache = cache
         self._observer = observer
-        self._looks: Recent[str, tuple[float, _Holdings]] = Recent(REMEMBERED)
+        self._observed: Recent[str, tuple[float, _Holdings]] = Recent(REMEMBERED)
 
     async def count_busy(self, workers: GroupWorkers, *, only_at_work: bool = False) -> int | None:
         """The fewest replicas with which no pod has to go that holds entries; with `only_at_work`,
@@ -136,7 +136,7 @@ class Victims:
         """
         pods, owners = self._pods(workers)
         try:
-            held = await self._see_held(workers)
+            held = await self._observe_held(workers)
         except PelopsError as error:
             _report(workers, f"Could not list the pods that hold pending entries: {error}")
             return None
@@ -184,7 +184,7 @@ class Victims:
         contested, leaving = find_contested(pods, leaving)
         if leaving == 0 or workers.workload.target.kind not in _WITH_COSTS:
             return {}, {}
-        held = await self._see_held(workers)
+        held = await self._observe_held(workers)
         if held is None:
             return {}, {}
         every = held.everything
@@ -200,14 +200,14 @@ class Victims:
 
         return pods, Owners(pods, gone, is_stranger=is_pod)
 
-    async def _see_held(self, workers: GroupWorkers) -> _Holdings | None:
+    async def _observe_held(self, workers: GroupWorkers) -> _Holdings | None:
         """What consumers hold; None when there are too many to list. Raises PelopsError.
 
         A consumer that reads several streams has one name in all their groups, and the sum of their
         pending entries counts. Other groups that cannot be observed are left out.
         """
         uid, now = workers.resource.metadata.uid, self._cache.clock()
-        known = self._looks.get(uid)
+        known = self._observed.get(uid)
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
         own = await _list_held(workers)
@@ -218,7 +218,7 @@ class Victims:
         held.counted.merge(own)
         unseen = await self._add_others(workers, held) if self._observer is not None else []
         held = replace(held, unseen=tuple(unseen))
-        self._looks[uid] = (now, held)
+        self._observed[uid] = (now, held)
         return held
 
     async def _add_others(self, workers: GroupWorkers, held: _Holdings) -> list[str]:

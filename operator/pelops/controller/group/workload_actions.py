@@ -197,7 +197,7 @@ class BudgetActions:
             *(metadata.namespace, metadata.name, worker_labels(resource)), besides=metadata.uid
         )
         if other is not None:
-            return self._give_way(name, known, other) if known and is_ours else None
+            return self._resolve_conflict(name, known, other) if known and is_ours else None
         if observed.facts.workload_problem is not None or (known and not is_ours):
             return None
         return self._apply(name, build_budget(resource), known, memory)
@@ -233,7 +233,7 @@ class BudgetActions:
         what = f"{'update' if known else 'create'} PodDisruptionBudget {name[1]}"
         return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
 
-    def _give_way(self, name: Name, known: DisruptionBudget, other: str) -> PlannedAction:
+    def _resolve_conflict(self, name: Name, known: DisruptionBudget, other: str) -> PlannedAction:
         return self._remove(
             name,
             known,

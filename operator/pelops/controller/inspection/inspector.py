@@ -70,25 +70,25 @@ class Inspector:
     async def _answer(self, resource: StreamConsumerGroup, question: Question) -> Document:
         server, keys = await self._observer.connect(resource)
 
-        async def judge(asked: OwnerQuestion) -> Mapping[str, Cutoff]:
-            return await self._judge(resource, asked)
+        async def find_cutoffs(asked: OwnerQuestion) -> Mapping[str, Cutoff]:
+            return await self._find_cutoffs(resource, asked)
 
         inspection = GroupInspection(
             server=server.dry,
             keys=keys,
             recovery=resource.spec.recovery,
-            judge=judge,
+            find_cutoffs=find_cutoffs,
             obstacle=_find_obstacle(resource),
             with_payload=question.payload,
         )
         return await answer_question(inspection, question)
 
-    async def _judge(
+    async def _find_cutoffs(
         self, resource: StreamConsumerGroup, asked: OwnerQuestion
     ) -> Mapping[str, Cutoff]:
-        """As a scan judges owners, by the same evidence."""
+        """Find the cutoffs of owners with the evidence that a scan uses."""
         workload, _ = await self._targets.observe(resource)
-        judgements = await self._evidence.judge(
+        liveness = await self._evidence.find_liveness(
             LivenessQuestion(
                 workload=workload,
                 consumers=asked.consumers,
@@ -100,7 +100,7 @@ class Inspector:
                 server=asked.server,
             )
         )
-        return {owner: one.cutoff for owner, one in judgements.items()}
+        return {owner: one.cutoff for owner, one in liveness.items()}
 
 
 def _find_obstacle(resource: StreamConsumerGroup) -> str:

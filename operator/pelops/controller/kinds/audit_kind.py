@@ -132,9 +132,9 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
             return None  # another audit of the same name continues
         server, recorded_as = recorded.server, "/".join(name)
         for keys in recorded.keys:
-            await _try(forget_audit(server, keys, recorded_as))
+            await _delete_records(forget_audit(server, keys, recorded_as))
         if recorded.has_index:
-            await _try(forget_groups(server, recorded_as))
+            await _delete_records(forget_groups(server, recorded_as))
         return None
 
     def forget(self, name: Name) -> None:
@@ -156,7 +156,7 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         return f"audit/{'/'.join(name)}"
 
 
-async def _try(clearing: Awaitable[object]) -> None:
+async def _delete_records(clearing: Awaitable[object]) -> None:
     try:
         await clearing
     except PelopsError as error:

@@ -147,7 +147,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
                 if memory.owned is None and current.rank == 0:
                     self._scans.wake(current.name, Trigger.START_UP)
                 memory.owned = OwnedGroup(server, keys, observed.owner, current.resource.spec.redis)
-            memory.look_at(identify(current.resource, server, keys))
+            memory.switch_to(identify(current.resource, server, keys))
         return observed
 
     def actions(self, observation: ObservedGroup, current: GroupPass) -> Iterator[PlannedAction]:
@@ -278,7 +278,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         generation = manifest["metadata"].get("generation", 0)
         return shows_nothing_pending(manifest.get("status") or {}, generation)
 
-    def tidy(self) -> None:
+    def prune(self) -> None:
         self._clocks.prune()
 
     def _notice_pod(self, change: PodChange) -> None:

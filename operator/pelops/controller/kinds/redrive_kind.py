@@ -296,7 +296,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
                 await self._advance(redrive, group, memory)
             except PelopsError as error:
                 self._connections.forget_mendable_secret(redis, namespace, error)
-                await self._give_way(memory, error)
+                await self._let_others_run(memory, error)
                 raise
             memory.problem, memory.waits_for = None, None
 
@@ -343,7 +343,7 @@ class RedriveKind(ManagedKind[StreamRedrive, ObservedRedrive, RedriveMemory]):
         planned = read_planned(lines, stream=keys.stream, group=keys.group)
         return replace(selection, planned=planned)
 
-    async def _give_way(self, memory: RedriveMemory, error: PelopsError) -> None:
+    async def _let_others_run(self, memory: RedriveMemory, error: PelopsError) -> None:
         """Let younger redrives of the group run when this one cannot."""
         if memory.run is None or isinstance(error, (RedisUnavailable, OutcomeUnknown)):
             return

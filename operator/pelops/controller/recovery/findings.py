@@ -90,10 +90,10 @@ class Findings:
     locked: list[str] = field(default_factory=list)
     unmovable: list[EntryId] = field(default_factory=list)  # too wide, or too large
     unmatched: list[str] = field(default_factory=list)
-    is_partial: bool = False  # too many consumers to look at all of them
+    is_partial: bool = False  # too many consumers to read all of them
     removed: list[str] = field(default_factory=list)
     earliest: timedelta | None = None  # when the first of those that wait may move
-    has_doubts: bool = False  # the API server could not be asked about an end
+    has_unconfirmed_ends: bool = False  # the API server could not be asked about an end
     problem: tuple[str, str] | None = None  # a reason and a message
     is_complete: bool = True  # False: a stream could not be scanned, or the scan not be ended
 
@@ -110,7 +110,7 @@ class Findings:
         return self.counted + self.waiting + self.offered + untaken + left
 
     def unfinished(self, retry_batch: str) -> Unfinished:
-        """What a later scan may get on with. `chunk` is what this one found written."""
+        """What a later scan continues. `retry_batch` is the one that this scan found written."""
         return Unfinished(
             retry_batch=retry_batch,
             waiting=self.waiting,
@@ -118,7 +118,7 @@ class Findings:
             young=self.young,
             moved=self.moved,
             earliest=self.earliest,
-            has_doubts=self.has_doubts,
+            has_unconfirmed_ends=self.has_unconfirmed_ends,
         )
 
     def fail(self, reason: str, message: str) -> None:
@@ -126,7 +126,7 @@ class Findings:
         self.problem = (reason, message)
         self.is_complete = False
 
-    def take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
+    def count_batch(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
         """Count one batch."""
         tally = self.by_owner.setdefault(owner, OwnerTally())
         tally.requeued += batch.moved
@@ -143,7 +143,7 @@ class Findings:
             tally.at = batch.now
         self._count_stays(batch.stays)
 
-    def settle(self, owner: OwnerPlan, done: Settled) -> None:
+    def count_settled(self, owner: OwnerPlan, done: Settled) -> None:
         """Count what was decided about suspects."""
         tally = self.by_owner.setdefault(owner.owner, OwnerTally())
         tally.requeued += done.copied
@@ -156,14 +156,14 @@ class Findings:
             tally.first = tally.first or owner.settlements[0].entry_id
         self._count_stays(done.stays)
 
-    def review(self, offers: Offers) -> None:
+    def record_offers(self, offers: Offers) -> None:
         """Note what became of offers."""
         self.offers = offers
         wait = until_next_scan(offers)
         if wait is not None:
             self.earliest = min(self.earliest or wait, wait)
 
-    def offer(self, owner: OwnerPlan, done: Settled) -> None:
+    def count_offered(self, owner: OwnerPlan, done: Settled) -> None:
         """Count what was offered."""
         reason = self.by_owner.get(owner.owner, OwnerTally()).cutoff_reason
         self.decided[DryRunAction.RELEASE, reason, owner.owner] += done.copied
@@ -188,7 +188,7 @@ class Findings:
         )
 
     def await_end(self, cutoff: Cutoff, now: datetime) -> None:
-        """Look again when the passing of time alone may prove the end of a pod."""
+        """Scan again when the passing of time alone may prove the end of a pod."""
         if cutoff.again_at is not None and cutoff.again_at > now:
             self.earliest = min(self.earliest or cutoff.again_at - now, cutoff.again_at - now)
 

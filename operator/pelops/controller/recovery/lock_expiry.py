@@ -54,14 +54,17 @@ class ExpiryListener:
 
     async def follow(self, resources: Iterable[StreamConsumerGroup]) -> None:
         """Listen for these resources, and for no others."""
-        asking = {(each.metadata.namespace, each.metadata.name): each for each in resources}
-        self._groups = {name: each for name, each in self._groups.items() if name in asking}
-        attending = []
-        for name, each in asking.items():
-            place, attend = Place(name[0], str(each.spec.redis)), partial(self._attend, name, each)
-            attending.append(self._gate.run(place, attend, what="/".join(name)))
+        wanted = {(each.metadata.namespace, each.metadata.name): each for each in resources}
+        self._groups = {name: each for name, each in self._groups.items() if name in wanted}
+        subscribing = []
+        for name, each in wanted.items():
+            place, subscribe = (
+                Place(name[0], str(each.spec.redis)),
+                partial(self._subscribe, name, each),
+            )
+            subscribing.append(self._gate.run(place, subscribe, what="/".join(name)))
         # The pass of the resource reports an error, and what is known of the group stays.
-        await asyncio.gather(*attending, return_exceptions=True)
+        await asyncio.gather(*subscribing, return_exceptions=True)
         self._locks = {}
         for name, (server, matches) in self._groups.items():
             self._locks.setdefault(server, {})[name] = matches
@@ -74,7 +77,7 @@ class ExpiryListener:
         problem = self._events[group[0]][0].problem if group else None
         return PROBLEM.format(problem) if problem else None
 
-    async def _attend(self, name: Name, resource: StreamConsumerGroup) -> None:
+    async def _subscribe(self, name: Name, resource: StreamConsumerGroup) -> None:
         server, keys = await self._connect(resource)
         locks = resource.spec.recovery.locks
         matches = match_lock(locks.key_template if locks else "", keys)

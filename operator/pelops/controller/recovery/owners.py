@@ -6,7 +6,11 @@ from datetime import timedelta
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
+from pelops.controller.recovery.pod_evidence import (
+    ConsumerLiveness,
+    LivenessEvidence,
+    LivenessQuestion,
+)
 from pelops.controller.recovery.scan import GroupScan, StreamScan
 from pelops.controller.runtime.cache import Name
 from pelops.controller.workload.targets import Targets
@@ -26,7 +30,7 @@ from pelops.redis_streams.recovery.consumers import (
 from pelops.redis_streams.recovery.scan_calls import read_fields
 
 # FORBIDDEN too: an API server that starts refuses all requests until it has read its roles.
-_DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
+_UNCONFIRMED: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
 LOWEST: Final = 200  # pending entries whose owners are checked if there are too many consumers
 
 
@@ -60,8 +64,8 @@ class OwnerLookup:
         """Drop what is remembered of a resource."""
         self._workloads.pop(name, None)
 
-    async def judge(self, scan: GroupScan, run: StreamScan) -> list[ObservedConsumer]:
-        """Find out whether the owners of the stream still run, and write it to `run.judgements`.
+    async def check_owners(self, scan: GroupScan, run: StreamScan) -> list[ObservedConsumer]:
+        """Find out whether the owners of the stream still run, and write it to `run.liveness`.
 
         Return the consumers of the stream, or none if there are too many to list.
         """
@@ -75,11 +79,13 @@ class OwnerLookup:
         else:
             # The owners of the lowest pending entries, which have waited longest, and the consumer
             # names that Pelops gives to pods that may be dead. Idle entries name their owners.
-            owing = await list_lowest_owners(run.server, stream.name, scan.keys.group, count=LOWEST)
-            owners = list(dict.fromkeys([*owing, *self._likely_names(workload)]))
+            with_pending = await list_lowest_owners(
+                run.server, stream.name, scan.keys.group, count=LOWEST
+            )
+            owners = list(dict.fromkeys([*with_pending, *self._likely_names(workload)]))
             scan.findings.is_partial = True
-        owing = [consumer.name for consumer in consumers if consumer.pending] or owners
-        records = await read_records(run, owing)
+        with_pending = [consumer.name for consumer in consumers if consumer.pending] or owners
+        records = await read_records(run, with_pending)
         question = LivenessQuestion(
             workload=workload,
             consumers=owners,
@@ -90,9 +96,9 @@ class OwnerLookup:
             master_since=scan.observation.master_since,
             server=run.server.address,
         )
-        run.judgements = await self._evidence.judge(question)
-        for owner in owing:
-            _learn(scan, owner, run.judgements[owner])
+        run.liveness = await self._evidence.find_liveness(question)
+        for owner in with_pending:
+            _record_liveness(scan, owner, run.liveness[owner])
         return consumers
 
     async def _observe_workload(self, scan: GroupScan) -> WorkloadObservation:
@@ -111,21 +117,21 @@ class OwnerLookup:
         return [name for pod in suspects for name in (f"{pod.name}:{pod.uid}", pod.name)]
 
 
-def _learn(scan: GroupScan, owner: str, judgement: Judgement) -> None:
-    if judgement.match.is_unknown:
+def _record_liveness(scan: GroupScan, owner: str, liveness: ConsumerLiveness) -> None:
+    if liveness.match.is_unknown:
         scan.findings.unmatched.append(owner)
-    if judgement.record is not None:
-        scan.learnt[f"{POD}{owner}"] = judgement.record
-    findings, cutoff = scan.findings, judgement.cutoff
-    findings.has_doubts |= cutoff.reason in _DOUBTS
+    if liveness.record is not None:
+        scan.new_records[f"{POD}{owner}"] = liveness.record
+    findings, cutoff = scan.findings, liveness.cutoff
+    findings.has_unconfirmed_ends |= cutoff.reason in _UNCONFIRMED
     findings.await_end(cutoff, scan.observation.now)
     if cutoff.reason is LivenessReason.FORBIDDEN and findings.problem is None:
         findings.problem = (Reason.FORBIDDEN, cutoff.message)
 
 
-def is_gone(judgement: Judgement) -> bool:
+def is_gone(liveness: ConsumerLiveness) -> bool:
     """Whether the consumer's pod no longer exists, and no other pod uses its name."""
-    return judgement.cutoff.reason in (LivenessReason.GONE, LivenessReason.VANISHED)
+    return liveness.cutoff.reason in (LivenessReason.GONE, LivenessReason.VANISHED)
 
 
 def _no_workload(resource: StreamConsumerGroup) -> WorkloadObservation:

@@ -4,10 +4,10 @@ consumer ── its name ──> pods that are, pods that were, or a pod of the 
          ── a live GET of those that may be dead; Redis' TIME was taken before
          ── policy/recovery/liveness.py ──> a cutoff, or the reason why there is none
 
-`Sightings` keeps since when a pod has been absent, and which starts of containers were watched.
+`PodHistory` keeps since when a pod has been absent, and which starts of containers were watched.
 Both are reported on Redis' clock when they are asked for. Losing them makes a decision later, never
-wrong. `NodeClocks` compares the clocks of nodes with that of a Redis when an in-place restart is
-judged.
+wrong. `NodeClocks` compares the clocks of nodes with that of a Redis when a container
+restarted in place.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ from pelops.policy.recovery.owners import Owners
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedPods:
-    """Answers by name. A name that was not looked at is in neither."""
+    """Pods by name. A name that was not read is in neither."""
 
     pods: dict[str, PodObservation | None] = field(default_factory=dict)  # None: no such pod
-    doubts: dict[str, Cutoff] = field(default_factory=dict)  # why it could not be looked at
+    unreadable: dict[str, Cutoff] = field(default_factory=dict)  # why it could not be read
 
 
 async def observe_pods(api: KubeApi, namespace: str, names: Iterable[str]) -> ObservedPods:
-    """Look at all of them together. Never raises for what the API server answers or does not."""
+    """Read all of them together. Never raises: an error becomes the reason for no cutoff."""
     observed = ObservedPods()
     await asyncio.gather(*(_observe_pod(api, namespace, name, observed) for name in names))
     return observed
@@ -94,10 +94,10 @@ async def _observe_pod(api: KubeApi, namespace: str, name: str, observed: Observ
         observed.pods[name] = None
     except Forbidden as error:
         message = f"the operator may not read pods, so only the processing timeout applies: {error}"
-        observed.doubts[name] = no_cutoff(LivenessReason.FORBIDDEN, message)
+        observed.unreadable[name] = no_cutoff(LivenessReason.FORBIDDEN, message)
     except KubernetesError as error:
         message = f"pod {name} could not be read, so only the processing timeout applies: {error}"
-        observed.doubts[name] = no_cutoff(LivenessReason.UNREADABLE, message)
+        observed.unreadable[name] = no_cutoff(LivenessReason.UNREADABLE, message)
 
 
 REMEMBERED: Final = 20_000  # pods
@@ -115,14 +115,14 @@ class ClockPair:
         return self.server - timedelta(seconds=self.own - own)
 
 
-class Sightings:
-    """Listens to the cache for as long as the replica lives."""
+class PodHistory:
+    """Records when pods became absent and containers started, from changes of the cache."""
 
     def __init__(self, cache: WorkloadCache) -> None:
         self._cache = cache
         self._absent: Recent[str, float] = Recent(REMEMBERED)  # by uid
         self._starts: Recent[tuple[str, str, datetime], float] = Recent(REMEMBERED)
-        cache.listen(self._witness)
+        cache.listen(self._record_starts)
 
     def pair(self, server_time: datetime) -> ClockPair:
         """Redis' time, and this replica's now."""
@@ -174,7 +174,7 @@ class Sightings:
     def _absent_since(self, uid: str) -> float:
         return self._absent.setdefault(uid, self._cache.clock())
 
-    def _witness(self, change: PodChange) -> None:
+    def _record_starts(self, change: PodChange) -> None:
         before, after = change.before, change.after
         if before is None or after is None:
             return  # what ran already at the first observation was not seen to begin
@@ -213,8 +213,8 @@ class LivenessQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What is known of one consumer's processes."""
+class ConsumerLiveness:
+    """The liveness of one consumer's processes."""
 
     cutoff: Cutoff
     match: OwnerMatch
@@ -222,8 +222,8 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """One consumer, and the pods that its name speaks of."""
+class _Candidates:
+    """One consumer, and the pods that its name may refer to."""
 
     consumer: str
     match: OwnerMatch
@@ -267,7 +267,7 @@ class _Case:
 
 
 class LivenessEvidence:
-    """Answers which processes certainly are no more. One for a replica; it listens to the cache."""
+    """Proves which processes have ended. One for a replica; it listens to the cache."""
 
     def __init__(
         self, api: KubeApi, cache: WorkloadCache, *, cluster: str = "", clocks: Clocks | None = None
@@ -277,75 +277,90 @@ class LivenessEvidence:
         self._cache = cache
         self._cluster = cluster
         self._clocks = clocks
-        self._sightings = Sightings(cache)
+        self._history = PodHistory(cache)
         # The states of pods by GET, by uid; None: deleted.
         self._confirmed: Recent[str, PodObservation | None] = Recent(REMEMBERED)
 
-    async def judge(self, question: LivenessQuestion) -> dict[str, Judgement]:
+    async def find_liveness(self, question: LivenessQuestion) -> dict[str, ConsumerLiveness]:
         """The liveness of every consumer. Without an answer of the API server, no cutoff."""
         pods, gone = self._cache.pods_of(question.workload)
         owners = Owners(pods, gone, is_stranger=lambda name: self._exists(question, name))
-        cases = [self._case(question, name, owners.match(name)) for name in question.consumers]
-        wanted = {name for case in cases for name in case.names if self._needs_look(case, name)}
+        consumers = [
+            self._find_candidates(question, name, owners.match(name)) for name in question.consumers
+        ]
+        wanted = {
+            name
+            for candidates in consumers
+            for name in candidates.names
+            if self._needs_read(candidates, name)
+        }
         observed = await observe_pods(self._api, question.namespace, sorted(wanted))
-        judgements = await asyncio.gather(
-            *(self._judge(question, case, observed) for case in cases)
+        liveness = await asyncio.gather(
+            *(self._find_liveness(question, candidates, observed) for candidates in consumers)
         )
-        return {case.consumer: one for case, one in zip(cases, judgements, strict=True)}
+        return {
+            candidates.consumer: one for candidates, one in zip(consumers, liveness, strict=True)
+        }
 
     def _exists(self, question: LivenessQuestion, name: str) -> bool:
         return self._cache.pods.get((question.namespace, name)) is not None
 
-    def _case(self, question: LivenessQuestion, consumer: str, match: OwnerMatch) -> _Case:
+    def _find_candidates(
+        self, question: LivenessQuestion, consumer: str, match: OwnerMatch
+    ) -> _Candidates:
         record = parse_pod_record(question.records.get(POD_FIELD + consumer))
         # Pods of another cluster or namespace are not in this cache, and may be alive.
         here = (self._cluster, question.namespace)
         if record is None or match.is_strangers or (record.cluster, record.namespace) != here:
-            return _Case(consumer=consumer, match=match, record=None)
+            return _Candidates(consumer=consumer, match=match, record=None)
         if match.is_unknown or match.vanished_uid == record.uid:
             # The workload may be deleted, and with it the selector that would find the pod.
-            buried = self._cache.pods.gone.find(record.namespace, record.uid)
-            gone = () if buried is None else (buried,)
+            deleted = self._cache.pods.gone.find(record.namespace, record.uid)
+            gone = () if deleted is None else (deleted,)
             match = replace(match, gone=gone, vanished_uid=record.uid)
-        return _Case(consumer=consumer, match=match, record=record)
+        return _Candidates(consumer=consumer, match=match, record=record)
 
-    def _needs_look(self, case: _Case, name: str) -> bool:
+    def _needs_read(self, candidates: _Candidates, name: str) -> bool:
         """Whether a GET may show more than is known.
 
         A deleted uid does not return, and a later state of a pod only makes its cutoff later. But
         another pod may have the name of a pod that has ended.
         """
-        cached, is_by_uid = case.cached(name), case.match.is_by_uid
+        cached, is_by_uid = candidates.cached(name), candidates.match.is_by_uid
         if cached is None:
-            return not is_by_uid or any(uid not in self._confirmed for uid in case.uids)
+            return not is_by_uid or any(uid not in self._confirmed for uid in candidates.uids)
         is_confirmed = self._confirmed.get(cached.uid) == cached
         if has_ended(cached):
             return not (is_by_uid and is_confirmed)
-        return (could_be_dead(cached) or case.has_formers(name)) and not is_confirmed
+        return (could_be_dead(cached) or candidates.has_formers(name)) and not is_confirmed
 
-    async def _judge(
-        self, question: LivenessQuestion, case: _Case, observed: ObservedPods
-    ) -> Judgement:
-        if case.match.is_unknown:
-            message = f"{case.consumer} does not match any pod of {question.workload.target}"
-            return Judgement(cutoff=no_cutoff(LivenessReason.UNKNOWN, message), match=case.match)
-        doubt = next(
-            (observed.doubts[name] for name in case.names if name in observed.doubts), None
+    async def _find_liveness(
+        self, question: LivenessQuestion, candidates: _Candidates, observed: ObservedPods
+    ) -> ConsumerLiveness:
+        if candidates.match.is_unknown:
+            message = f"{candidates.consumer} does not match any pod of {question.workload.target}"
+            return ConsumerLiveness(
+                cutoff=no_cutoff(LivenessReason.UNKNOWN, message), match=candidates.match
+            )
+        unreadable = next(
+            (observed.unreadable[name] for name in candidates.names if name in observed.unreadable),
+            None,
         )
-        if doubt is not None:
-            return Judgement(cutoff=doubt, match=case.match)
-        clocks = self._sightings.pair(question.server_time)
+        if unreadable is not None:
+            return ConsumerLiveness(cutoff=unreadable, match=candidates.match)
+        clocks = self._history.pair(question.server_time)
         pod_evidence = [
-            await self._gather(question, case, name, observed, clocks) for name in case.names
+            await self._gather(question, candidates, name, observed, clocks)
+            for name in candidates.names
         ]
-        pod_evidence = pod_evidence or [PodEvidence(consumer=case.consumer, live=None)]
+        pod_evidence = pod_evidence or [PodEvidence(consumer=candidates.consumer, live=None)]
         cutoffs = [await self._decide(question, evidence) for evidence in pod_evidence]
         record = (
-            self._record(question, case, pod_evidence[0], cutoffs[0])
+            self._record(question, candidates, pod_evidence[0], cutoffs[0])
             if len(pod_evidence) == 1
             else None
         )
-        return Judgement(cutoff=combine(cutoffs), match=case.match, record=record)
+        return ConsumerLiveness(cutoff=combine(cutoffs), match=candidates.match, record=record)
 
     async def _decide(self, question: LivenessQuestion, evidence: PodEvidence) -> Cutoff:
         skew, live = question.skew, evidence.live
@@ -365,42 +380,48 @@ class LivenessEvidence:
     async def _gather(
         self,
         question: LivenessQuestion,
-        case: _Case,
+        candidates: _Candidates,
         name: str,
         observed: ObservedPods,
         clocks: ClockPair,
     ) -> PodEvidence:
-        cached = case.cached(name)
+        cached = candidates.cached(name)
         seen = observed.pods.get(name, cached)
-        is_meant = seen is not None and (not case.match.is_by_uid or seen.uid in case.uids)
+        is_meant = seen is not None and (
+            not candidates.match.is_by_uid or seen.uid in candidates.uids
+        )
         live = keep_request(seen, cached) if seen is not None and is_meant else None
-        formers = self._formers(case, name, clocks, live)
+        formers = self._formers(candidates, name, clocks, live)
         if name in observed.pods:
             self._confirm(formers, live)
-        record = case.remembered(name)
+        record = candidates.remembered(name)
         is_recorded = record is not None and live is not None and record.uid == live.uid
         node = self._cache.node(live.node) if live is not None and live.node else None
         return PodEvidence(
-            consumer=case.consumer,
+            consumer=candidates.consumer,
             live=live,
             formers=tuple([await self._with_node(former) for former in formers]),
             has_proven_formers=is_recorded and record is not None and record.is_successor,
             node=node,
-            boot=_moment(question.records.get(BOOT + case.consumer)),
-            first_seen=self._sightings.starts_of(live, clocks) if live is not None else {},
+            boot=_moment(question.records.get(BOOT + candidates.consumer)),
+            first_seen=self._history.starts_of(live, clocks) if live is not None else {},
         )
 
     def _formers(
-        self, case: _Case, name: str, clocks: ClockPair, live: PodObservation | None
+        self, candidates: _Candidates, name: str, clocks: ClockPair, live: PodObservation | None
     ) -> list[FormerPod]:
-        sightings, cached, record = self._sightings, case.cached(name), case.remembered(name)
+        history, cached, record = (
+            self._history,
+            candidates.cached(name),
+            candidates.remembered(name),
+        )
         known = {live.uid} if live is not None else set()
-        formers = [sightings.gone(one, clocks) for one in case.gone(name)]
+        formers = [history.gone(one, clocks) for one in candidates.gone(name)]
         if cached is not None and cached.uid not in known:
-            formers.append(sightings.missing(cached, clocks))
+            formers.append(history.missing(cached, clocks))
         known |= {former.uid for former in formers}
         if record is not None and record.uid not in known:
-            formers.append(sightings.remembered(record, clocks))
+            formers.append(history.remembered(record, clocks))
         return [former for former in formers if live is None or former.uid != live.uid]
 
     def _confirm(self, formers: Sequence[FormerPod], live: PodObservation | None) -> None:
@@ -408,10 +429,10 @@ class LivenessEvidence:
             self._confirmed[former.uid] = None
         if live is not None:
             self._confirmed[live.uid] = live
-            self._sightings.found(live)
+            self._history.found(live)
 
     async def _with_node(self, former: FormerPod) -> FormerPod:
-        """The former pod, its node looked at live when nothing else proves the end."""
+        """The former pod, with its node read live when nothing else proves the end."""
         has_proof = former.last is not None and has_ended(former.last)
         if has_proof or former.node is None:
             return former
@@ -420,7 +441,11 @@ class LivenessEvidence:
         )
 
     def _record(
-        self, question: LivenessQuestion, case: _Case, evidence: PodEvidence, cutoff: Cutoff
+        self,
+        question: LivenessQuestion,
+        candidates: _Candidates,
+        evidence: PodEvidence,
+        cutoff: Cutoff,
     ) -> str | None:
         """The record of the live pod, once the backlog is empty to the one that is recorded now."""
         live = evidence.live
@@ -435,11 +460,11 @@ class LivenessEvidence:
             cluster=self._cluster,
             is_successor=evidence.is_succession,
         )
-        return None if record == case.record else render_pod_record(record)
+        return None if record == candidates.record else render_pod_record(record)
 
 
 def _moment(ms: str | None) -> datetime | None:
-    """A time as the state holds it; None for whatever is none."""
+    """Parse a time of the state; None if it is not a valid time."""
     if ms is None or not ms.isdecimal() or len(ms) > 15 or int(ms) > LATEST_MS:
         return None
     return from_ms(int(ms))
@@ -450,7 +475,7 @@ FRESH_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _LeaseRead:
     at: float
     renewed: datetime | None  # None: the Lease cannot be read
 
@@ -461,7 +486,7 @@ class NodeClocks:
     def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._looks: dict[str, _Look] = {}
+        self._reads: dict[str, _LeaseRead] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._samples: dict[tuple[str, str], tuple[ClockSample, ...]] = {}  # node and Redis
 
@@ -488,25 +513,25 @@ class NodeClocks:
     def prune(self) -> None:
         """Drop nodes that were not used for long."""
         oldest = self._clock() - KEPT.total_seconds()
-        self._looks = {node: look for node, look in self._looks.items() if look.at >= oldest}
-        self._samples = {key: kept for key, kept in self._samples.items() if key[0] in self._looks}
+        self._reads = {node: known for node, known in self._reads.items() if known.at >= oldest}
+        self._samples = {key: kept for key, kept in self._samples.items() if key[0] in self._reads}
         for node in [node for node, turn in self._turns.items() if not turn.locked()]:
             del self._turns[node]
 
     async def _read(self, node: str) -> datetime | None:
         async with self._turns[node]:
-            known = self._looks.get(node)
+            known = self._reads.get(node)
             if known is not None and self._clock() - known.at < FRESH_S:
                 return known.renewed
             renewed = await self._fetch(node)
-            self._looks[node] = _Look(self._clock(), renewed)
+            self._reads[node] = _LeaseRead(self._clock(), renewed)
             return renewed
 
     async def _fetch(self, node: str) -> datetime | None:
         try:
             lease = await self._api.get(Address(kind=LEASE, namespace=NODE_LEASES, name=node))
         except KubernetesError:
-            return None  # forbidden, not there, no answer: the default is for all who cannot look
+            return None  # forbidden, missing, or no answer: the default applies
         return _renew_time(lease)
 
 

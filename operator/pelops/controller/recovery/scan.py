@@ -25,7 +25,7 @@ from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.clock import MILLISECOND
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.pod_evidence import ConsumerLiveness
 from pelops.controller.runtime.cache import Name
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
@@ -147,7 +147,7 @@ class GroupScan:
     keys: GroupKeys
     observation: ScanObservation
     findings: Findings
-    learnt: dict[str, str] = field(default_factory=dict)  # fields of the state to be written
+    new_records: dict[str, str] = field(default_factory=dict)  # fields of the state to be written
 
     @property
     def name(self) -> Name:
@@ -166,7 +166,7 @@ class StreamScan:
     stream: StreamInScan  # the one that is scanned
     findings: Findings
     most_pages: int = MOST_PAGES
-    judgements: dict[str, Judgement] = field(default_factory=dict)  # of the owners
+    liveness: dict[str, ConsumerLiveness] = field(default_factory=dict)  # of the owners
     crashes: list[Crash] = field(default_factory=list)  # who failed, and the suspects left
     _idle: dict[str, Failure] = field(default_factory=dict)
     _rules: Rules = field(init=False)
@@ -195,13 +195,13 @@ class StreamScan:
         if self.is_main and self.observation.offers:
             releases = self.recovery.strategy is RecoveryStrategy.RELEASE
             offers = await review_offers(self.server, self.context, withdraws=not releases)
-            self.findings.review(offers)
+            self.findings.record_offers(offers)
 
     async def recover_dead(self) -> None:
         """Move what dead owners were delivered before their cutoff."""
-        for owner, judgement in self.judgements.items():
-            if judgement.cutoff.at is not None:
-                await self._recover_owner(owner, judgement, judgement.cutoff.at)
+        for owner, liveness in self.liveness.items():
+            if liveness.cutoff.at is not None:
+                await self._recover_owner(owner, liveness, liveness.cutoff.at)
 
     async def recover_idle(self) -> None:
         """Move entries that are idle beyond the limit of their owner.
@@ -211,19 +211,19 @@ class StreamScan:
         """
         server, context = self.server, self.context
         began = self.observation.cursor if self.is_main else ""
-        cursor = await self._visit(began)
+        cursor = await self._scan_pages(began)
         # What failed with an entry may lie in another part.
         is_whole = self._rules.runs_alone_first or not (began or cursor)
         for failure in self._idle.values():
-            self.crashes += await self._judge_idle(failure, is_whole=is_whole)
+            self.crashes += await self._find_idle_crashes(failure, is_whole=is_whole)
         if cursor:
-            self._come_back(AFTER_A_PART)
+            self._scan_again(AFTER_A_PART)
         if cursor != began:
             await finish_scan(
                 server, context.keys, uid=context.uid, target=context.target, cursor=cursor
             )
 
-    async def _judge_idle(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
+    async def _find_idle_crashes(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
         """What idled in the process that runs now, apart from what an earlier one may have held."""
         cutoff = self._cutoff_of(failure.owner)
         since = decide_process_since(cutoff, self.observation.master_since)
@@ -272,11 +272,13 @@ class StreamScan:
             self.findings.dangling += dangling
             self.findings.lowest_dangling = self.stream.lowest_pending
 
-    async def _recover_owner(self, owner: str, judgement: Judgement, cutoff: datetime) -> None:
-        order = self._order(owner, judgement.cutoff.message, judgement.cutoff.death)
-        failure = Failure(owner=owner, death=judgement.cutoff.death)
+    async def _recover_owner(
+        self, owner: str, liveness: ConsumerLiveness, cutoff: datetime
+    ) -> None:
+        order = self._order(owner, liveness.cutoff.message, liveness.cutoff.death)
+        failure = Failure(owner=owner, death=liveness.cutoff.death)
         async for batch in self._recover_all(order, cutoff):
-            self._take(owner, judgement.cutoff, batch)
+            self._count_batch(owner, liveness.cutoff, batch)
             self.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
             failure.add(batch)
         self.crashes += failure.crashes(cutoff)
@@ -289,16 +291,16 @@ class StreamScan:
             async for batch in recover_owner(self.server, self.context, order, cutoff=cutoff):
                 yield batch
             return
-        # The locks must be named with the script that moves: first see what there is.
-        look = replace(order, recovers=False)
-        async for seen in recover_owner(self.server, self.context, look, cutoff=cutoff):
+        # The locks must be named with the script that moves: first observe the suspects.
+        dry = replace(order, recovers=False)
+        async for seen in recover_owner(self.server, self.context, dry, cutoff=cutoff):
             ids = [(one.entry_id, timedelta()) for one in seen.suspects]
             yield replace(seen, suspects=())
             if ids:
                 yield await self._recover_ids(order, ids, cutoff=cutoff)
 
-    async def _visit(self, began: str) -> str:
-        """Look through the pages from a cursor on; where it stopped, empty for the end."""
+    async def _scan_pages(self, began: str) -> str:
+        """Scan the pages from a cursor on; where it stopped, empty for the end."""
         cursor, count = "", 0
         group, idle = self.context.keys.group, self._limits.smallest
         pages = find_idle(self.server, self.stream, group, idle=idle, cursor=began)
@@ -328,13 +330,13 @@ class StreamScan:
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
         # lock or the like keeps it, or this is a dry run.
-        judgement = self.judgements.get(owner)
-        before = None if judgement is None else judgement.cutoff.at
+        liveness = self.liveness.get(owner)
+        before = None if liveness is None else liveness.cutoff.at
         ids = [(one.entry_id, limit) for one in stuck if before is None or one.delivered >= before]
         size = self.context.batch
         while ids:
             batch = await self._recover_ids(order, ids[:size])
-            self._take(owner, None, batch)
+            self._count_batch(owner, None, batch)
             failure.add(batch)
             # Large bodies: as many as one script reads were moved, one at least.
             left = {one for one, verdict in batch.stays if verdict is EntryVerdict.NEXT_BATCH}
@@ -342,8 +344,8 @@ class StreamScan:
 
     def _cutoff_of(self, owner: str) -> Cutoff | None:
         """The liveness of the owner's process; None if its name does not belong to a pod."""
-        judgement = self.judgements.get(owner)
-        return None if judgement is None or judgement.match.is_unknown else judgement.cutoff
+        liveness = self.liveness.get(owner)
+        return None if liveness is None or liveness.match.is_unknown else liveness.cutoff
 
     async def _recover_ids(
         self,
@@ -373,12 +375,12 @@ class StreamScan:
             recovers=self.recovery.copies_entries,
         )
 
-    def _take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
-        self.findings.take(owner, cutoff, batch)
+    def _count_batch(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
+        self.findings.count_batch(owner, cutoff, batch)
         if batch.count(EntryVerdict.WAITING):
-            self._come_back(self._rules.backoff.after(1))
+            self._scan_again(self._rules.backoff.after(1))
 
-    def _come_back(self, wait: timedelta) -> None:
+    def _scan_again(self, wait: timedelta) -> None:
         findings = self.findings
         findings.earliest = min(findings.earliest or wait, wait)
 
@@ -400,13 +402,13 @@ class StreamScan:
                 plan = await self._settle_owner(plan, owner)
                 self.findings.waiting -= len(owner.settlements)
         except RetryBatchChanged:
-            self.findings.waiting += 1  # another replica was faster; the next scan sees the rest
+            self.findings.waiting += 1  # another replica was faster; the next scan continues
 
     async def _is_delivered(self, plan: AttemptPlan, *, until: float) -> bool:
         """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
         once."""
         if not self.recovery.copies_entries:
-            return False  # the IDs stay; when a worker has claimed them, the next look sees it
+            return False  # the IDs stay; the next scan observes that a worker claimed them
         while monotonic() < until:
             if await are_delivered(self.server, self.context, plan.kept):
                 await asyncio.sleep(BETWEEN_READS.total_seconds())
@@ -420,13 +422,13 @@ class StreamScan:
         if dead is not None and (dead.settlements or dead.co_failed):
             reasons = self._explain(dead)
             done = await settle_suspects(self.server, self.context, plan, dead, reasons=reasons)
-            self.findings.settle(dead, done)
+            self.findings.count_settled(dead, done)
             plan = plan.after(done.retry_batch)
         if rest is not None and rest.settlements:
             done = await offer_entries(
                 self.server, self.context, plan, rest, reason="offered to claiming workers"
             )
-            self.findings.offer(rest, done)
+            self.findings.count_offered(rest, done)
             plan = plan.after(done.retry_batch)
         return plan
 

@@ -45,7 +45,7 @@ class ScanCloser:
         report = render_findings(scan.findings)
         tries_cursor = self._cursors.get(scan.name, "0")
         resolved = "" if observation.retry_batch.under_way else observation.retry_batch.written
-        is_news = report != observation.report or scan.learnt or resolved
+        is_news = report != observation.report or scan.new_records or resolved
         noted = self._noted.get(scan.name)
         is_noted = noted is not None and timedelta() <= observation.now - noted < NOTED_EVERY
         done = observation.now if scan.findings.is_complete and not is_noted else None
@@ -64,7 +64,7 @@ class ScanCloser:
             done=done,
             resolved=resolved,
             tries_cursor=tries_cursor,
-            learnt=scan.learnt,
+            new_records=scan.new_records,
         )
         if done is not None:
             self._noted[scan.name] = done

@@ -36,7 +36,7 @@ class ScanSchedule:
             return timedelta()
         return decide_due(min(interval, early or interval), is_timer=trigger is Trigger.SCAN)
 
-    def come_back(self, name: Name, wait: timedelta) -> timedelta:
+    def plan_early(self, name: Name, wait: timedelta) -> timedelta:
         """Plan a scan after `wait`, before the interval is over."""
         self._early[name] = wait
         return wait
@@ -55,4 +55,4 @@ class ScanSchedule:
         if standstill is not None:
             self._standstills[name] = standstill
         wait = decide_wait(left, standstill, usual, rank=rank)
-        return usual if wait >= usual else self.come_back(name, wait)
+        return usual if wait >= usual else self.plan_early(name, wait)

@@ -103,9 +103,9 @@ class Scanner:
     def __init__(self, parts: ScanAdapters, clock: Callable[[], float]) -> None:
         self._parts = parts
         self._clock = clock
-        self._judging = OwnerLookup(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
-        self._closing = ScanCloser(parts.reporter)
-        self._pacing = ScanSchedule()
+        self._owners = OwnerLookup(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
+        self._closer = ScanCloser(parts.reporter)
+        self._schedule = ScanSchedule()
         self._shared = SharedWorkloads(parts.cache)
         self.dry_runs = DryRuns(parts.reporter, parts.make_due)
         self.is_settled = parts.is_settled
@@ -113,7 +113,7 @@ class Scanner:
     async def scan(
         self, name: Name, trigger: Trigger, *, since: float | None = None
     ) -> timedelta | None:
-        """Scan now; how long until the next look, or None when there is nothing to scan.
+        """Scan now; how long until the next scan, or None when there is nothing to scan.
 
         `since` is when the death that triggers it was noticed, on the clock given.
         """
@@ -122,16 +122,16 @@ class Scanner:
         if not is_dry:
             self.dry_runs.forget(name)
         if resource is None:
-            self._closing.forget(name)
-            self._judging.forget(name)
-            self._pacing.forget(name)
+            self._closer.forget(name)
+            self._owners.forget(name)
+            self._schedule.forget(name)
             return None
         began = self._clock()
         findings = Findings(trigger=trigger)
         outcome, wait = await self._attempt(resource, findings)
         # What was done before a scan failed is done, and no other one will report it.
         if not is_dry:
-            await self._closing.report(resource.metadata, findings)
+            await self._closer.report(resource.metadata, findings)
         SCANS.labels(trigger.value, outcome).inc()
         if outcome == DONE:
             SCAN_SECONDS.observe(self._clock() - began)
@@ -172,7 +172,7 @@ class Scanner:
             log.info("Could not scan the group: %s", error, extra=where)
             await self._report_failure(resource, findings, error)
             wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
-            return "failed", self._pacing.come_back(_name(resource), wait)
+            return "failed", self._schedule.plan_early(_name(resource), wait)
 
     async def _report_failure(
         self, resource: StreamConsumerGroup, findings: Findings, error: PelopsError
@@ -221,13 +221,13 @@ class Scanner:
             server,
             keys,
             uid=resource.metadata.uid,
-            due=self._pacing.due(_name(resource), interval, findings.trigger, rank=rank),
+            due=self._schedule.due(_name(resource), interval, findings.trigger, rank=rank),
             with_retry=has_former_retry or needs_retry_stream(resource.spec),
             is_retry_former=has_former_retry,
             is_first=rank == 0,
         )
         if isinstance(observation, NotDue):
-            wait = self._pacing.until_next(
+            wait = self._schedule.until_next(
                 interval, scanned_at=observation.scanned_at, now=observation.now, rank=rank
             )
             return "not-due", wait
@@ -236,15 +236,15 @@ class Scanner:
             resource=resource, server=server, keys=keys, observation=observation, findings=findings
         )
         await self._scan_streams(scan)
-        await self._closing.close(scan)
-        usual = self._pacing.until_next(
+        await self._closer.close(scan)
+        usual = self._schedule.until_next(
             interval, scanned_at=observation.now, now=observation.now, rank=rank
         )
         unlocked = await until_unlocked(scan, usual)
         findings.earliest = min(findings.earliest or unlocked, unlocked)
         left = findings.unfinished(observation.retry_batch.written)
         outcome = DONE if findings.is_complete else "failed"
-        return outcome, self._pacing.after(scan.name, left, usual, rank=rank)
+        return outcome, self._schedule.after(scan.name, left, usual, rank=rank)
 
     async def _scan_dry(
         self, resource: StreamConsumerGroup, findings: Findings, interval: timedelta
@@ -294,7 +294,7 @@ class Scanner:
         for stream in (scan.observation.stream, scan.observation.retry):
             if stream is None:
                 continue
-            if counts_only or _must_stay(scan, stream):
+            if counts_only or _only_counts(scan, stream):
                 await self._count_stream(scan, stream)
             else:
                 await self._scan_stream(scan, stream)
@@ -313,7 +313,7 @@ class Scanner:
         consumers: list[ObservedConsumer] | None = None
         try:
             await run.review_offers()
-            consumers = await self._judging.judge(scan, run)
+            consumers = await self._owners.check_owners(scan, run)
             if stream.pending:
                 await run.recover_dead()
                 await run.recover_idle()
@@ -345,7 +345,7 @@ class Scanner:
         if find_unusable_locks(scan) is not None:
             scan.findings.is_counted = False
             return
-        consumers = await self._judging.judge(scan, run)
+        consumers = await self._owners.check_owners(scan, run)
         scan.findings.counted += await count_stuck(run, consumers)
 
     def _begin(self, scan: GroupScan, stream: StreamInScan) -> StreamScan:
@@ -381,13 +381,13 @@ class Scanner:
     async def _remove_consumers(self, run: StreamScan, consumers: list[ObservedConsumer]) -> None:
         """Remove the consumers of deleted pods. The script checks that they own no entries."""
         for consumer in consumers:
-            judgement = run.judgements.get(consumer.name)
-            has_left = judgement is not None and is_gone(judgement)
+            liveness = run.liveness.get(consumer.name)
+            has_left = liveness is not None and is_gone(liveness)
             if has_left and await remove_consumer(run.server, run.context, consumer.name):
                 run.findings.removed.append(consumer.name)
 
 
-def _must_stay(scan: GroupScan, stream: StreamInScan) -> bool:
+def _only_counts(scan: GroupScan, stream: StreamInScan) -> bool:
     """Whether nothing of this stream may be moved: a former retry stream, and other groups would
     be given the copies. An alarm reports it.
     """

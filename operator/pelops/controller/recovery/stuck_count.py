@@ -21,7 +21,7 @@ from pelops.redis_streams.recovery.lock_lifetimes import find_existing
 from pelops.redis_streams.recovery.scan_calls import find_idle
 
 MOST_COUNTED: Final = 10_000  # entries of one stream
-MOST_PAGES: Final = 50  # of pending entries that are looked at for one owner, or for idle ones
+MOST_PAGES: Final = 50  # of pending entries that are read for one owner, or for idle ones
 # No process is left that could hold an entry of this consumer.
 _ENDED: Final = frozenset({LivenessReason.GONE, LivenessReason.FINISHED, LivenessReason.VANISHED})
 
@@ -29,19 +29,19 @@ _ENDED: Final = frozenset({LivenessReason.GONE, LivenessReason.FINISHED, Livenes
 async def count_stuck(run: StreamScan, consumers: Sequence[ObservedConsumer]) -> int:
     """Stuck entries of the stream, `MOST_COUNTED` at most. Raises as reads of Redis do.
 
-    `consumers` are those of the stream, after `run.judgements` were made of them.
+    `consumers` are those of the stream, after `run.liveness` was read.
     """
     if not run.stream.pending:
         return 0
     pending = {consumer.name: consumer.pending for consumer in consumers}
     cutoffs = {
-        owner: judgement.cutoff.at
-        for owner, judgement in run.judgements.items()
-        if judgement.cutoff.at is not None and pending.get(owner, 1)
+        owner: liveness.cutoff.at
+        for owner, liveness in run.liveness.items()
+        if liveness.cutoff.at is not None and pending.get(owner, 1)
     }
     count = 0
     for owner, cutoff in cutoffs.items():
-        has_ended = run.judgements[owner].cutoff.reason in _ENDED
+        has_ended = run.liveness[owner].cutoff.reason in _ENDED
         if has_ended and owner in pending and run.recovery.locks is None:
             count += pending[owner]
         elif count < MOST_COUNTED:
@@ -82,8 +82,8 @@ async def _idle(run: StreamScan, counted: Collection[str]) -> AsyncIterator[list
     limits, group = decide_processing_timeouts(run.recovery), run.context.keys.group
 
     def is_stuck(entry: PendingEntry) -> bool:
-        judgement = run.judgements.get(entry.owner)
-        is_unknown = judgement is None or judgement.match.is_unknown
+        liveness = run.liveness.get(entry.owner)
+        is_unknown = liveness is None or liveness.match.is_unknown
         limit = limits.limit(is_unknown=is_unknown, is_unowned=not entry.owner)
         return entry.owner not in counted and (entry.idle >= limit or not entry.owner)
 

@@ -48,15 +48,15 @@ class RedriveIndex:
         older = [
             (_age(manifest), name)
             for (place, name), manifest in self._redrives.items()
-            if place == namespace and _group_of(manifest) == group and _is_in_the_way(manifest)
+            if place == namespace and _group_of(manifest) == group and _blocks_others(manifest)
         ]
         first = min(older, default=None)
         return first[1] if first is not None and first[0] < own else None
 
     def _find_waiting(self, change: ObjectChange) -> set[Name]:
         before, after = change.before, change.after
-        is_news = (before is not None and _is_in_the_way(before)) != (
-            after is not None and _is_in_the_way(after)
+        is_news = (before is not None and _blocks_others(before)) != (
+            after is not None and _blocks_others(after)
         )
         if not is_news:
             return {change.name}
@@ -65,7 +65,7 @@ class RedriveIndex:
 
     def _find_of_group(self, change: ObjectChange) -> set[Name]:
         """A group: its redrives, unless only its status has changed."""
-        is_news = _asked(change.before) != _asked(change.after)
+        is_news = _spec_version(change.before) != _spec_version(change.after)
         return self._of_group(change.name) if is_news else set()
 
     def _of_group(self, group: Name) -> set[Name]:
@@ -81,7 +81,7 @@ def _age(manifest: Manifest) -> tuple[str, str]:
     return str(metadata.get("creationTimestamp")), str(metadata.get("uid"))
 
 
-def _asked(manifest: Manifest | None) -> tuple[object, object]:
+def _spec_version(manifest: Manifest | None) -> tuple[object, object]:
     metadata = (manifest or {}).get("metadata", {})
     return metadata.get("uid"), metadata.get("generation")
 
@@ -90,7 +90,7 @@ def _group_of(manifest: Manifest) -> str:
     return str(((manifest.get("spec") or {}).get("groupRef") or {}).get("name"))
 
 
-def _is_in_the_way(manifest: Manifest) -> bool:
+def _blocks_others(manifest: Manifest) -> bool:
     """Whether younger redrives of the same group wait for this one."""
     spec, metadata = manifest.get("spec") or {}, manifest.get("metadata") or {}
     is_approved = spec.get("approval") != "Required" or spec.get("approved") is True

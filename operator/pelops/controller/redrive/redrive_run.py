@@ -48,7 +48,7 @@ from pelops.redis_streams.redrive.outcomes import observe_outcomes
 PART_S: Final = 1.0  # of work between two reports
 SHORTEST_WAIT_S: Final = 0.05  # for the rate: fewer calls with more dead letters each
 LONGEST_WAIT_S: Final = 5.0
-WATCH_S: Final = 1.0  # between two looks at a trial, a backlog or outcomes
+WATCH_S: Final = 1.0  # between two observations of a trial, a backlog or outcomes
 TURN_S: Final = 0.5  # of one search; then another redrive searches
 MOST_SEARCH_S: Final = 60.0  # of processor time for the regular expression of one redrive
 
@@ -135,7 +135,7 @@ class RedriveRun:
         end, self.wait_s = self._clock() + PART_S, 0.0
         try:
             if redrive.spec.is_dry_run:
-                await self._rehearse(redrive, end, refusal or await self._find_refusal())
+                await self._advance_dry_run(redrive, end, refusal or await self._find_refusal())
             else:
                 await self._advance(redrive, end)
         except _RegexTooSlow:
@@ -178,7 +178,7 @@ class RedriveRun:
             return str(error)
         return ""
 
-    async def _rehearse(self, redrive: StreamRedrive, end: float, refusal: str) -> None:
+    async def _advance_dry_run(self, redrive: StreamRedrive, end: float, refusal: str) -> None:
         """A part of a dry run: all dead letters are counted, and nothing is written."""
         now = datetime.now(UTC)
         if self._progress is None:
@@ -203,7 +203,7 @@ class RedriveRun:
             )
             letters, through = await self._select(page)
             self._newest = page.letters[-1].entry_id if page.letters else self._newest
-            self._take(letters)
+            self._add_matching(letters)
             counted = self._counted = through
             if self._clock() >= end:
                 break
@@ -237,7 +237,7 @@ class RedriveRun:
                 return taken, letter.entry_id
         return taken, page.through
 
-    def _take(self, letters: Sequence[DeadLetter]) -> None:
+    def _add_matching(self, letters: Sequence[DeadLetter]) -> None:
         self._matching += len(letters)
         missing = MOST_SAMPLES - len(self._samples)
         self._samples += [letter.entry_id for letter in letters[:missing]]

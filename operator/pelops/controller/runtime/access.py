@@ -65,7 +65,7 @@ class TokenAccess:
         self._waiting += 1
         try:
             async with self._turn:
-                return self._known_status(key) or await self._ask(key, token, right, what)
+                return self._known_status(key) or await self._authorize(key, token, right, what)
         finally:
             self._waiting -= 1
 
@@ -73,7 +73,7 @@ class TokenAccess:
         known = self._known.get(key)
         return known[1] if known is not None and self._clock() < known[0] else None
 
-    async def _ask(self, key: bytes, token: str, right: Mapping[str, Any], what: str) -> int:
+    async def _authorize(self, key: bytes, token: str, right: Mapping[str, Any], what: str) -> int:
         try:
             status = await self._review(token, right)
         except KubernetesError as error:

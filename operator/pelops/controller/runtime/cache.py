@@ -161,7 +161,7 @@ class Cache:
             for listener in self._listeners[owner] if names else ():
                 listener(kind, names)
 
-    def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+    def handle_event(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
         """Store an event of the watch, and announce the resources that become due."""
         if is_gone:
             uid = manifest["metadata"]["uid"]
@@ -222,7 +222,7 @@ class Cache:
             try:
                 concerned[owner] |= concern.find(change)
             except Exception:
-                # A bug in one managed kind must not hide the object from the other kinds.
+                # A bug in one managed kind must not keep the object from the other kinds.
                 where = f"the {change.kind.kind} {'/'.join(change.name)}"
                 log.exception("Could not find the %s that depend on %s", owner.plural, where)
         return concerned

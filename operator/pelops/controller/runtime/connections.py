@@ -189,7 +189,7 @@ class Connections:
             namespace,
         )
 
-    async def tidy(self) -> None:
+    async def prune(self) -> None:
         """Forget Secrets and close connections that were not used for long."""
         self._secrets.prune()
         await self._pool.close_unused(UNUSED)

@@ -143,7 +143,7 @@ class Memory:
         """How long this replica still leaves this difference to replicas of lower rank."""
         return wait_for_turn(rank, self.differing.setdefault(what, now), now, step=step)
 
-    def sees_only(self, *differences: str) -> None:
+    def keep_only(self, *differences: str) -> None:
         """Forget all other differences: they no longer exist."""
         self.differing = {
             what: since for what, since in self.differing.items() if what in differences
@@ -263,7 +263,7 @@ class Finalizer:
         answer = await self._api.merge(self._address(metadata), body, manager=FINALIZER_MANAGER)
         self._cache.put_answer(self._kind, answer, writer=self._kind)
 
-    async def let_go(self, metadata: ObjectMeta) -> float | None:
+    async def try_remove(self, metadata: ObjectMeta) -> float | None:
         """Remove it after the clean-up: seconds until the next attempt, or None."""
         try:
             await self.remove(metadata)
@@ -423,7 +423,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """
         return {}
 
-    def tidy(self) -> None:
+    def prune(self) -> None:
         """Drop data that was not used for long. Called every minute."""
         return
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.5
-LOOK_S: Final = 0.5  # between two comparisons of the members
+CHECK_S: Final = 0.5  # between two comparisons of the members
 ANSWER_S: Final = 2.5  # timeout of a request, which leaves time for another one
 FORGET_AFTER_S: Final = 30.0  # an expired Lease is deleted so long after its last renewal
 LABELS: Final = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
@@ -115,17 +115,17 @@ class Members:
         """Renew the Lease and list the others until cancelled."""
         while True:
             began = self._clock()
-            is_done = await self.try_beat()
+            is_done = await self.try_renew()
             now = self._clock()
             every_s = (RENEW_S if is_done else RETRY_S) * random.uniform(0.8, 1.0)
             # Not later than the expiry of a Lease: another replica has to take over then.
             at = min(began + every_s, self._known.next_change(now))
             await asyncio.sleep(max(at - now, RETRY_S / 5))
 
-    async def try_beat(self) -> bool:
+    async def try_renew(self) -> bool:
         """Renew and list once: whether it succeeded. A failure is logged."""
         try:
-            await self.beat()
+            await self.renew()
         except KubernetesError as error:
             level = logging.WARNING if self._is_renewed else logging.DEBUG
             log.log(level, "Could not renew the Lease of this replica: %s", error)
@@ -134,7 +134,7 @@ class Members:
         self._is_renewed = True
         return True
 
-    async def beat(self) -> None:
+    async def renew(self) -> None:
         """Renew the own Lease, list the others, and delete Leases that expired long ago.
 
         Raises KubernetesError.
@@ -188,7 +188,7 @@ async def follow_standing(members: Members) -> AsyncIterator[MembershipView]:
         if members.standing != standing:
             standing = members.standing
             yield standing
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CHECK_S)
 
 
 def read_lease(manifest: dict[str, Any]) -> SeenLease | None:

@@ -150,7 +150,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         kind, connections, has_acted = self._kind, self._services.connections, False
         try:
             for action in kind.actions(observation, current):
-                current.memory.sees_only(STATUS, action.what)
+                current.memory.keep_only(STATUS, action.what)
                 turn_s = current.wait_s(action.what)
                 if turn_s > 0:
                     return None if has_acted else (observation, turn_s)
@@ -163,7 +163,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
                 has_acted = True
         except InvalidSpec as error:
             observation = kind.add_problem(observation, None, error)
-        current.memory.sees_only(STATUS)
+        current.memory.keep_only(STATUS)
         return None if has_acted else (observation, None)
 
     async def _apply(
@@ -188,7 +188,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             await self._reporter.report(metadata, event)
         memory.failures = 0
         memory.failure = None
-        memory.sees_only(STATUS)
+        memory.keep_only(STATUS)
         return None
 
     async def _report(
@@ -313,7 +313,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         event = self._kind.abandon(str(error))
         if event is not None:
             await self._reporter.report(metadata, event)
-        return await finalizer.let_go(metadata)
+        return await finalizer.try_remove(metadata)
 
     async def _write_refusal(
         self, manifest: Manifest, wished: Status, memory: Memory, rank: int
@@ -405,7 +405,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return memory.retry_s()
         if event is not None:
             await self._reporter.report(metadata, event)
-        return await finalizer.let_go(metadata)
+        return await finalizer.try_remove(metadata)
 
 
 def render_refusal(
@@ -431,10 +431,10 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         services.progress.follow(loop, self._gate.stalled_s, kind.queue.overdue_s)
         QUEUE_DEPTH.labels(kind.api.plural).set_function(self._count_waiting)
 
-    def hear(self, changed: Kind, names: set[Name]) -> None:
+    def handle_change(self, changed: Kind, names: set[Name]) -> None:
         """Make resources due that a change of objects of a kind concerns."""
         for name in names:
-            self._standby.hear(changed, name)
+            self._standby.handle_change(changed, name)
 
     async def run(self) -> None:
         """Serve until cancelled, all resources first."""

@@ -22,7 +22,7 @@ from pelops.kube.client import Kind
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 10.0  # between two looks whether a kind that is not required may be listed
+PROBE_S: Final = 10.0  # between two checks whether an optional kind may be listed
 LISTS_S: Final = 30.0  # without an answer, until the start is reported as hindered
 
 AnyKind: TypeAlias = ManagedKind[Any, Any, Any]
@@ -37,8 +37,10 @@ class Runtime:
         self._kinds = kinds
         self._runs_loops = False
         self._resync = Resync(services.api, services.cache, services.settings.namespaces)
-        hear, clock = services.cache.hear, services.clock
-        self._watch = Watch(services.api, self._resync, hear, clock, operator)
+        clock = services.clock
+        self._watch = Watch(
+            services.api, self._resync, services.cache.handle_event, clock, operator
+        )
         self._watching: asyncio.Task[None] | None = None
         self._sources = [Source(kind, self._concerns_of(kind), self._resync) for kind in kinds]
         self._passes = {kind.api: ReconcileLoop(kind, services) for kind in kinds}
@@ -51,7 +53,7 @@ class Runtime:
         Raises KubernetesError; it may be repeated.
         """
         for source in self._sources:
-            await source.look()
+            await source.probe()
         self._follow()
         if self._watching is None:
             watching = self._services.progress.keep_running("watch", self._watch.run)
@@ -84,8 +86,8 @@ class Runtime:
         }
         for source in self._sources:
             if not source.is_required:
-                look = partial(source.run, self._follow, every_s=min(every_s, LOOK_S))
-                loops[f"look at {source.plural}"] = look
+                probe = partial(source.run, self._follow, every_s=min(every_s, PROBE_S))
+                loops[f"look at {source.plural}"] = probe
         for kind in self._kinds:
             loops[f"reconcile {kind.api.plural}"] = self._passes[kind.api].run
             loops.update(kind.loops())
@@ -96,10 +98,10 @@ class Runtime:
         assert self._watching is not None
         await self._watching
 
-    def tidy(self) -> None:
-        """Drop what kinds did not use for long."""
+    def prune(self) -> None:
+        """Drop data that kinds did not use for long."""
         for kind in self._kinds:
-            kind.tidy()
+            kind.prune()
 
     def _follow(self) -> None:
         granted = [kind for source in self._sources for kind in source.granted]
@@ -107,7 +109,7 @@ class Runtime:
 
     def _make_due(self, kind: AnyKind, changed: Kind, names: set[Name]) -> None:
         if self._runs_loops:  # they begin with all that is known by then
-            self._passes[kind.api].hear(changed, names)
+            self._passes[kind.api].handle_change(changed, names)
             kind.notice(changed, names)
 
     def _concerns_of(self, kind: AnyKind) -> list[Concern]:
@@ -142,8 +144,8 @@ class Source:
         """The kind's."""
         return self._kind.api.plural
 
-    async def look(self) -> None:
-        """Ask for each kind; a missing CRD or right of what is not required is reported.
+    async def probe(self) -> None:
+        """Check that each kind may be listed. A missing CRD or right of an optional kind is logged.
 
         Raises KubernetesError.
         """
@@ -170,11 +172,11 @@ class Source:
         self._problem = problem
 
     async def run(self, changed: Callable[[], None], *, every_s: float) -> None:
-        """Look periodically. Calls `changed` after each look; an outage changes nothing."""
+        """Probe periodically. Calls `changed` after each probe; an outage changes nothing."""
         while True:
             await asyncio.sleep(with_jitter(every_s))
             try:
-                await self.look()
+                await self.probe()
             except KubernetesError as error:
                 log.warning("Could not list %s: %s", self.plural, error)
             else:

@@ -36,7 +36,7 @@ class ReplicaSettings:
     inspection_socket: Path | None  # None: the usual place
     log_format: LogFormat
     log_level: str
-    observe_s: float  # how often a settled group is looked at
+    observe_s: float  # how often a settled group is read
     status_s: float  # how often numbers that move are written to status
     resync_s: float  # how often the cache is compared with a full LIST
     skew_s: float  # how far a node's clock and that of a Redis may differ

@@ -30,20 +30,20 @@ class Standby:
         self._kind = kind
         self._members = services.members
         self._resources = services.cache.objects(kind.api)
-        self._known: dict[Name, tuple[object, ...]] = {}  # by `_asked`, at the last event
+        self._known: dict[Name, tuple[object, ...]] = {}  # by `_spec_version`, at the last event
 
     def stands_by(self, name: Name) -> bool:
         """Whether another replica observes the resource."""
         return self._kind.is_shared_out and self._members.place(self._kind.rank_key(name)) > 0
 
-    def hear(self, changed: Kind, name: Name) -> None:
+    def handle_change(self, changed: Kind, name: Name) -> None:
         """Make a resource due that a change of an object of this kind concerns."""
         manifest = self._resources.get(name)
         delay_s = 0.0 if changed == self._kind.api else self._intervals().together_s
         if manifest is None:
             self._known.pop(name, None)
         elif self.stands_by(name):
-            asked, before = _asked(manifest), self._known.get(name)
+            asked, before = _spec_version(manifest), self._known.get(name)
             self._known[name] = asked
             if changed == self._kind.api and asked == before:  # its status alone
                 if is_attended(
@@ -76,7 +76,7 @@ class Standby:
         ours = []
         for name, manifest in list(self._resources.items()):
             if self.stands_by(name):
-                self._known[name] = _asked(manifest)
+                self._known[name] = _spec_version(manifest)
                 self._kind.queue.add(name, delay_s=random.uniform(0, self.rest_s()))
                 self.give_up(name)
             else:
@@ -103,7 +103,7 @@ def version_of(manifest: Manifest) -> str:
     return str(manifest["metadata"].get("resourceVersion", ""))
 
 
-def _asked(manifest: Manifest) -> tuple[object, ...]:
+def _spec_version(manifest: Manifest) -> tuple[object, ...]:
     """A value that changes with the spec or a deletion, and not with the status."""
     metadata = manifest["metadata"]
     return metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp")

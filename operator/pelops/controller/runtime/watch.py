@@ -70,8 +70,8 @@ class WatchPace:
     list_s: float = 300.0
     first_pause_s: float = 0.25
     longest_pause_s: float = 4.0
-    deaf_s: float = 90.0  # without a request for a kind: then kopf is started again
-    look_s: float = 0.5  # between two looks at kopf
+    longest_silence_s: float = 90.0  # without a request for a kind: then kopf is started again
+    check_s: float = 0.5  # between two checks of kopf
     longest_start_s: float = 10.0
     ending_s: float = 0.5  # for kopf to end; then its thread is left behind
 
@@ -84,7 +84,7 @@ class Subscription:
     namespaces: Collection[str]  # empty: all
     # The address of the API server, and a session. Raises KubernetesError.
     open_session: Callable[[], Awaitable[tuple[str, aiohttp.ClientSession]]]
-    hear: Listener
+    on_event: Listener
     stop: threading.Event  # set by the watch
     ending: threading.Event  # set by kopf, which then takes some seconds to end
     pace: WatchPace
@@ -156,7 +156,9 @@ class Watch:
             reason = await self._run_once()
             if not reason:
                 continue
-            failures = 1 if self._clock() - began_at > self._pace.deaf_s else failures + 1
+            failures = (
+                1 if self._clock() - began_at > self._pace.longest_silence_s else failures + 1
+            )
             log.warning("Starting the watch of every kind again: %s", reason)
             for kind in self.kinds:
                 WATCH_RESTARTS.labels(kind.plural).inc()
@@ -213,7 +215,7 @@ class Watch:
             kinds=kinds,
             namespaces=self._resync.namespaces,
             open_session=partial(self._api.open_session, partial(self._answer, feeds)),
-            hear=partial(self._hear, feeds),
+            on_event=partial(self._receive_event, feeds),
             stop=threading.Event(),
             ending=threading.Event(),
             pace=self._pace,
@@ -222,12 +224,12 @@ class Watch:
         thread.start()
         try:
             while self.kinds == kinds:
-                await asyncio.sleep(self._pace.look_s)
+                await asyncio.sleep(self._pace.check_s)
                 if subscription.ending.is_set() or not thread.is_alive():
                     return thread.outcome
                 for feed in feeds.values():
                     silent_s = self._clock() - max(feed.asked_at, feed.seen_at)
-                    if silent_s > self._pace.deaf_s:
+                    if silent_s > self._pace.longest_silence_s:
                         return f"kopf has not asked for {feed} for {silent_s:.0f} s"
             return ""
         finally:
@@ -235,9 +237,9 @@ class Watch:
             try:
                 await asyncio.to_thread(thread.join, self._pace.ending_s)
             finally:
-                thread.leave_behind()
+                thread.abandon()
 
-    def _take_events(self) -> None:
+    def _process_events(self) -> None:
         for _ in range(BURST):
             if not self._events:
                 return
@@ -245,20 +247,22 @@ class Watch:
             try:
                 self._listener(kind, manifest, is_gone)
             except Exception:
-                # One object that cannot be read must not make the replica deaf for all others.
+                # One object that cannot be read must not hide all others from the replica.
                 log.exception("Could not process a watch event of %s", kind.plural)
-        self._loop.call_soon(self._take_events)
+        self._loop.call_soon(self._process_events)
 
     # --- in the thread of kopf
 
-    def _hear(self, feeds: dict[str, Feed], kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+    def _receive_event(
+        self, feeds: dict[str, Feed], kind: Kind, manifest: Manifest, is_gone: bool
+    ) -> None:
         namespace = manifest.get("metadata", {}).get("namespace")
         feed = feeds.get(kind.path(namespace)) or feeds.get(kind.path())
         if feed is not None:
             feed.seen_at = self._clock()
         self._events.append((kind, manifest, is_gone))
         if len(self._events) == 1:
-            self._loop.call_soon_threadsafe(self._take_events)
+            self._loop.call_soon_threadsafe(self._process_events)
 
     async def _answer(
         self,
@@ -282,7 +286,7 @@ class Watch:
             # kopf logs in again, waits for as long as it is asked to, or ends: the next one lists.
             left = (UNAUTHORIZED, TOO_MANY, GONE) if is_stream else (UNAUTHORIZED, TOO_MANY)
             if response.status in left:
-                await self._leave(feed, response.status)
+                await self._leave_to_kopf(feed, response.status)
                 return response
             if response.status >= 400 or "json" not in response.content_type:
                 raise await _read_refusal(response)
@@ -315,7 +319,7 @@ class Watch:
             feed.kind,
             feed.namespace,
             page_s=self._answer_s(feed),
-            on_page=partial(self._see, feed),
+            on_page=partial(self._record_answer, feed),
         )
         async with asyncio.timeout(self._pace.list_s):
             await self._in_main(listing)
@@ -325,7 +329,7 @@ class Watch:
     async def _in_main(self, work: Coroutine[Any, Any, None]) -> None:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def _leave(self, feed: Feed, status: int) -> None:
+    async def _leave_to_kopf(self, feed: Feed, status: int) -> None:
         self._fail(feed, f"the API server returned HTTP status {status}")
         if status == UNAUTHORIZED:
             await self._in_main(self._api.renew())
@@ -348,7 +352,7 @@ class Watch:
         else:
             feed.haste, feed.trouble = 0, ""
 
-    def _see(self, feed: Feed) -> None:
+    def _record_answer(self, feed: Feed) -> None:
         feed.seen_at = self._clock()
 
     async def _pause(self, failures: int, longest_s: float) -> None:
@@ -430,7 +434,7 @@ class OperatorThread(threading.Thread):
         finally:
             self._loop.close()
 
-    def leave_behind(self) -> None:
+    def abandon(self) -> None:
         """Stop it where it is, if it still runs."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -55,7 +55,7 @@ class ScaleWrites:
     ) -> ScalingDecision:
         """Write the replicas if they differ, and return the decision as it turned out.
 
-        `redis` is the observation that was decided by: it tells where to see which workers are
+        `redis` is the observation that was decided by: it shows where to read which workers are
         busy.
         """
         if decision.replicas is None or not workload.exists:

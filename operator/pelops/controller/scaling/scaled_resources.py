@@ -43,7 +43,7 @@ class Scaled:
     failures: int = 0  # of writes in a row
     problem: Finding | None = None  # why the last write failed
     write_after: float = -math.inf  # no further attempt before
-    deep_after: float = -math.inf  # no look that counts further ahead before
+    deep_after: float = -math.inf  # no observation that counts further ahead before
     repair_after: float = -math.inf  # no repair of the server's own lag before
 
     @property
@@ -61,7 +61,7 @@ class Scaled:
     def endpoint_queue(self) -> str:
         """Names the Redis it lives in: resources of a namespace with equal names share one.
 
-        Namespaces share none, so that nothing in one delays the looks of another.
+        Namespaces share none, so that nothing in one delays the observations of another.
         """
         redis, metadata = self.resource.spec.redis, self.resource.metadata
         return f"{metadata.namespace}/{redis.model_dump_json(exclude_none=True)}"

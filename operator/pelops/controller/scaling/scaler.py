@@ -116,7 +116,7 @@ class Scaler:
         scaled.is_foreign = problem is not None and problem.reason == Reason.CONFLICT
         follows = scaled.sharing.role is Role.FOLLOWS
         if problem is not None or (follows and workload.autoscaler is not None):
-            return self._leave(scaled)
+            return self._leave_to_others(scaled)
         is_unfinished = _is_unfinished(redis) and not spec.recovery.dry_run
         scaled.backlog = None
         if redis.stream is not None and not is_unfinished:
@@ -199,7 +199,7 @@ class Scaler:
             self._wake(leader.name)
         return with_jitter(wait_s, 0.15)
 
-    def _leave(self, scaled: Scaled) -> float:
+    def _leave_to_others(self, scaled: Scaled) -> float:
         """Leave the workers to others."""
         scaled.autoscaler, scaled.backlog = Autoscaler(), None
         scaled.decision = scaled.demand = None

@@ -119,7 +119,7 @@ class Pods:
         if before is not None:
             pod = _keep_request(pod, before)
             if before.labels != pod.labels:
-                concerned = self._take(name)
+                concerned = self._remove(name)
         self._keep(name, pod)
         if before == pod:
             return set()
@@ -128,19 +128,19 @@ class Pods:
     def drop(self, name: Name, last: Manifest | None = None) -> set[Name]:
         """Forget a pod that went, except for its end: who is concerned."""
         before = self._live[name[0]][name]
-        self._take(name)
+        self._remove(name)
         pod = _keep_request(_pod(last), before) if last is not None else before
         # The labels of a pod that was known stay: they say whose worker it was.
-        self._bury(name[0], Pod(before.labels, pod.observation))
+        self._record_end(name[0], Pod(before.labels, pod.observation))
         return self._report(name, before, None, before.labels)
 
     def complete(self, name: Name, last: Manifest) -> None:
         """Store the end of a pod that was not known, or whose deletion was detected before."""
         pod = _pod(last)
-        self._bury(name[0], pod)
+        self._record_end(name[0], pod)
         self._report(name, pod, None, pod.labels)
 
-    def _bury(self, namespace: str, pod: Pod) -> None:
+    def _record_end(self, namespace: str, pod: Pod) -> None:
         if self._is_inhabited(namespace):
             self.gone.add(namespace, pod.observation, pod.labels)
 
@@ -170,7 +170,7 @@ class Pods:
         if RESOURCE_LABEL in pod.labels:
             self._owned[name[0], pod.labels[RESOURCE_LABEL]][name] = pod
 
-    def _take(self, name: Name) -> set[Name]:
+    def _remove(self, name: Name) -> set[Name]:
         labels = self._live[name[0]].pop(name).labels
         if RESOURCE_LABEL in labels:
             self._owned[name[0], labels[RESOURCE_LABEL]].pop(name, None)

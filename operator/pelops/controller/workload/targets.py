@@ -17,7 +17,7 @@ from pelops.kube.worker_deployment import SCALE_MANAGER
 from pelops.kube.workload_observation import observe_scale
 from pelops.policy.status.reasons import Reason
 
-LOOK_S = 5.0  # a scale subresource is not watched
+FRESH_S = 5.0  # a scale subresource is not watched
 LAGGING_S = 5.0  # a watch that has not reported a write for so long may be broken
 REMEMBERED = 10_000  # writes
 
@@ -40,13 +40,13 @@ class Targets:
         self._kinds: dict[tuple[str, str], Kind] = {
             (DEPLOYMENT.api_version, DEPLOYMENT.kind): DEPLOYMENT
         }
-        self._looks: dict[Target, tuple[float, WorkloadObservation]] = {}
+        self._scales: dict[Target, tuple[float, WorkloadObservation]] = {}
         self._written: Recent[Target, _Written] = Recent(REMEMBERED)
 
     async def observe(
         self, resource: StreamConsumerGroup
     ) -> tuple[WorkloadObservation, Finding | None]:
-        """The workload, and why it cannot be looked at if so. Raises KubernetesUnavailable."""
+        """The workload, and why it cannot be observed if so. Raises KubernetesUnavailable."""
         target = target_of(
             {
                 "metadata": resource.metadata.model_dump(),
@@ -72,7 +72,7 @@ class Targets:
         """
         body: Manifest = {"spec": {"replicas": replicas}}
         answer = await self._api.merge(await self._address(target), body, manager=SCALE_MANAGER)
-        self._looks.pop(target, None)
+        self._scales.pop(target, None)
         self._remember(target, answer, replicas)
 
     async def _catch_up(self, workload: WorkloadObservation) -> WorkloadObservation:
@@ -86,7 +86,7 @@ class Targets:
             del self._written[target]
             return workload
         if self._clock() - written.at > LAGGING_S:
-            # Scans look at workloads as well, and go on without an API server.
+            # Scans observe workloads as well, and go on without an API server.
             with contextlib.suppress(KubernetesError):
                 manifest = await self._api.get(await self._address(target))
                 live = observe_scale(target, manifest)
@@ -100,7 +100,7 @@ class Targets:
 
     async def _observe_foreign(self, target: Target) -> tuple[WorkloadObservation, Finding | None]:
         try:
-            workload = await self._look(target)
+            workload = await self._read_scale(target)
         except Forbidden as error:
             absent = WorkloadObservation(target=target, exists=False)
             return absent, scale_forbidden(target, error)
@@ -109,14 +109,14 @@ class Targets:
         filled = self._cache.with_pods(workload)
         return replace(filled, ready=sum(pod.is_ready for pod in filled.pods)), None
 
-    async def _look(self, target: Target) -> WorkloadObservation:
-        known = self._looks.get(target)
-        if known is not None and self._clock() - known[0] < LOOK_S:
+    async def _read_scale(self, target: Target) -> WorkloadObservation:
+        known = self._scales.get(target)
+        if known is not None and self._clock() - known[0] < FRESH_S:
             return known[1]
         workload = WorkloadObservation(target=target, exists=False)
         with contextlib.suppress(NotFound):
             workload = observe_scale(target, await self._api.get(await self._address(target)))
-        self._looks[target] = (self._clock(), workload)
+        self._scales[target] = (self._clock(), workload)
         return workload
 
     async def _address(self, target: Target) -> Address:

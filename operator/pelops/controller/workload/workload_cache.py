@@ -245,7 +245,7 @@ class WorkloadCache:
                 self._targets[target.identity].add(name)
             else:
                 self._forget_target(name, target.identity)
-        if _asked(change.before) != _asked(change.after):
+        if _spec_version(change.before) != _spec_version(change.after):
             for identity in touched:
                 self._change_sharing(identity, name)
         return {name}
@@ -357,7 +357,7 @@ class WorkloadCache:
         return selector is not None and selector.matches(labels)
 
 
-def _asked(manifest: Manifest | None) -> tuple[object, ...] | None:
+def _spec_version(manifest: Manifest | None) -> tuple[object, ...] | None:
     """What says whether a resource is asked for in another way; its status does not."""
     if manifest is None:
         return None

@@ -18,7 +18,9 @@ from pelops.domain.recovery import Offers
 
 SOON: Final = timedelta(milliseconds=250)  # while suspects wait for each other
 RECHECK: Final = timedelta(seconds=1)  # while only the age of entries is in doubt
-DOUBT: Final = timedelta(seconds=2)  # while the API server cannot confirm the end of a process
+UNCONFIRMED_END: Final = timedelta(
+    seconds=2
+)  # while the API server cannot confirm the end of a process
 MOST_DOUBLINGS: Final = 10
 QUIET: Final = 4  # intervals between two scans of a group without pending entries
 
@@ -33,7 +35,7 @@ class Unfinished:
     young: int = 0  # delivered so close to their worker's restart that this proves nothing
     moved: int = 0  # made deliverable again by this scan
     earliest: timedelta | None = None  # until the first of those that wait may be recovered
-    has_doubts: bool = False  # the API server could not confirm the end of a process
+    has_unconfirmed_ends: bool = False  # the API server could not confirm the end of a process
 
     @property
     def is_pressing(self) -> bool:
@@ -67,7 +69,7 @@ def decide_wait(
     The interval of early scans doubles with each one that changed nothing. The replica that ranks
     first makes them; the others are later, and find that it was done.
     """
-    waits = [usual, left.earliest or usual, DOUBT if left.has_doubts else usual]
+    waits = [usual, left.earliest or usual, UNCONFIRMED_END if left.has_unconfirmed_ends else usual]
     if standstill is not None:
         # A restarted worker may still write its boot record, which proves the age of young entries.
         pace = SOON if left.is_pressing else RECHECK

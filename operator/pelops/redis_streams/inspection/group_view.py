@@ -43,10 +43,10 @@ class OwnerQuestion:
     server: str  # address
 
 
-JudgeOwners = Callable[[OwnerQuestion], Awaitable[Mapping[str, Cutoff]]]
+FindCutoffs = Callable[[OwnerQuestion], Awaitable[Mapping[str, Cutoff]]]
 
 
-async def judge_without_cluster(question: OwnerQuestion) -> Mapping[str, Cutoff]:
+async def find_without_cluster(question: OwnerQuestion) -> Mapping[str, Cutoff]:
     """Without access to a Kubernetes cluster: no process is known."""
     return {
         name: no_cutoff(LivenessReason.UNKNOWN, "the Kubernetes cluster was not asked")
@@ -61,7 +61,7 @@ class GroupInspection:
     server: Server
     keys: GroupKeys
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
-    judge: JudgeOwners = judge_without_cluster
+    find_cutoffs: FindCutoffs = find_without_cluster
     obstacle: str = ""  # why the operator does not act on the group; empty: it does
     with_payload: bool = False
 
@@ -150,7 +150,7 @@ class GroupView:
     ) -> EntryLocation:
         """Everything that Redis and the Kubernetes cluster have about an ID now.
 
-        `cutoffs` are known cutoffs by owner; a missing one is determined by `judge`.
+        `cutoffs` are known cutoffs by owner; a missing one is determined by `find_cutoffs`.
         """
         inspection = self.inspection
         pending, tried = await self._read_pending(place, entry_id)
@@ -177,7 +177,7 @@ class GroupView:
         is_on_offer = offered > 0 and abs(pending.delivered.timestamp() * 1000 - offered) < 5
         known = dict(cutoffs or {})
         if pending.owner and pending.owner not in known:
-            known |= await self.judge([pending.owner])
+            known |= await self.find_cutoffs([pending.owner])
         return replace(
             location,
             cutoff=known.get(pending.owner),
@@ -186,7 +186,7 @@ class GroupView:
             lock=await self._find_lock(entry_id),
         )
 
-    async def judge(self, owners: Sequence[str]) -> Mapping[str, Cutoff]:
+    async def find_cutoffs(self, owners: Sequence[str]) -> Mapping[str, Cutoff]:
         """The cutoffs of these consumers, from evidence about their processes."""
         inspection = self.inspection
         records: dict[str, str] = {}
@@ -198,7 +198,7 @@ class GroupView:
             records |= {
                 name: value for name, value in zip(names, values, strict=True) if value is not None
             }
-        return await inspection.judge(
+        return await inspection.find_cutoffs(
             OwnerQuestion(
                 consumers=owners,
                 records=records,

@@ -128,7 +128,7 @@ async def _lowest_of(
 async def _report(view: GroupView, wanted: _Wanted, coverage: Sequence[Coverage]) -> PendingReport:
     seen, keys = view.observation, view.inspection.keys
     owners = list(dict.fromkeys(one.owner for _, one, _ in wanted if one.owner))
-    cutoffs = dict(await view.judge(owners)) if owners else {}
+    cutoffs = dict(await view.find_cutoffs(owners)) if owners else {}
     ids: list[tuple[Place, EntryId]] = [(place, one.entry_id) for place, one, _ in wanted]
     located = await locate_many(view, ids, cutoffs)
     lines = [

@@ -212,7 +212,7 @@ async def finish_scan(
     done: datetime | None = None,
     resolved: str = "",
     tries_cursor: str = "",
-    learnt: Mapping[str, str] | None = None,
+    new_records: Mapping[str, str] | None = None,
 ) -> str:
     """Record the result of a scan, except arguments that are None, and clean up attempt counters.
 
@@ -226,7 +226,7 @@ async def finish_scan(
         SCAN_REPORT: report,
         SCAN_CURSOR: cursor,
         SCAN_DONE: done_ms,
-        **(learnt or {}),
+        **(new_records or {}),
     }
     call = _FINISH.call(
         keys,
