@@ -13,10 +13,10 @@ from benchmarks.scaling_sim.world import TICK_S, World
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.records.state import GroupState
-from pelops.domain.stream_observation import Ahead, GroupObservation, StreamObservation, judge_lag
+from pelops.domain.stream_observation import Ahead, GroupObservation, StreamObservation, decide_lag
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.policy.scaling.autoscaler import Autoscaler, next_observation
-from pelops.policy.scaling.backlog import Backlog, judge_backlog
+from pelops.policy.scaling.backlog import Backlog, measure_backlog
 from pelops.policy.scaling.decision import ScalingDecision, keep_busy_workers
 from pelops.policy.scaling.victims import AT_WORK_S
 
@@ -58,7 +58,7 @@ class Pelops:
         seen = observe(world)
         if seen.group is not None and seen.group.is_lag_repairable:
             world.group.repair()
-        backlog = judge_backlog(seen, recovers=True)
+        backlog = measure_backlog(seen, recovers=True)
         self._write(world, self._decide(world, backlog))
         self._idle_looks = self._idle_looks + 1 if backlog.is_empty else 0
         self._plan(world, backlog)
@@ -135,7 +135,7 @@ def _observe_group(world: World) -> GroupObservation:
     group = world.group
     reported = group.reported_lag
     ahead = _count_ahead(group)
-    lag = judge_lag(
+    lag = decide_lag(
         reported,
         last_delivered_id=EntryId(group.delivered),
         last_generated_id=EntryId(group.end),

@@ -230,7 +230,7 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(keyspace_events, "LIFETIME_S", 0.5)
-    for name in ("LONGEST_PAUSE_S", "SHORTEST_PAUSE_S", "LOOK_S", "REFUSED_S"):
+    for name in ("LONGEST_PAUSE_S", "SHORTEST_PAUSE_S", "CHECK_S", "REFUSED_S"):
         monkeypatch.setattr(idle_streams, name, 0.02)
     monkeypatch.setattr(idle_streams, "BLOCK_MS", 20)
     redis_86.flush()

@@ -57,7 +57,7 @@ async def test_a_tls_connection_closed_by_the_server_is_reopened(
 
     channel = NodeChannel(locate, Login.of(endpoint, build_ssl_context(endpoint)))
     try:
-        connection = await channel.take()
+        connection = await channel.open_connection()
         writer = connection._writer
         assert writer is not None
         redis_tls.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -80,7 +80,7 @@ async def test_a_plain_connection_with_a_closed_socket_is_reopened(
 
     channel = NodeChannel(locate, Login.of(endpoint, None))
     try:
-        connection = await channel.take()
+        connection = await channel.open_connection()
         writer = connection._writer
         assert writer is not None
         writer.transport.abort()

@@ -190,7 +190,7 @@ async def test_a_foreign_connection_is_unblocked_at_most_once(
         async def another_id(_: object) -> int:
             return int(other_id)
 
-        monkeypatch.setattr(waiting, "_ask_client_id", another_id)
+        monkeypatch.setattr(waiting, "_read_client_id", another_id)
         monkeypatch.setattr(waiting, "UNBLOCK_S", 0.05)
         monkeypatch.setattr(waiting, "BLOCK_MS", 1_000)
         sleepers.watch("old")

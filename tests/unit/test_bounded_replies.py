@@ -162,20 +162,20 @@ def test_a_redirect_is_understood() -> None:
 def test_large_replies_share_a_budget_and_small_replies_are_never_refused() -> None:
     budget = ReplyBudget(most=200 * KIB)
     with budget.open() as first, budget.open() as second, budget.open() as third:
-        first.take(150 * KIB)
-        third.take(60 * KIB)  # small: never refused
+        first.add(150 * KIB)
+        third.add(60 * KIB)  # small: never refused
         with pytest.raises(UnboundedReply, match="this process already reads"):
-            second.take(70 * KIB)
+            second.add(70 * KIB)
     assert budget.held == 0
     with budget.open() as again:
-        again.take(150 * KIB)
+        again.add(150 * KIB)
 
 
 def test_replies_to_commands_sent_together_have_a_limit_together() -> None:
     budget = ReplyBudget(most=10**9)
     with budget.open() as account, pytest.raises(UnboundedReply, match="in total"):
         for _ in range(1000):
-            account.take(100 * KIB)
+            account.add(100 * KIB)
     assert budget.held == 0
 
 

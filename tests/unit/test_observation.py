@@ -19,7 +19,7 @@ from pelops.domain.records.state import (
     WentBack,
     parse_state,
 )
-from pelops.domain.stream_observation import Ahead, RetryObservation, judge_lag
+from pelops.domain.stream_observation import Ahead, RetryObservation, decide_lag
 from tests.builders import group, stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -198,7 +198,7 @@ def test_a_group_is_provisioned_with_all_of_its_streams() -> None:
 def test_a_lag_is_believed_only_when_it_can_be(
     reported: int | None, ahead: Ahead | None, believed: int | None
 ) -> None:
-    lag = judge_lag(
+    lag = decide_lag(
         reported,
         last_delivered_id=EntryId(1),
         last_generated_id=EntryId(9),
@@ -222,7 +222,7 @@ def test_an_unknown_lag_is_never_zero_but_at_the_end(
 ) -> None:
     """Invariant 6."""
     for ahead in (None, Ahead(0, is_all=True)):
-        lag = judge_lag(
+        lag = decide_lag(
             reported,
             last_delivered_id=delivered,
             last_generated_id=generated,

@@ -215,6 +215,6 @@ def test_the_end_says_what_became_of_the_entries(
 
 
 def test_dead_letters_that_vanished_count_as_skipped_at_the_end() -> None:
-    settled = some_counts(moved=20, skipped={SkipReason.TOO_LARGE: 1}).settle()
+    settled = some_counts(moved=20, skipped={SkipReason.TOO_LARGE: 1}).finalize()
     assert settled.skipped == {SkipReason.TOO_LARGE: 1, SkipReason.VANISHED: 9}
     assert (settled.selected, settled.remaining) == (30, 0)

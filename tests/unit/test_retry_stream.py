@@ -16,7 +16,7 @@ from pelops.domain.records.state import GroupState, RetryWait, Totals
 from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_group
 from pelops.policy.recovery.retry_stream import NOTED_AFTER, UNREAD_AFTER, needs_return, plan_note
-from pelops.policy.scaling.backlog import judge_backlog
+from pelops.policy.scaling.backlog import measure_backlog
 from pelops.policy.status.alarms import decide_alarms
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
@@ -118,19 +118,19 @@ def test_metrics_have_the_total_and_the_values_of_each_stream() -> None:
 @pytest.mark.parametrize("seen", [both(), both(lag=0, pending=2), former(), both(lag=None)])
 def test_work_in_the_retry_stream_alone_keeps_workers(seen: StreamObservation) -> None:
     """Invariant 6."""
-    assert not judge_backlog(seen, recovers=True).is_empty
+    assert not measure_backlog(seen, recovers=True).is_empty
 
 
 def test_with_both_streams_empty_the_backlog_is_empty() -> None:
     empty: dict[str, Any] = {"lag": 0, "first_undelivered": None}
     for seen in (both(**empty), former(**empty)):
-        assert judge_backlog(seen, recovers=True).is_empty
+        assert measure_backlog(seen, recovers=True).is_empty
 
 
 def test_copies_are_not_arrivals_even_beside_a_former_retry_stream() -> None:
     state = GroupState(totals=Totals(requeued=2))
-    assert judge_backlog(both(state=state), recovers=True).added == 3
-    assert judge_backlog(former(state=state), recovers=True).added == 1
+    assert measure_backlog(both(state=state), recovers=True).added == 3
+    assert measure_backlog(former(state=state), recovers=True).added == 1
 
 
 def test_the_group_of_a_former_retry_stream_is_not_recreated() -> None:

@@ -127,7 +127,7 @@ class Ahead:
     is_all: bool  # False: the count is a lower bound
 
 
-def judge_lag(
+def decide_lag(
     reported_lag: int | None,
     *,
     last_delivered_id: EntryId,

@@ -105,29 +105,29 @@ class ListText:
     def items(self) -> Iterator[dict[str, Any]]:
         """Yield each object. Raises ValueError if the text is not a JSON object."""
         try:
-            self._take("{")
-            while not self._take("}", is_needed=False):
+            self._accept("{")
+            while not self._accept("}", is_needed=False):
                 key = self._value()
-                self._take(":")
-                if key == "items" and self._take("[", is_needed=False):
+                self._accept(":")
+                if key == "items" and self._accept("[", is_needed=False):
                     yield from self._list()
                 else:
                     self._rest[key] = self._value()
-                self._take(",", is_needed=False)
+                self._accept(",", is_needed=False)
         except IndexError as error:
             raise ValueError("the text of a LIST ends early") from error
 
     def _list(self) -> Iterator[dict[str, Any]]:
-        while not self._take("]", is_needed=False):
+        while not self._accept("]", is_needed=False):
             yield self._value()
-            self._take(",", is_needed=False)
+            self._accept(",", is_needed=False)
 
     def _value(self) -> Any:
         self._skip()
         value, self._at = _DECODER.raw_decode(self._text, self._at)
         return value
 
-    def _take(self, sign: str, *, is_needed: bool = True) -> bool:
+    def _accept(self, sign: str, *, is_needed: bool = True) -> bool:
         self._skip()
         if self._text[self._at] != sign:
             if is_needed:

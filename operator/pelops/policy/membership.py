@@ -129,7 +129,7 @@ class Membership:
             return self
         others = {one.holder: one for one in leases if one.holder != self.identity}
         known = {
-            name: self._take(lease, began=began, answered=answered)
+            name: self._update(lease, began=began, answered=answered)
             for name, lease in others.items()
         }
         alive = {name for name, each in known.items() if not each.is_expired}
@@ -141,7 +141,7 @@ class Membership:
             unaware = {name: until for name, until in self._unaware_until.items() if name in alive}
         return replace(self, listed_at=began, leases=others, _known=known, _unaware_until=unaware)
 
-    def _take(self, lease: SeenLease, *, began: float, answered: float) -> _Known:
+    def _update(self, lease: SeenLease, *, began: float, answered: float) -> _Known:
         was = self._known.get(lease.holder)
         if was is not None and was.version == lease.version:
             is_expired = was.is_expired or began >= was.expires(lease.duration_s)

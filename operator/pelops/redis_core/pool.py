@@ -34,7 +34,7 @@ async def connect_server(endpoint: RedisEndpoint, on_script: OnScript | None = N
     channel = NodeChannel(_locator(endpoint, login), login)
     try:
         info, slots = await channel.exchange([_INFO, ASK_SLOTS])
-        kind = _judge(endpoint, parse_info(info), slots)
+        kind = _detect_kind(endpoint, parse_info(info), slots)
     except BaseException:
         await channel.close()
         raise
@@ -61,7 +61,7 @@ def _cluster_router(seed: Node, login: Login) -> Router:
     return ClusterRouter(seed, lambda node: NodeChannel(_fixed(node), login))
 
 
-def _judge(endpoint: RedisEndpoint, info: dict[str, str], slots: Reply) -> ServerKind:
+def _detect_kind(endpoint: RedisEndpoint, info: dict[str, str], slots: Reply) -> ServerKind:
     if info.get("redis_mode") == "sentinel":
         raise InvalidSpec(
             "the Redis URL is the address of a Sentinel: put it into spec.redis.sentinel.nodes"
@@ -69,14 +69,14 @@ def _judge(endpoint: RedisEndpoint, info: dict[str, str], slots: Reply) -> Serve
     valkey, redis = info.get("valkey_version"), info.get("redis_version")
     flavour = Flavour.VALKEY if valkey else Flavour.REDIS if redis else Flavour.UNKNOWN
     return ServerKind(
-        topology=_judge_topology(endpoint, slots),
+        topology=_detect_topology(endpoint, slots),
         flavour=flavour,
         version=_parse_version(valkey or redis),
         evicts_any_key=info.get("maxmemory_policy", "").startswith("allkeys-"),
     )
 
 
-def _judge_topology(endpoint: RedisEndpoint, slots: Reply) -> Topology:
+def _detect_topology(endpoint: RedisEndpoint, slots: Reply) -> Topology:
     if endpoint.sentinel is not None:
         return Topology.SENTINEL
     if isinstance(slots, exceptions.ClusterDownError):

@@ -39,12 +39,12 @@ class MasterFinder:
         have in common.
         """
         try:
-            _, master = await first_answer(self._answers.order, self._ask)
+            _, master = await first_answer(self._answers.order, self._query)
         except NoAnswer as error:
             raise self._answers.failure(error.problems) from error
         return master
 
-    async def _ask(self, node: Node) -> Node:
+    async def _query(self, node: Node) -> Node:
         try:
             address, others = await self._exchange(node, self._bare)
         except AuthenticationFailed:

@@ -33,7 +33,7 @@ class Sockets:
         """The number of open connections of a namespace."""
         return self._open[tenant]
 
-    def take(self) -> Callable[[], None]:
+    def acquire(self) -> Callable[[], None]:
         """Count one more connection of the task's namespace, until the returned function is called.
 
         Raises RedisUnavailable when the namespace has reached its limit.

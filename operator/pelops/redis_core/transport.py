@@ -163,7 +163,7 @@ class NodeChannel:
         finally:
             self.in_flight -= 1
 
-    async def take(self) -> LocatedConnection:
+    async def open_connection(self) -> LocatedConnection:
         """A connection for this caller only, until the channel is closed; raises as `exchange`.
 
         It is for subscriptions and blocking reads.
@@ -294,7 +294,7 @@ class LocatedConnection(Connection):
         if self._login.rules is not None:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 self._addresses = await resolve(node, self._login.rules)
-        self._counted = weakref.finalize(self, OPEN.take())
+        self._counted = weakref.finalize(self, OPEN.acquire())
         try:
             await super().connect()  # type: ignore[no-untyped-call]
         except BaseException:

@@ -438,13 +438,13 @@ def _render_refusal(declared: Declaration, body: str) -> str:
         return ""
     many = {key.name for key in declared.keys if key.many is Many.ANY}
     asked = (
-        _ask(f"find_forbidden('{run.command}', key, {_quote(run.command)})", name, many)
+        _render_search(f"find_forbidden('{run.command}', key, {_quote(run.command)})", name, many)
         for run in declared.runs()
         if run.is_asked_for
         for name in run.keys
     )
     typed = (
-        _ask(f"find_wrong_type(key, '{KEY_TYPES[key.name]}')", key.name, many)
+        _render_search(f"find_wrong_type(key, '{KEY_TYPES[key.name]}')", key.name, many)
         for key in declared.keys
         if KEY_TYPES[key.name]
     )
@@ -458,7 +458,7 @@ def _render_refusal(declared: Declaration, body: str) -> str:
     )
 
 
-def _ask(question: str, name: str, many: Collection[str]) -> str:
+def _render_search(question: str, name: str, many: Collection[str]) -> str:
     """Lua that returns the first problem of this key, or of these keys."""
     if name in many:
         asks = f"found = {question}\n    if found then return found end"

@@ -131,7 +131,7 @@ def _render_counts(
 ) -> dict[str, Any]:
     is_complete = facts.verdict is not None and not facts.verdict.is_failure
     if is_complete and not spec.is_dry_run:
-        counts = counts.settle()
+        counts = counts.finalize()
     outcomes = counts.outcomes if spec.action is RedriveAction.REDRIVE else None
     is_counted = counts.selected is not None
     end = _estimate(spec, facts, counts)

@@ -25,7 +25,7 @@ from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
 from pelops.domain.workload import WorkloadObservation
 from pelops.metrics import BACKLOG, SCALING_DECISIONS, SCALING_FACTS
 from pelops.policy.scaling.autoscaler import Autoscaler
-from pelops.policy.scaling.backlog import judge_backlog, merge_known
+from pelops.policy.scaling.backlog import measure_backlog, merge_known
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.scaling.demand import GroupDemand, measure_demand
 from pelops.policy.scaling.sharing import Role
@@ -120,7 +120,7 @@ class Scaler:
         is_unfinished = _is_unfinished(redis) and not spec.recovery.dry_run
         scaled.backlog = None
         if redis.stream is not None and not is_unfinished:
-            scaled.backlog = judge_backlog(redis.stream, recovers=spec.recovery.is_enabled)
+            scaled.backlog = measure_backlog(redis.stream, recovers=spec.recovery.is_enabled)
         if is_unfinished and not scaled.sharing.is_shared:
             return UNFINISHED_S
         if not spec.recovery.dry_run:  # its scans leave nothing in Redis: the passes count for it

@@ -75,12 +75,12 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
     conditions = []
     if lost:
         counts = ", ".join(f"{one.lost:,} according to StreamAudit {one.audit}" for one in lost)
-        message = f"Entries of this group are lost: {counts}; {_see(lost[0].audit)}"
+        message = f"Entries of this group are lost: {counts}; {_hint(lost[0].audit)}"
         conditions.append(_true(ConditionType.LOSS_DETECTED, Reason.LOSS_DETECTED, message))
     if behind:
         message = (
             "The stream is trimmed before, or shortly after, its entries are archived by "
-            f"StreamAudit {', '.join(behind)}: {_see(behind[0])}"
+            f"StreamAudit {', '.join(behind)}: {_hint(behind[0])}"
         )
         kind = ConditionType.ARCHIVE_BEHIND_RETENTION
         conditions.append(_true(kind, Reason.ARCHIVE_BEHIND_RETENTION, message))
@@ -88,14 +88,14 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
         names = ", ".join(one.audit for one in failing)
         message = (
             f"StreamAudit {names} cannot account for every entry of this group: "
-            f"{_see(failing[0].audit)}"
+            f"{_hint(failing[0].audit)}"
         )
         reason = failing[0].failure or Reason.AUDIT_INCONCLUSIVE
         conditions.append(_true(ConditionType.AUDIT_FAILING, reason, message))
     return conditions
 
 
-def _see(audit: str) -> str:
+def _hint(audit: str) -> str:
     return f"see kubectl describe saudit {audit}"
 
 

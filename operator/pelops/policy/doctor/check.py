@@ -76,7 +76,7 @@ class Check(Generic[FactsT]):
 
     id: str  # stable: for scripts, and the section of the page
     title: str  # what is checked, for the list of checks without an answer
-    judge: Callable[[FactsT], CheckVerdict | None]  # None: the check does not apply
+    run: Callable[[FactsT], CheckVerdict | None]  # None: the check does not apply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def run_checks(
     """Return the verdict of each check that applies. Never raises: a failing check is `unknown`."""
     results = []
     for check in checks:
-        verdict = _judge(check, facts)
+        verdict = _run(check, facts)
         if verdict is None:
             continue
         results.append(
@@ -113,9 +113,9 @@ def run_checks(
     return results
 
 
-def _judge(check: Check[FactsT], facts: FactsT) -> CheckVerdict | None:
+def _run(check: Check[FactsT], facts: FactsT) -> CheckVerdict | None:
     try:
-        return check.judge(facts)
+        return check.run(facts)
     except NotAnswered as error:
         return CheckVerdict(Result.UNKNOWN, str(error))
     except Exception as error:  # a fault of one check must not hide the others

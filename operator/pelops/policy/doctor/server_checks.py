@@ -245,26 +245,26 @@ def _buffers_of(node: RedisNodeFacts) -> CheckVerdict:
     return ok("client-output-buffer-limit leaves room for every answer")
 
 
-def _each_node(facts: ServerFacts, judge: Callable[[RedisNodeFacts], CheckVerdict]) -> CheckVerdict:
+def _each_node(facts: ServerFacts, check: Callable[[RedisNodeFacts], CheckVerdict]) -> CheckVerdict:
     """The worst verdict of all nodes; with several nodes it names those that have it."""
     nodes = known(facts.nodes)
-    judged_nodes = [(node, _judge_node(node, judge)) for node in nodes]
-    if not judged_nodes:
+    checked_nodes = [(node, _check_node(node, check)) for node in nodes]
+    if not checked_nodes:
         return unknown("no node of the cluster is known")
-    worst = min((verdict for _, verdict in judged_nodes), key=lambda one: _WORST.index(one.result))
+    worst = min((verdict for _, verdict in checked_nodes), key=lambda one: _WORST.index(one.result))
     if len(nodes) == 1:
         return worst
     where = list_names(
-        node.address for node, verdict in judged_nodes if verdict.result is worst.result
+        node.address for node, verdict in checked_nodes if verdict.result is worst.result
     )
     return CheckVerdict(worst.result, f"{where}: {worst.message}", worst.hint)
 
 
-def _judge_node(
-    node: RedisNodeFacts, judge: Callable[[RedisNodeFacts], CheckVerdict]
+def _check_node(
+    node: RedisNodeFacts, check: Callable[[RedisNodeFacts], CheckVerdict]
 ) -> CheckVerdict:
     try:
-        return judge(node)
+        return check(node)
     except NotAnswered as reason:
         return unknown(str(reason))
 

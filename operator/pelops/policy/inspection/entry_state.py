@@ -112,7 +112,7 @@ def _in_batch(location: EntryLocation) -> str:
 
 
 class _Pending:
-    """One pending entry, as a scan that begins now would judge it."""
+    """One pending entry, as a scan that begins now would classify it."""
 
     def __init__(
         self, location: EntryLocation, pending: PendingEntry, recovery: RecoverySpec, obstacle: str

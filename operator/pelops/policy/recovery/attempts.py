@@ -178,26 +178,26 @@ def plan_attempts(
     under_way = retry_batch.under_way - held
     resolved = retry_batch.members - retry_batch.under_way - held
     has_finished = retry_batch.has_finished or bool(resolved)
-    seen = [replace(one, is_outdone=one.is_outdone or has_finished) for one in crashes]
-    judged = _let_final_attempt_run([(crash, _judge(crash, rules, now)) for crash in seen])
+    updated = [replace(one, is_outdone=one.is_outdone or has_finished) for one in crashes]
+    decided = _let_final_attempt_run([(crash, _decide(crash, rules, now)) for crash in updated])
     before = replace(
         retry_batch, under_way=under_way, undelivered=retry_batch.undelivered & under_way
     )
-    chunks = _release(judged, before, rules)
-    released, following = (chunks[0] if chunks else None), chunks[1:]
+    batches = _release(decided, before, rules)
+    released, following = (batches[0] if batches else None), batches[1:]
     owners = tuple(
         OwnerPlan(
             owner=crash.owner,
             cutoff=crash.cutoff,
             settlements=(
-                *cases.settled,
-                *cases.freed,
+                *decisions.settled,
+                *decisions.freed,
                 *(released[1] if released and released[0] is crash else ()),
             ),
-            co_failed=cases.co_failed,
+            co_failed=decisions.co_failed,
             is_idle=crash.fails_by_read,
         )
-        for crash, cases in judged
+        for crash, decisions in decided
     )
     taken = len(released[1]) if released else 0
     is_parallel = (
@@ -205,7 +205,7 @@ def plan_attempts(
     )
     return AttemptPlan(
         owners=owners,
-        waiting=sum(len(cases.staged) + cases.waiting for _, cases in judged) - taken,
+        waiting=sum(len(decisions.staged) + decisions.waiting for _, decisions in decided) - taken,
         retry_batch=retry_batch,
         kept=under_way,
         resolved=resolved,
@@ -225,7 +225,7 @@ def plan_attempts(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cases:
+class _Decisions:
     """One owner's suspects, sorted by what can be done with them."""
 
     settled: tuple[Settlement, ...]  # done at once: dead letters, and entries that did not fail
@@ -235,8 +235,8 @@ class _Cases:
     co_failed: datetime | None
     final_attempt: EntryId | None  # failed in isolation; the next such failure is its last
 
-    def only(self, final_attempt: EntryId) -> _Cases:
-        """Return the cases with every other failed entry held back for this one."""
+    def only(self, final_attempt: EntryId) -> _Decisions:
+        """Return the decisions with every other failed entry held back for this one."""
         freed, staged = (
             tuple(one for one in some if one.entry_id == final_attempt)
             for some in (self.freed, self.staged)
@@ -245,29 +245,33 @@ class _Cases:
         return replace(self, freed=freed, staged=staged, waiting=self.waiting + held)
 
 
-_Judged = Sequence[tuple[Crash, _Cases]]
+_Decided = Sequence[tuple[Crash, _Decisions]]
 
 
-def _let_final_attempt_run(judged: _Judged) -> _Judged:
+def _let_final_attempt_run(decided: _Decided) -> _Decided:
     """Hold back all other failed entries during a final attempt: it must fail in isolation."""
-    final_attempts = [cases.final_attempt for _, cases in judged if cases.final_attempt is not None]
+    final_attempts = [
+        decisions.final_attempt for _, decisions in decided if decisions.final_attempt is not None
+    ]
     if not final_attempts:
-        return judged
-    return [(crash, cases.only(min(final_attempts))) for crash, cases in judged]
+        return decided
+    return [(crash, decisions.only(min(final_attempts))) for crash, decisions in decided]
 
 
-def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
-    counted = _counted_for_the_last(crash, rules)
+def _decide(crash: Crash, rules: Rules, now: datetime) -> _Decisions:
+    counted = _counted_in_last_failure(crash, rules)
     isolated = _find_isolated(crash, counted)
-    doubted = _find_doubted(crash, counted, rules)
+    bystanders = _find_bystanders(crash, counted, rules)
     settled: list[Settlement] = []
     freed: list[Settlement] = []
     staged: list[Settlement] = []
     waiting, final_attempt = 0, None
     for suspect in sorted(crash.suspects, key=lambda one: (one.attempts, one.entry_id)):
         is_isolated = suspect.entry_id in isolated
-        is_doubted = suspect.entry_id in doubted
-        settlement = _settle(suspect, crash, rules, is_isolated=is_isolated, is_doubted=is_doubted)
+        is_bystander = suspect.entry_id in bystanders
+        settlement = _decide_settlement(
+            suspect, crash, rules, is_isolated=is_isolated, is_bystander=is_bystander
+        )
         if settlement.action is Action.DEAD or not _failed(suspect):
             settled.append(settlement)
             continue
@@ -277,11 +281,11 @@ def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
             waiting += 1
         else:
             (freed if settlement.action is Action.FREE else staged).append(settlement)
-    # If all counted suspects become dead letters, none is left to be judged again. If only some of
-    # them are moved (the replica stops, or another is faster), the rest is judged as now.
+    # If all counted suspects become dead letters, none is left to be decided again. If only some of
+    # them are moved (the replica stops, or another is faster), the rest is decided as now.
     dead = {one.entry_id for one in settled if one.action is Action.DEAD}
     is_any_left = any(one.entry_id not in dead for one in counted)
-    return _Cases(
+    return _Decisions(
         settled=tuple(settled),
         freed=tuple(freed),
         staged=tuple(staged),
@@ -291,14 +295,14 @@ def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
     )
 
 
-def _settle(
-    suspect: Suspect, crash: Crash, rules: Rules, *, is_isolated: bool, is_doubted: bool
+def _decide_settlement(
+    suspect: Suspect, crash: Crash, rules: Rules, *, is_isolated: bool, is_bystander: bool
 ) -> Settlement:
     if suspect.was_offered or not suspect.counts_attempt:
         return _settlement(suspect, Action.FREE, suspect.attempts, suspect.isolated_failures)
     attempts = min(suspect.attempts + 1, MOST_ATTEMPTS)
     failures = suspect.isolated_failures + is_isolated
-    most = 2 * rules.max_retries + 1 if is_doubted else rules.max_retries
+    most = 2 * rules.max_retries + 1 if is_bystander else rules.max_retries
     if is_isolated and attempts > most and failures >= _needed(crash.death, rules):
         return _settlement(suspect, Action.DEAD, attempts, failures)
     # A worker that records started entries runs those with failed attempts in isolation. But if two
@@ -318,20 +322,20 @@ def _settlement(suspect: Suspect, action: Action, attempts: int, failures: int) 
 _Staged = tuple[Crash, tuple[Settlement, ...]]
 
 
-def _release(judged: _Judged, retry_batch: RetryBatch, rules: Rules) -> list[_Staged]:
+def _release(decided: _Decided, retry_batch: RetryBatch, rules: Rules) -> list[_Staged]:
     """Return the next retry batch, followed by those that may join it if its entries are idle."""
-    ready = _whose_turn(
-        [(crash, cases.staged) for crash, cases in judged if cases.staged], retry_batch
+    ready = _select_ready(
+        [(crash, decisions.staged) for crash, decisions in decided if decisions.staged], retry_batch
     )
-    chunks: list[_Staged] = []
-    while ready and len(chunks) < MOST_FOLLOWING:
+    batches: list[_Staged] = []
+    while ready and len(batches) < MOST_FOLLOWING:
         crash, taken = _next_retry_batch(ready, rules)
-        chunks.append((crash, taken))
+        batches.append((crash, taken))
         if not crash.fails_by_read:
             break
         rest = [(one, staged[len(taken) :] if one is crash else staged) for one, staged in ready]
         ready = [(one, staged) for one, staged in rest if staged]
-    return chunks
+    return batches
 
 
 def _next_retry_batch(ready: Sequence[_Staged], rules: Rules) -> _Staged:
@@ -342,7 +346,7 @@ def _next_retry_batch(ready: Sequence[_Staged], rules: Rules) -> _Staged:
     return crash, tuple((early or staged)[:size])
 
 
-def _whose_turn(ready: Sequence[_Staged], retry_batch: RetryBatch) -> Sequence[_Staged]:
+def _select_ready(ready: Sequence[_Staged], retry_batch: RetryBatch) -> Sequence[_Staged]:
     """Select the suspects of crashes or the idle ones, whichever have waited longer.
 
     Suspects of a crash run while no others do: else a failure would not be in isolation.
@@ -380,7 +384,7 @@ def _find_isolated(crash: Crash, counted: Sequence[Suspect]) -> set[EntryId]:
     return isolated
 
 
-def _find_doubted(crash: Crash, counted: Sequence[Suspect], rules: Rules) -> set[EntryId]:
+def _find_bystanders(crash: Crash, counted: Sequence[Suspect], rules: Rules) -> set[EntryId]:
     """Return the suspects that may only have waited while their process hung on another entry.
 
     None if the process finishes entries, or no other consumer does. A single suspect is included
@@ -395,7 +399,7 @@ def _find_doubted(crash: Crash, counted: Sequence[Suspect], rules: Rules) -> set
     return {one.entry_id for one in counted if not is_single or one.delivered < since - ONE_READ}
 
 
-def _counted_for_the_last(crash: Crash, rules: Rules) -> list[Suspect]:
+def _counted_in_last_failure(crash: Crash, rules: Rules) -> list[Suspect]:
     """Return what may have caused the owner's last failure: no entries that failed before it."""
     return [
         suspect

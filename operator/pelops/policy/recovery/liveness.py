@@ -170,7 +170,7 @@ def _patience(former: FormerPod) -> timedelta:
     return timedelta(seconds=former.grace_s) + REPORTS_WITHIN
 
 
-def doubt(former: FormerPod, server_time: datetime) -> Cutoff:
+def report_unproven_end(former: FormerPod, server_time: datetime) -> Cutoff:
     """Return the result for a deleted pod whose end is not proven: no cutoff, and why."""
     node = former.node
     where = f"its node {node.name}" if node is not None else "every node"
@@ -225,16 +225,16 @@ def decide_cutoff(
     )
     for former in evidence.formers:
         if not is_proven(former, server_time, skew=skew):
-            return doubt(former, server_time)
+            return report_unproven_end(former, server_time)
     if evidence.live is not None:
-        return _judge_live(evidence, evidence.live, moment)
+        return _decide_live(evidence, evidence.live, moment)
     if not evidence.formers:
         return no_cutoff(
             LivenessReason.NEVER_SEEN,
             f"{evidence.consumer} matches a pod that was never observed: only the processing "
             "timeout applies",
         )
-    return _judge_gone(evidence.formers, moment)
+    return _decide_gone(evidence.formers, moment)
 
 
 def combine(cuts: Sequence[Cutoff]) -> Cutoff:
@@ -249,7 +249,7 @@ def combine(cuts: Sequence[Cutoff]) -> Cutoff:
     return replace(smallest, death=worst([cutoff.death for cutoff in cuts]))
 
 
-def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
+def _decide_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
     name = formers[-1].name
     death = _death_of_latest(formers, moment)
     if all(former.last is not None and has_ended(former.last) for former in formers):
@@ -263,7 +263,7 @@ def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
     return Cutoff(at=moment.server_time, reason=reason, message=message, death=death)
 
 
-def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> Cutoff:
+def _decide_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> Cutoff:
     if has_ended(pod):
         return Cutoff(
             at=moment.server_time,
@@ -278,7 +278,7 @@ def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> 
     if not readers:
         named = f"container {moment.container}" if moment.container else "container with a status"
         return no_cutoff(LivenessReason.NO_CONTAINER, f"pod {pod.name} has no {named}")
-    cutoff = combine([_judge_container(evidence, pod, one, moment) for one in readers])
+    cutoff = combine([_decide_container(evidence, pod, one, moment) for one in readers])
     if not evidence.is_succession and not all(ended_once(one) for one in readers):
         return cutoff
     restarted = any(map(ended_once, readers))
@@ -304,7 +304,7 @@ def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cutoff | Non
     return None
 
 
-def _judge_container(
+def _decide_container(
     evidence: PodEvidence, pod: PodObservation, container: ContainerObservation, moment: _Moment
 ) -> Cutoff:
     if not ended_once(container) and not evidence.is_succession:

@@ -128,5 +128,5 @@ def until_next_scan(offers: Offers) -> timedelta | None:
     if offers.oldest is None or offers.due is None:
         return None
     reported_at = max(offers.oldest, offers.taken_at or offers.oldest) + NOT_TAKEN_AFTER
-    looks = [offers.due, *([reported_at] if reported_at > offers.now else [])]
-    return max(min(looks) - offers.now, SOONEST)
+    times = [offers.due, *([reported_at] if reported_at > offers.now else [])]
+    return max(min(times) - offers.now, SOONEST)

@@ -24,7 +24,7 @@ from pelops.domain.entry_id import EntryId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamAtLook:
+class StreamCounters:
     """A stream and the group's position in it, at one instant."""
 
     position: EntryId
@@ -40,10 +40,10 @@ class StreamAtLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class CopiesObservation:
     """The copies at one observation, and all that is known of earlier ones."""
 
-    stream: StreamAtLook | None = None  # None: not observed, or there was no group
+    stream: StreamCounters | None = None  # None: not observed, or there was no group
     moved: int = 0  # copies, up to this observation
     undelivered: int = 0  # copies that waited for their delivery
     requeued: int = 0  # entries of the group that were requeued since the redrive started
@@ -51,7 +51,7 @@ class Look:
     unknown: int = 0  # copies that were removed, and it is not known whether they were delivered
 
 
-def find_floor(former: Look, first: EntryId) -> EntryId:
+def find_floor(former: CopiesObservation, first: EntryId) -> EntryId:
     """Return the greatest ID up to which no copy was undelivered at the earlier observation.
 
     `first` is the first copy.
@@ -60,7 +60,7 @@ def find_floor(former: Look, first: EntryId) -> EntryId:
     return before if former.stream is None else max(former.stream.position, before)
 
 
-def is_untouched(former: Look, now: StreamAtLook, first: EntryId) -> bool:
+def is_untouched(former: CopiesObservation, now: StreamCounters, first: EntryId) -> bool:
     """Whether no copy that was undelivered at the earlier observation can have been removed."""
     seen = former.stream
     if seen is not None:
@@ -73,17 +73,17 @@ def is_untouched(former: Look, now: StreamAtLook, first: EntryId) -> bool:
     return not is_trimmed and now.deleted <= floor
 
 
-def compare_looks(
-    former: Look,
+def compare_observations(
+    former: CopiesObservation,
     *,
-    begin: StreamAtLook | None,
-    end: StreamAtLook | None,
+    begin: StreamCounters | None,
+    end: StreamCounters | None,
     first: EntryId,
     moved: int,
     undelivered: int,
     requeued: int,
     kept: int,
-) -> Look:
+) -> CopiesObservation:
     """Return the current observation. `undelivered` must be exact.
 
     `kept` is the number of copies that were delivered after the floor (`find_floor`) and still
@@ -100,7 +100,7 @@ def compare_looks(
             # A requeued copy is undelivered again, and hides one that was removed.
             hidden = min(undelivered, max(0, requeued - former.requeued))
             unknown = max(0, left - kept) + hidden
-    return Look(
+    return CopiesObservation(
         stream=begin,
         moved=moved,
         undelivered=undelivered,
@@ -110,5 +110,5 @@ def compare_looks(
     )
 
 
-def _is_another(former: StreamAtLook | None, now: StreamAtLook) -> bool:
+def _is_another(former: StreamCounters | None, now: StreamCounters) -> bool:
     return former is not None and now.added < former.added

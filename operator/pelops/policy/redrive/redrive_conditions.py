@@ -91,7 +91,7 @@ def decide_verdict(
         waited = last_moved is not None and counts.now >= last_moved + OUTCOME_WAIT
         if not outcomes.is_settled and not waited:
             return None
-    message = report_end(redrive, counts.settle())
+    message = report_end(redrive, counts.finalize())
     if refusal:
         message = f"{message}. With spec.mode: Move it would be refused now: {refusal}"
     finding = Finding(reason=Reason.COMPLETED, message=message)

@@ -50,7 +50,7 @@ class RedriveCounts:
         """Number of selected dead letters that are not handled yet; None: not known."""
         return None if self.selected is None else max(0, self.selected - self.moved - self.skips)
 
-    def settle(self) -> RedriveCounts:
+    def finalize(self) -> RedriveCounts:
         """Return the final counts: selected dead letters not found any more count as vanished."""
         selected = max(self.selected or 0, self.moved + self.skips)
         vanished = selected - self.moved - self.skips

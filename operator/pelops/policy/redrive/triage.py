@@ -76,10 +76,10 @@ def normalize_words(text: str) -> str:
 
     Idempotent. Returns at most `WORDS_LIMIT` characters; `…` at the end shows that it was cut.
     """
-    text = _settle(text[:_READ_AT_MOST])
+    text = _replace_all(text[:_READ_AT_MOST])
     while len(text) > WORDS_LIMIT:
         # A word that was cut may match another pattern.
-        text = _settle(f"{text[: WORDS_LIMIT - 1]}…")
+        text = _replace_all(f"{text[: WORDS_LIMIT - 1]}…")
     return text
 
 
@@ -112,7 +112,7 @@ def _is_type(name: str) -> bool:
     return last[0].isupper() and any(letter.islower() for letter in last)
 
 
-def _settle(text: str) -> str:
+def _replace_all(text: str) -> str:
     """Replace until nothing changes. Each pass shortens the text, or leaves fewer digits in it."""
     while (once := _ANY.sub(_replacement, text).strip()) != text:
         text = once

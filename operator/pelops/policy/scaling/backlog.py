@@ -34,7 +34,7 @@ class Backlog:
         return self.exists and self.is_exact and self.deliverable == 0
 
 
-def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
+def measure_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
     """Return the backlog of the group, of its stream and its retry stream together. Total.
 
     `recovers`: spec.recovery is enabled. If not, the last scan report is outdated, and all pending

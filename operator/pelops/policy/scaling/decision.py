@@ -110,7 +110,7 @@ def decide_fixed(
         sharing = Sharing(role=Role.FOLLOWS if mode is ScalingMode.FOLLOW else Role.UNCOUNTED)
     elif spec.suspend:
         return _SUSPENDED
-    return _leave_to(explain_sharing(sharing, str(workload.target)))
+    return _unchanged_because(explain_sharing(sharing, str(workload.target)))
 
 
 def decide_unchanged(
@@ -127,11 +127,11 @@ def decide_unchanged(
     if spec.suspend:
         return _SUSPENDED
     if redis_problem is not None and redis_problem.reason == Reason.CONFLICT:
-        return _leave_to(redis_problem)
-    return None if workload_problem is None else _leave_to(workload_problem)
+        return _unchanged_because(redis_problem)
+    return None if workload_problem is None else _unchanged_because(workload_problem)
 
 
-def _leave_to(problem: Finding) -> ScalingDecision:
+def _unchanged_because(problem: Finding) -> ScalingDecision:
     return ScalingDecision(replicas=None, reason=Reason(problem.reason), message=problem.message)
 
 

@@ -314,7 +314,7 @@ def check_reply(parts: _Parts, reply: Any) -> None:
 
 
 def _check_page(parts: _Parts, reply: Any) -> None:
-    entries(reply, most=_asked(parts))
+    entries(reply, most=_most_requested(parts))
 
 
 def _check_values(parts: _Parts, reply: Any) -> None:
@@ -332,7 +332,7 @@ def _check_pending(parts: _Parts, reply: Any) -> None:
         raise BadShape("there are more entries than requested")
 
 
-def _asked(parts: _Parts) -> int:
+def _most_requested(parts: _Parts) -> int:
     """The largest number of entries that a read may return."""
     if len(parts) > 5:
         return int(parts[5])

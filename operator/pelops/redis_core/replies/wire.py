@@ -80,7 +80,7 @@ class ByteAccount:
         self._budget = budget
         self._taken = 0
 
-    def take(self, count: int) -> None:
+    def add(self, count: int) -> None:
         """Count bytes that were received; raises UnboundedReply when they are too many."""
         self._taken += count
         self._budget.held += count
@@ -152,7 +152,7 @@ class BoundedReader:
         self._bytes += len(some)
         self.received += len(some)
         if self.account is not None:
-            self.account.take(len(some))
+            self.account.add(len(some))
         if self._held:
             some, self._held = self._held + some, b""
         if not some.endswith(b"\n") and (cut := _CUT.search(some, max(0, len(some) - 12))):

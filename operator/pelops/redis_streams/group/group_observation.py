@@ -29,7 +29,7 @@ from pelops.domain.stream_observation import (
     GroupObservation,
     RetryObservation,
     StreamObservation,
-    judge_lag,
+    decide_lag,
 )
 from pelops.errors import PelopsError, WrongType
 from pelops.redis_core.commands import text_of
@@ -176,13 +176,13 @@ async def observe_groups(
     An ObservationRequest names what else to observe; GroupKeys observe stream and group only.
     """
     asked = list(dict.fromkeys(groups))
-    looks = [
+    requests = [
         one if isinstance(one, ObservationRequest) else ObservationRequest(one) for one in asked
     ]
-    answers = await server.run_many([_call(request) for request in looks])
+    answers = await server.run_many([_call(request) for request in requests])
     return {
         one: _read_or_error(request, answer)
-        for one, request, answer in zip(asked, looks, answers, strict=True)
+        for one, request, answer in zip(asked, requests, answers, strict=True)
     }
 
 
@@ -283,7 +283,7 @@ def _read(request: ObservationRequest, reply: Reply) -> StreamObservation:
 def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
     position, counted = parse_entry_id(group.last_delivered), group.counted
     ahead = Ahead(counted.entries, counted.is_all) if counted else None
-    lag = judge_lag(
+    lag = decide_lag(
         group.lag,
         last_delivered_id=position,
         last_generated_id=parse_entry_id(stream.last_generated),

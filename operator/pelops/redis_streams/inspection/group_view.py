@@ -28,7 +28,7 @@ from pelops.redis_streams.inspection.bodies import MIB, MOST_ENTRY, EntryReader,
 from pelops.redis_streams.recovery.lock_lifetimes import find_existing
 from pelops.redis_streams.recovery.scan_calls import decode_name, read_fields
 
-BATCH_ASKED: Final = 50  # members of a retry batch that are looked up
+BATCH_READ: Final = 50  # members of a retry batch that are looked up
 _MOST_ATTEMPTS: Final = 999_999
 
 
@@ -47,7 +47,7 @@ FindCutoffs = Callable[[OwnerQuestion], Awaitable[Mapping[str, Cutoff]]]
 
 
 async def find_without_cluster(question: OwnerQuestion) -> Mapping[str, Cutoff]:
-    """Without access to a Kubernetes cluster: no process is known."""
+    """Find no cutoff: there is no access to a Kubernetes cluster."""
     return {
         name: no_cutoff(LivenessReason.UNKNOWN, "the Kubernetes cluster was not asked")
         for name in question.consumers
@@ -56,7 +56,7 @@ async def find_without_cluster(question: OwnerQuestion) -> Mapping[str, Cutoff]:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInspection:
-    """The group to inspect: its server, keys and recovery rules, and how to judge processes."""
+    """The group to inspect: its server, keys and recovery rules, and how to find cutoffs."""
 
     server: Server
     keys: GroupKeys
@@ -211,7 +211,7 @@ class GroupView:
     async def _read_pending(
         self, place: Place, entry_id: EntryId
     ) -> tuple[PendingEntry | None, tuple[int, int, int]]:
-        """The pending entry, and its recorded failures as `_read_try` returns them."""
+        """The pending entry, and its recorded failures as `_read_attempts` returns them."""
         inspection, keys = self.inspection, self.inspection.keys
         if place not in {Place.STREAM, Place.RETRY_STREAM}:
             return None, (0, 0, 0)
@@ -230,7 +230,7 @@ class GroupView:
             ):
                 raise reply
         with reading("XPENDING"):
-            tries = _read_try(tried[0] if isinstance(tried, list) else None)
+            tries = _read_attempts(tried[0] if isinstance(tried, list) else None)
             if isinstance(pending, PelopsError) or not pending:
                 return None, tries
             assert isinstance(time, list)
@@ -275,12 +275,12 @@ _NO_BATCH: Final = RetryBatch(written="", under_way=frozenset())
 
 
 async def _read_batch(view: GroupView) -> RetryBatch:
-    """The retry batch; `under_way` covers only its first `BATCH_ASKED` members."""
+    """The retry batch; `under_way` covers only its first `BATCH_READ` members."""
     keys, server = view.inspection.keys, view.inspection.server
     (written,) = await server.execute("HMGET", keys.state, RETRY_BATCH, key=keys.state)
     text = (written or b"")[: 4 * MIB].decode("ascii", "replace")
     batch = RetryBatch(written=text, under_way=frozenset())
-    members = sorted(batch.members)[:BATCH_ASKED]
+    members = sorted(batch.members)[:BATCH_READ]
     if not members:
         return batch
     places = [Place.STREAM, *([Place.RETRY_STREAM] if view.has_retry else [])]
@@ -318,7 +318,7 @@ def read_pending(line: Reply, now: datetime) -> PendingEntry:
     )
 
 
-def _read_try(text: bytes | None) -> tuple[int, int, int]:
+def _read_attempts(text: bytes | None) -> tuple[int, int, int]:
     """Failed attempts, isolated failures, and the time of its open offer in ms, else 0."""
     words = (text or b"").split()
     is_open = words[3:] == [b"offered"]
@@ -335,8 +335,8 @@ async def locate_many(
     """As `GroupView.locate`, for many IDs, a few at a time. Bodies above 1 MiB are not read."""
     turns = asyncio.Semaphore(8)
 
-    async def one(place: Place, entry_id: EntryId) -> EntryLocation:
+    async def locate(place: Place, entry_id: EntryId) -> EntryLocation:
         async with turns:
             return await view.locate(place, entry_id, cutoffs=cutoffs, most=MIB)
 
-    return list(await asyncio.gather(*(one(*each) for each in wanted)))
+    return list(await asyncio.gather(*(locate(*each) for each in wanted)))

@@ -122,7 +122,7 @@ async def search_ledgers(
         async with aclosing(pages):
             async for page in pages:
                 for raw in page:
-                    _take(findings, raw, root, by_worker=by_worker)
+                    _add_event(findings, raw, root, by_worker=by_worker)
                 searched += len(page)
                 size += sum(one.bytes for one in page)
                 last = page[-1].entry_id
@@ -147,7 +147,7 @@ async def _pages(
         return
 
 
-def _take(findings: LedgerFindings, raw: RawEntry, root: EntryId, *, by_worker: bool) -> None:
+def _add_event(findings: LedgerFindings, raw: RawEntry, root: EntryId, *, by_worker: bool) -> None:
     needle, own = f" {root} ".encode(), str(root).encode()
     names, values = raw.flat[::2], raw.flat[1::2]
     concerned = [

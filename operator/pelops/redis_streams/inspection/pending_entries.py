@@ -147,13 +147,13 @@ async def _report(view: GroupView, wanted: _Wanted, coverage: Sequence[Coverage]
     )
 
 
-_NOBODY: Final = no_cutoff(LivenessReason.UNKNOWN, "no consumer holds it")
+_NO_OWNER: Final = no_cutoff(LivenessReason.UNKNOWN, "no consumer holds it")
 
 
 def _line(
     view: GroupView, place: Place, location: EntryLocation, pending: PendingEntry, count: int
 ) -> PendingLine:
-    cutoff: Cutoff = location.cutoff or _NOBODY
+    cutoff: Cutoff = location.cutoff or _NO_OWNER
     return PendingLine(
         stream=view.inspection.key_of(place),
         consumer=pending.owner,

@@ -33,7 +33,7 @@ NOT_ENABLED: Final = (
     "set notify-keyspace-events to Ex on every master, or "
     "spec.recovery.tuning.keyspaceNotifications to false"
 )
-_ASK_SETTING: Final = Command(parts=("CONFIG", "GET", "notify-keyspace-events"))
+_READ_SETTING: Final = Command(parts=("CONFIG", "GET", "notify-keyspace-events"))
 _MESSAGE: Final = ReplyLimit(64 * 1024)  # no lock has a longer name
 
 
@@ -73,21 +73,21 @@ class ExpiryEvents:
         """Receive the events of one master until it fails. Always raises PelopsError."""
         channel = self._masters.channel(node)
         try:
-            (setting,) = await channel.exchange([_ASK_SETTING])
+            (setting,) = await channel.exchange([_READ_SETTING])
             is_shown = isinstance(setting, list) and setting  # not by many providers
             if is_shown and not re.search(rb"E.*[xA]|[xA].*E", setting[-1]):
                 raise UnsupportedServer(NOT_ENABLED)
-            connection = await channel.take()
+            connection = await channel.open_connection()
             await connection.send_command("PSUBSCRIBE", PATTERN, check_health=False)
             while True:
-                self._take(await connection.receive(_MESSAGE, timeout_s=math.inf))
+                self._handle(await connection.receive(_MESSAGE, timeout_s=math.inf))
         except (exceptions.RedisError, OSError) as error:
             raise translate_failure(error, address=str(node), sent=True, writes=False) from error
         finally:
             await channel.close()
 
     @reading("PSUBSCRIBE")
-    def _take(self, message: Reply) -> None:
+    def _handle(self, message: Reply) -> None:
         if isinstance(message, Exception):
             raise message
         if message[0] == b"pmessage" and message[2] == self._channel_name:

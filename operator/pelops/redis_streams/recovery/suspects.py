@@ -90,7 +90,9 @@ async def settle_suspects(
     while True:
         piece = replace(owner, settlements=left[:size])
         some = replace(reasons, locks=locks[:size])
-        settled, unread = _part(await _settle_piece(server, context, plan, piece, reasons=some))
+        settled, unread = _split_unread(
+            await _settle_piece(server, context, plan, piece, reasons=some)
+        )
         done, plan = done.plus(settled), plan.after(settled.retry_batch)
         # With large bodies a call settles only as many as it may read, but at least one.
         with reading("settle_suspects.lua"):
@@ -106,7 +108,7 @@ def _check_progress(piece: OwnerPlan, unread: set[EntryId]) -> None:
         raise BadShape("none of the entries was settled, and one has to be")
 
 
-def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
+def _split_unread(done: Settled) -> tuple[Settled, set[EntryId]]:
     """Splits off the entries that the script left for the next call."""
     unread = {one for one, verdict in done.stays if verdict is EntryVerdict.NEXT_BATCH}
     stays = tuple(one for one in done.stays if one[0] not in unread)

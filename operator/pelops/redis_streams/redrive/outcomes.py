@@ -7,7 +7,13 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.records.dead_letter import LetterAction
-from pelops.policy.redrive.copies import Look, StreamAtLook, compare_looks, find_floor, is_untouched
+from pelops.policy.redrive.copies import (
+    CopiesObservation,
+    StreamCounters,
+    compare_observations,
+    find_floor,
+    is_untouched,
+)
 from pelops.policy.redrive.progress import Outcomes
 from pelops.redis_core.replies.shapes import invalid
 from pelops.redis_core.server import Server
@@ -39,7 +45,7 @@ class _FailedAgain(NamedTuple):
     requeued_since: Count  # entries of the group that were requeued since the redrive started
     first: _First  # copy; MIN: not known
     last: _Last  # copy; MAX: not known
-    look: Text  # the comparison state in the record: see `_write_look`
+    look: Text  # the comparison state in the record: see `_render_comparison`
     progress: RedriveProgress
 
 
@@ -72,8 +78,8 @@ class _Part:
     copies: int = 0
     others: int = 0  # upper bound of copies among entries that were not examined
     originals: int = 0  # copies that the redrive made itself, not copies of them
-    begin: StreamAtLook | None = None  # None: there is no group
-    end: StreamAtLook | None = None
+    begin: StreamCounters | None = None  # None: there is no group
+    end: StreamCounters | None = None
 
 
 async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
@@ -96,11 +102,11 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
         for part in ("undelivered", "pending")
         for key in (context.keys.stream, context.keys.retry)
     }
-    look = _read_look(known.look)
+    look = _parse_comparison(known.look)
     ahead = parts["undelivered", context.target]
     if not ahead.others:
-        look = await _look(server, context, known, ahead)
-    known = await _count_failed(server, context, known.look, _write_look(look))
+        look = await _compare(server, context, known, ahead)
+    known = await _count_failed(server, context, known.look, _render_comparison(look))
     copies = sum(one.copies for one in parts.values())
     others = sum(one.others for one in parts.values())
     moved = known.progress.moved
@@ -116,9 +122,11 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
     )
 
 
-async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ahead: _Part) -> Look:
+async def _compare(
+    server: Server, context: RedriveContext, known: _FailedAgain, ahead: _Part
+) -> CopiesObservation:
     """The new comparison state. Requires that all undelivered entries were examined."""
-    former, begin, end, kept = _read_look(known.look), ahead.begin, ahead.end, 0
+    former, begin, end, kept = _parse_comparison(known.look), ahead.begin, ahead.end, 0
     if begin is not None and end is not None and not is_untouched(former, end, known.first):
         start = find_floor(former, known.first).after()
         # Without copies that were counted among the undelivered entries.
@@ -127,7 +135,7 @@ async def _look(server: Server, context: RedriveContext, known: _FailedAgain, ah
             server, context, context.target, "delivered", delivered, start=start
         )
         kept = part.originals
-    return compare_looks(
+    return compare_observations(
         former,
         begin=begin,
         end=end,
@@ -175,7 +183,7 @@ async def _count_part(
 ) -> _Part:
     start = start or known.first
     copies, originals, visited, total = 0, 0, 0, None
-    begin: StreamAtLook | None = None
+    begin: StreamCounters | None = None
     most = known.progress.moved
     for number in range(MOST_CALLS):
         call = _FIND.call(
@@ -192,7 +200,7 @@ async def _count_part(
         answer = _FIND.read(await server.run(call))
         if isinstance(answer, str):
             return _Part()
-        end = StreamAtLook(**answer.stream._asdict())
+        end = StreamCounters(**answer.stream._asdict())
         begin = begin or end
         copies, visited = copies + answer.copies, visited + answer.visited
         originals += answer.originals
@@ -215,7 +223,7 @@ async def _count_part(
     return _Part(copies=copies, others=others, originals=originals, begin=begin, end=end)
 
 
-def _write_look(look: Look) -> str:
+def _render_comparison(look: CopiesObservation) -> str:
     """The text for the record: five counts, then the stream's five values if it was observed."""
     seen = look.stream
     words: list[object] = [look.moved, look.undelivered, look.requeued, look.lost, look.unknown]
@@ -224,14 +232,14 @@ def _write_look(look: Look) -> str:
     return " ".join(map(str, words))
 
 
-def _read_look(text: str) -> Look:
-    """The inverse of `_write_look`; an empty Look for a damaged text."""
+def _parse_comparison(text: str) -> CopiesObservation:
+    """The inverse of `_render_comparison`; an empty observation for a damaged text."""
     words = text.split()
     try:
         counts = [int(word) for word in words[:5]]
         seen = words[5:]
-        return Look(
-            stream=StreamAtLook(
+        return CopiesObservation(
+            stream=StreamCounters(
                 position=parse_entry_id(seen[0]),
                 added=int(seen[1]),
                 length=int(seen[2]),
@@ -243,7 +251,7 @@ def _read_look(text: str) -> Look:
             **dict(zip(_COUNTS, counts, strict=True)),
         )
     except (ValueError, IndexError):
-        return Look()
+        return CopiesObservation()
 
 
 _COUNTS: Final = ("moved", "undelivered", "requeued", "lost", "unknown")

@@ -41,7 +41,7 @@ SHORT_BLOCK_MS: Final = 1_000  # if CLIENT UNBLOCK cannot end the wait for new t
 GATHER_S: Final = 0.01  # tokens that are added within this time end the wait once
 UNBLOCK_S: Final = 1.0
 LINGER_S: Final = 10.0  # how long a connection is kept without streams to wait for
-LOOK_S: Final = 10.0  # interval of asking Sentinels for the present master
+CHECK_S: Final = 10.0  # interval of asking Sentinels for the present master
 SHORTEST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 
@@ -60,36 +60,36 @@ class Wait:
         refuse: Callable[[Iterable[str], PelopsError], None],
     ) -> None:
         self._server, self._masters, self._report, self._refuse = server, masters, report, refuse
-        self._asked: dict[Token, Mapping[str, EntryId]] = {}
-        self._newcomers: set[Token] = set()  # not part of an XREAD yet
+        self._tokens: dict[Token, Mapping[str, EntryId]] = {}
+        self._added: set[Token] = set()  # not part of an XREAD yet
         self._changed = asyncio.Event()  # tokens were added since the last XREAD
         self._client_id: int | None = None  # of the connection; None: it cannot be unblocked
         self._is_blocked_alone = False  # CLIENT UNBLOCK has no effect on this connection
         self._is_waiting = False
-        self._asks = 0
+        self._reads = 0
         self._interruption: asyncio.Task[None] | None = None
         self.streams = 0  # of all tokens, each counted once for each token
         self.is_listening = False  # the last reply to XREAD was not an error
-        self._staying = asyncio.create_task(self._stay())
+        self._running = asyncio.create_task(self._run())
 
-    def is_asked(self, token: Token) -> bool:
+    def is_waited_for(self, token: Token) -> bool:
         """Whether an XREAD covers the token's streams, and the last one succeeded."""
-        return self.is_listening and token in self._asked and token not in self._newcomers
+        return self.is_listening and token in self._tokens and token not in self._added
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no tokens to wait for."""
-        return not self._asked
+        return not self._tokens
 
     @property
     def is_over(self) -> bool:
         """Whether the connection has ended permanently, because no tokens were left."""
-        return self._staying.done()
+        return self._running.done()
 
     def add(self, token: Token, streams: Mapping[str, EntryId]) -> None:
         """Report `token` once, at the first entry of any stream after its ID."""
-        self._asked[token] = streams
-        self._newcomers.add(token)
+        self._tokens[token] = streams
+        self._added.add(token)
         self.streams += len(streams)
         self._changed.set()
         if self._is_waiting and (self._interruption is None or self._interruption.done()):
@@ -97,18 +97,18 @@ class Wait:
 
     def remove(self, token: Token) -> None:
         """Stop waiting for a token; does nothing for an unknown one."""
-        self.streams -= len(self._asked.pop(token, {}))
-        self._newcomers.discard(token)
+        self.streams -= len(self._tokens.pop(token, {}))
+        self._added.discard(token)
 
-    def dismiss(self) -> None:
+    def end_if_unused(self) -> None:
         """End the connection soon, unless a token is added before."""
         self._changed.set()
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """The running tasks; the caller ends them."""
-        return [task for task in (self._staying, self._interruption) if task is not None]
+        return [task for task in (self._running, self._interruption) if task is not None]
 
-    async def _stay(self) -> None:
+    async def _run(self) -> None:
         failures = 0
         while True:
             try:
@@ -130,9 +130,9 @@ class Wait:
         node = await self._locate()
         channel = self._masters.channel(node)
         try:
-            connection = await channel.take()
-            self._client_id = await _ask_client_id(connection)
-            await self._ask_on(connection, node)
+            connection = await channel.open_connection()
+            self._client_id = await _read_client_id(connection)
+            await self._wait_on(connection, node)
         except (exceptions.RedisError, OSError) as error:
             raise translate_failure(error, address=str(node), sent=True, writes=False) from error
         finally:
@@ -140,24 +140,24 @@ class Wait:
             await channel.close()
 
     async def _locate(self) -> Node:
-        streams = next(iter(self._asked.values()), None)
+        streams = next(iter(self._tokens.values()), None)
         if streams is None:
             raise RedisUnavailable("there is nothing to wait for")
         return await self._masters.locate(next(iter(streams)))
 
-    async def _ask_on(self, connection: LocatedConnection, node: Node) -> None:
+    async def _wait_on(self, connection: LocatedConnection, node: Node) -> None:
         clock = asyncio.get_running_loop().time
-        looked_at = clock()
+        checked_at = clock()
         while await self._has_any():
-            await self._ask(connection)
-            if self._is_led and clock() - looked_at > LOOK_S and not self.is_empty:
+            await self._wait_for_entries(connection)
+            if self._has_sentinels and clock() - checked_at > CHECK_S and not self.is_empty:
                 # A former master behind a network partition still answers, but gets no entries.
                 if await self._locate() != node:
                     raise RedisUnavailable("another server is the master by now")
-                looked_at = clock()
+                checked_at = clock()
 
     @property
-    def _is_led(self) -> bool:
+    def _has_sentinels(self) -> bool:
         return self._server.kind.topology == Topology.SENTINEL
 
     async def _has_any(self) -> bool:
@@ -166,16 +166,16 @@ class Wait:
                 await asyncio.wait_for(self._changed.wait(), LINGER_S)
         return not self.is_empty
 
-    async def _ask(self, connection: LocatedConnection) -> None:
+    async def _wait_for_entries(self, connection: LocatedConnection) -> None:
         self._changed.clear()
-        self._newcomers.clear()
+        self._added.clear()
         block_ms = FIRST_BLOCK_MS
         if self.is_listening:
             block_ms = BLOCK_MS if self._can_be_unblocked else SHORT_BLOCK_MS
         earliest = self._earliest()
         streams = (*earliest, *(str(after) for after in earliest.values()))
         self._is_waiting = True
-        self._asks += 1
+        self._reads += 1
         try:
             asked: _Words = ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams)
             await _send(connection, asked)
@@ -183,33 +183,33 @@ class Wait:
         finally:
             self._is_waiting = False
         if isinstance(answer, Exception):
-            await self._sift(connection, earliest, answer)
+            await self._drop_refused(connection, earliest, answer)
             return
         self.is_listening = True
         for stream, entries in answer or ():
-            self._take(stream, entries)
+            self._report_entries(stream, entries)
 
     def _earliest(self) -> dict[str, EntryId]:
         earliest: dict[str, EntryId] = {}
-        for streams in self._asked.values():
+        for streams in self._tokens.values():
             for stream, after in streams.items():
                 earliest[stream] = min(after, earliest.get(stream, after))
         return earliest
 
-    def _take(self, name: bytes, entries: Reply) -> None:
+    def _report_entries(self, name: bytes, entries: Reply) -> None:
         if not entries:
             return
         stream, entry_id = name.decode("utf-8", "surrogateescape"), parse_entry_id(entries[0][0])
         waiting = [
             token
-            for token, streams in self._asked.items()
+            for token, streams in self._tokens.items()
             if stream in streams and streams[stream] < entry_id
         ]
         for token in waiting:
             self.remove(token)
             self._report(token)
 
-    async def _sift(
+    async def _drop_refused(
         self, connection: LocatedConnection, earliest: Mapping[str, EntryId], refusal: Exception
     ) -> None:
         """After an error of XREAD, find the streams that cause it, and drop them.
@@ -232,13 +232,13 @@ class Wait:
         refused = [each for each, answer in answers.items() if isinstance(answer, Exception)]
         for answer in answers.values():
             for name, entries in () if isinstance(answer, Exception) else answer or ():
-                self._take(name, entries)
+                self._report_entries(name, entries)
         # If each stream can be read alone but not all together, drop all of them.
         self._drop(refused or earliest, error)
 
     def _drop(self, streams: Iterable[str], error: PelopsError) -> None:
         refused = set(streams)
-        for token in [one for one, asked in self._asked.items() if refused & set(asked)]:
+        for token in [one for one, asked in self._tokens.items() if refused & set(asked)]:
             self.remove(token)
         self._refuse(refused, error)
 
@@ -246,23 +246,23 @@ class Wait:
         """Unblock the XREAD, so that the next one includes the new tokens."""
         await asyncio.sleep(GATHER_S)
         while self._changed.is_set() and self._is_waiting and self._can_be_unblocked:
-            asks = self._asks
+            reads = self._reads
             try:
                 was_waiting = await self._unblock()
             except PelopsError as error:
                 log.debug("the wait for entries cannot be ended: %s", error)
                 return
             await asyncio.sleep(GATHER_S / 2)
-            if was_waiting and not await self._is_asked_again(asks):
+            if was_waiting and not await self._has_new_read(reads):
                 # Behind a proxy the ID may be that of another client's connection.
                 self._is_blocked_alone = True
 
-    async def _is_asked_again(self, asks: int) -> bool:
+    async def _has_new_read(self, reads: int) -> bool:
         clock = asyncio.get_running_loop().time
         end = clock() + UNBLOCK_S
-        while self._is_waiting and self._asks == asks and clock() < end:
+        while self._is_waiting and self._reads == reads and clock() < end:
             await asyncio.sleep(GATHER_S)
-        return not self._is_waiting or self._asks != asks
+        return not self._is_waiting or self._reads != reads
 
     @property
     def _can_be_unblocked(self) -> bool:
@@ -270,14 +270,14 @@ class Wait:
 
     async def _unblock(self) -> bool:
         assert self._client_id is not None
-        key = next((stream for streams in self._asked.values() for stream in streams), None)
+        key = next((stream for streams in self._tokens.values() for stream in streams), None)
         return bool(await self._server.execute("CLIENT", "UNBLOCK", self._client_id, key=key))
 
 
-async def _ask_client_id(connection: LocatedConnection) -> int | None:
+async def _read_client_id(connection: LocatedConnection) -> int | None:
     """The ID under which the connection can be unblocked; None when the ACL forbids that."""
-    await _send(connection, _ASK_ID)
-    client_id = await _read(connection, _ASK_ID)
+    await _send(connection, _CLIENT_ID)
+    client_id = await _read(connection, _CLIENT_ID)
     if not isinstance(client_id, int):
         return None
     unblock = ("CLIENT", "UNBLOCK", client_id)
@@ -286,7 +286,7 @@ async def _ask_client_id(connection: LocatedConnection) -> int | None:
 
 
 _Words: TypeAlias = tuple[str | int, ...]
-_ASK_ID: Final[_Words] = ("CLIENT", "ID")
+_CLIENT_ID: Final[_Words] = ("CLIENT", "ID")
 
 
 async def _send(connection: LocatedConnection, words: _Words) -> None:
@@ -411,7 +411,7 @@ class _Watch:
 
     def is_listening(self, token: Hashable) -> bool:
         wait = self._places.get(token)
-        return wait is not None and wait.is_asked(token)
+        return wait is not None and wait.is_waited_for(token)
 
     async def close(self) -> None:
         tasks = [task for wait in self._waits for task in wait.tasks()]
@@ -437,7 +437,7 @@ class _Watch:
             return True
         for wait in self._waits:
             if wait.is_empty:
-                wait.dismiss()  # there is room the next time
+                wait.end_if_unused()  # there is room the next time
                 break
         return False
 
