@@ -127,7 +127,7 @@ async def test_a_worker_continues_at_the_position_of_a_recreated_group(
 async def test_a_worker_follows_streams_that_are_created_and_deleted(
     redis: Behind, endpoint: RedisEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(streams, "_RETRY_MISSING_S", 0.1)
     handling = HandlingTime()
 
     def has_done(count: int) -> bool:

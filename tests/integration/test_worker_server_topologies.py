@@ -78,7 +78,7 @@ async def test_each_stream_of_a_cluster_is_written_over_its_own_connection(
         stream = f"stream-{number}"
         wire = wire_to(endpoint_of(empty_cluster), stream)
         added = [("XADD", stream, "*", "f", n) for n in range(3)]
-        assert [type(reply) for reply in await wire.ask(added)] == [bytes] * 3
+        assert [type(reply) for reply in await wire.send(added)] == [bytes] * 3
         await wire.close()
 
 

@@ -290,7 +290,7 @@ def _build_lanes(handler: Handler, entries: int) -> tuple[Slots, InFlight]:
     in_flight.accept_plain(STREAM, [Entry(arrival, raw(number)) for number in range(entries)])
     in_flight.offer(entries)
     in_flight.confirm()
-    lanes = Slots(shared, handler, ended=lambda entry, outcome: None, look=lambda: None)
+    lanes = Slots(shared, handler, ended=lambda entry, outcome: None, wake_exchange=lambda: None)
     return lanes, in_flight
 
 

@@ -67,7 +67,7 @@ class PendingAdd:
     until_s: float  # end of its retries, in loop time
     added: asyncio.Future[str]
     by_key: bool = False  # whether it was last sent with its key
-    is_doubtful: bool = False  # it may have been added already
+    may_be_added: bool = False  # it may have been added already
 
     @property
     def size(self) -> int:
@@ -238,7 +238,7 @@ class Producer:
     async def _send(self) -> None:
         some: list[PendingAdd] = []
         try:
-            while some := self._take():
+            while some := self._pop_batch():
                 await self._send_some(some)
         except BaseException as error:
             for order in (*some, *self._waiting):
@@ -247,7 +247,7 @@ class Producer:
             self._waiting.clear()
             raise
 
-    def _take(self) -> list[PendingAdd]:
+    def _pop_batch(self) -> list[PendingAdd]:
         """Take entries for one round trip; drop those whose caller was cancelled."""
         wanted = [order for order in self._waiting if not order.added.done()]
         size, count = 0, 0
@@ -263,14 +263,16 @@ class Producer:
         replies: Sequence[Any]
         commands = [self._command(order) for order in some]
         try:
-            replies = await self._wire.ask(commands)
+            replies = await self._wire.send(commands)
         except PelopsError as error:
             replies = [error] * len(some)
         if self._known_in != self._wire.connections:
             self._known_in = self._wire.connections
             self._knows_keys = None  # it may be another server
         again = [
-            order for order, reply in zip(some, replies, strict=True) if self._hear(order, reply)
+            order
+            for order, reply in zip(some, replies, strict=True)
+            if self._apply_reply(order, reply)
         ]
         self._waiting = again + self._waiting
 
@@ -282,7 +284,7 @@ class Producer:
         head += self._adding.limit()
         return (*head, "*", *order.pairs)
 
-    def _hear(self, order: PendingAdd, reply: Any) -> bool:
+    def _apply_reply(self, order: PendingAdd, reply: Any) -> bool:
         """Apply the reply to an entry; return whether it is sent again."""
         # Imported late, like all that loads redis-py: an import of the SDK does not need it.
         from pelops.redis_core.errors import words_of
@@ -309,7 +311,7 @@ class Producer:
                 self.stream,
             )
         self._knows_keys = False
-        if not order.is_doubtful:
+        if not order.may_be_added:
             return True
         if not order.added.done():
             message = (
@@ -326,6 +328,6 @@ class Producer:
             return True
         # Repeating is safe: a server with keys adds it once, and one without refuses the command.
         if isinstance(error, OutcomeUnknown) and order.by_key:
-            order.is_doubtful = True
+            order.may_be_added = True
             return True
         return False

@@ -61,13 +61,13 @@ def _without_payload(error: BaseException, given: Sequence[Entry]) -> str:
     if shown is None:
         message = error.error if isinstance(error, Reject) else str(error)
         shown = message[: 4 * REPORTED_AT_MOST]  # the cut may be within a value
-        shown = take_out(shown, given) if shown else shown
+        shown = redact(shown, given) if shown else shown
     if isinstance(error, Reject):
         return shown
     return f"{type(error).__name__}: {shown}"
 
 
-def take_out(message: str, given: Sequence[Entry]) -> str:
+def redact(message: str, given: Sequence[Entry]) -> str:
     """Replace all quotes of the entries' values in a message."""
     texts = [value.decode("utf-8", "backslashreplace") for one in given for _, value in one.pairs]
     if sum(map(len, texts)) > _SEARCHED:

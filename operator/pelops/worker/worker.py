@@ -148,12 +148,12 @@ class Worker:
         if given is None:
             if decode is None:
                 return self.handler
-            return lambda function: self._take_handler(
+            return lambda function: self._set_handler(
                 function, decode_first(function, decode, field)
             )
-        return self._take_handler(given, given)
+        return self._set_handler(given, given)
 
-    def _take_handler(self, given: Any, used: Any) -> Any:
+    def _set_handler(self, given: Any, used: Any) -> Any:
         if self._handler is not None:
             raise WrongWorkerSettings("this worker already has a handler; a worker has exactly one")
         made = make_handler(used)
@@ -218,7 +218,7 @@ class Worker:
             serving is not None
             and serving.reader.has_read
             and not serving.stopping.is_set()
-            and not serving.shared.complaints.current
+            and not serving.shared.refusals.current
         )
 
     @property
@@ -234,7 +234,7 @@ class Worker:
         still_s = serving.watchdog.blocked_s
         if still_s:
             return f"the event loop is blocked for {still_s:.0f} s"
-        refused = serving.shared.complaints.current
+        refused = serving.shared.refusals.current
         if refused:
             return f"Redis refuses: {'; '.join(refused)}"
         in_flight = serving.shared.in_flight

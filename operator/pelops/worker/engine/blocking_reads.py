@@ -10,7 +10,7 @@ from pelops.worker.engine.shared import Alarm, Shared
 from pelops.worker.server.adapter import Delivered
 
 _PATIENCE_S = 0.05  # in addition to the adapter's own backoff
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
 class BlockingReader:
@@ -25,7 +25,7 @@ class BlockingReader:
         self._in_flight = shared.in_flight
         self._prefetcher = shared.prefetcher
         self._receiving = shared.receiving
-        self._complaints = shared.complaints
+        self._refusals = shared.refusals
         self._block_ms = shared.settings.block_ms
         self._clock = shared.clock
         self._epoch: int | None = None  # in which the history was read to its end
@@ -55,14 +55,14 @@ class BlockingReader:
                 if self.has_unread_history:
                     await self._read_history(arrived)
                 elif self._prefetcher.is_pouring or (room := self.room()) <= 0:
-                    await self.alarm.wait(_LOOK_S)
+                    await self.alarm.wait(_CHECK_S)
                 else:
                     await self._read(room, arrived)
             except RedisError as error:
-                self._complaints.hear("read", error)
+                self._refusals.report("read", error)
                 await asyncio.sleep(_PATIENCE_S)
             else:
-                self._complaints.end("read")
+                self._refusals.end("read")
 
     async def _read(self, room: int, arrived: Alarm) -> None:
         asked_s = self._clock()
@@ -79,7 +79,7 @@ class BlockingReader:
         while not self.is_closing and epoch == self._adapter.epoch:
             room = self.room()
             if room <= 0:
-                await self.alarm.wait(_LOOK_S)
+                await self.alarm.wait(_CHECK_S)
                 continue
             self._receiving.catch_up()
             held = {(entry.key, entry.raw_id) for entry in self._in_flight}

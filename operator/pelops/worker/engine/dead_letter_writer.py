@@ -16,7 +16,7 @@ from pelops.worker.entry import Entry
 log = logging.getLogger("pelops.worker")
 
 _PATIENCE_S: Final = 0.2
-_LOOK_S: Final = 60.0
+_CHECK_S: Final = 60.0
 
 
 class DeadLetterWriter:
@@ -27,7 +27,7 @@ class DeadLetterWriter:
         self._adapter = shared.adapter
         self._in_flight = shared.in_flight
         self._observer = shared.observer
-        self._complaints = shared.complaints
+        self._refusals = shared.refusals
         self._disown = disown
         self._most_bytes = shared.settings.max_entry_bytes
         self._queue: deque[tuple[Entry, GivenUp]] = deque()
@@ -50,7 +50,7 @@ class DeadLetterWriter:
         """Write dead letters until `end` is called; the write in progress is completed."""
         while not self.has_ended:
             if not self._queue:
-                await self._alarm.wait(_LOOK_S)
+                await self._alarm.wait(_CHECK_S)
             elif not await self.reject_next():
                 await asyncio.sleep(_PATIENCE_S)
 
@@ -62,22 +62,22 @@ class DeadLetterWriter:
             return True
         if entry.size > self._most_bytes:
             self._queue.popleft()
-            self._leave(entry, why)
+            self._leave_pending(entry, why)
             return True
         try:
             ours = await self._adapter.reject(
                 entry.key, entry.raw_id, reason=why.reason, error=why.error
             )
         except RedisError as error:
-            self._complaints.hear("reject", error)
+            self._refusals.report("reject", error)
             self._queue.rotate(-1)  # one that fails must not block the others
             return False
-        self._complaints.end("reject")
+        self._refusals.end("reject")
         self._queue.remove((entry, why))
         self._note(entry, why, ours)
         return True
 
-    def _leave(self, entry: Entry, why: GivenUp) -> None:
+    def _leave_pending(self, entry: Entry, why: GivenUp) -> None:
         """Leave an entry pending that is too large to copy; recovery reports it."""
         self._disown([entry])
         log.error(

@@ -58,11 +58,11 @@ def build_outgoing(
     in_flight: InFlight, additions: ExchangeAdditions, now_s: float, idle_s: float
 ) -> Sent:
     """Take from `in_flight` what to send now."""
-    done = in_flight.take_done()
+    done = in_flight.pop_done()
     offered = in_flight.offer(additions.grant, additions.grant_at_once) if additions.grant else []
     acks, checked = _split(done, now_s - idle_s * TRUSTED_FOR if additions.trusts else math.inf)
     kept = in_flight.due_for_refresh(now_s - idle_s * REFRESH_AT, REFRESHED_AT_ONCE)
-    _add_doubtful(kept, offered, now_s - idle_s * TRUSTED_FOR)
+    _add_unverified(kept, offered, now_s - idle_s * TRUSTED_FOR)
     if kept and done:
         done_entries = set(done)
         kept = [entry for entry in kept if entry not in done_entries]
@@ -77,12 +77,12 @@ def build_outgoing(
     return Sent(outgoing, now_s, done, kept, started_ids)
 
 
-def _add_doubtful(kept: list[Entry], offered: Iterable[Entry], trusted_from_s: float) -> None:
+def _add_unverified(kept: list[Entry], offered: Iterable[Entry], trusted_from_s: float) -> None:
     """Check the owner, with a heartbeat, of entries that waited long before their start."""
-    doubtful = [entry for entry in offered if entry.refreshed_s < trusted_from_s]
-    if doubtful:
+    unverified = [entry for entry in offered if entry.refreshed_s < trusted_from_s]
+    if unverified:
         known = set(kept)
-        kept.extend(entry for entry in doubtful if entry not in known)
+        kept.extend(entry for entry in unverified if entry not in known)
 
 
 def _split(done: list[Entry], trusted_from_s: float) -> tuple[Ids, Ids]:
@@ -108,29 +108,31 @@ def by_key(entries: Iterable[Entry]) -> dict[bytes, list[bytes]]:
 
 
 @dataclass(slots=True)
-class Heard:
+class ExchangeResult:
     """The result of an exchange for its entries."""
 
     settled: list[Entry]
-    unsaid: list[Entry]  # their acknowledgement was refused; it is sent again
+    unconfirmed: list[Entry]  # their acknowledgement was refused; it is sent again
     lost: list[Entry]
     gone: list[Entry]  # their body was deleted
     kept: list[Entry]
     pending: int  # number of acknowledged entries that were pending
 
 
-def understand_answer(sent: Sent, answer: Exchanged) -> Heard:
+def sort_by_reply(sent: Sent, answer: Exchanged) -> ExchangeResult:
     """Sort the entries by the reply. With a problem, no entry counts as refreshed."""
     if _is_all_well(sent, answer):
         pending = sum(answer.acked.values())
-        return Heard(sent.done, unsaid=[], lost=[], gone=[], kept=sent.kept, pending=pending)
+        return ExchangeResult(
+            sent.done, unconfirmed=[], lost=[], gone=[], kept=sent.kept, pending=pending
+        )
     lost = [entry for entry in (*sent.done, *sent.kept) if _is_in(entry, answer.lost)]
     gone = [entry for entry in sent.kept if _is_in(entry, answer.gone)]
     away = {*lost, *gone}
     acked = answer.acked
-    return Heard(
+    return ExchangeResult(
         settled=[entry for entry in sent.done if entry.key in acked and entry not in away],
-        unsaid=[entry for entry in sent.done if entry.key not in acked and entry not in away],
+        unconfirmed=[entry for entry in sent.done if entry.key not in acked and entry not in away],
         lost=lost,
         gone=gone,
         kept=[entry for entry in sent.kept if not answer.problem and entry not in away],
@@ -153,11 +155,11 @@ log = logging.getLogger("pelops.worker")
 
 
 @dataclass(slots=True)
-class Answered:
+class CompletedExchange:
     """An exchange and its result."""
 
     sent: Sent
-    heard: Heard
+    result: ExchangeResult
     delivered: list[Delivered]
 
 
@@ -172,14 +174,14 @@ class AnswerDigest:
         self._prefetcher = shared.prefetcher
         self._receiving = shared.receiving
         self._observer = shared.observer
-        self._put_off: list[Answered] = []
+        self._put_off: list[CompletedExchange] = []
 
     @property
     def is_unacknowledged(self) -> bool:
         """Whether results wait for `digest`."""
         return bool(self._put_off)
 
-    def put_off(self, answered: Answered) -> None:
+    def put_off(self, answered: CompletedExchange) -> None:
         """Digest this later, but count its deliveries now."""
         self._put_off.append(answered)
         asked = answered.sent.outgoing.read
@@ -191,18 +193,18 @@ class AnswerDigest:
         """Process all results that were put off."""
         self._receiving.catch_up()
         for answered in self._put_off:
-            self._learn(answered.sent, answered.heard)
+            self._learn(answered.sent, answered.result)
         if self._put_off:
             self._put_off.clear()
             self._reader.alarm.ring()
 
-    def _learn(self, sent: Sent, heard: Heard) -> None:
-        done, settled = sent.done, heard.settled
+    def _learn(self, sent: Sent, result: ExchangeResult) -> None:
+        done, settled = sent.done, result.settled
         seconds = [entry.seconds for entry in done]
         if done:
             self.handler_s += 0.3 * (sum(seconds) / len(done) - self.handler_s)
-            self._observer.acknowledged(len(done), heard.pending)
-            self._doubt(len(settled) - heard.pending)
+            self._observer.acknowledged(len(done), result.pending)
+            self._warn_of_missing(len(settled) - result.pending)
             self.repeats = False
         if settled:
             if settled is not done:
@@ -212,7 +214,7 @@ class AnswerDigest:
         in_flight = self._in_flight
         self._observer.in_flight(len(in_flight.running), len(in_flight) - len(in_flight.running))
 
-    def _doubt(self, missing: int) -> None:
+    def _warn_of_missing(self, missing: int) -> None:
         if missing > 0 and not self.repeats:
             log.warning(
                 "%d acknowledged entries were no longer pending: they were claimed or acknowledged "
@@ -222,7 +224,7 @@ class AnswerDigest:
 
 
 _PATIENCE_S: Final = 0.05  # in addition to the adapter's own backoff
-_LOOK_S: Final = 1.0
+_CHECK_S: Final = 1.0
 _TICK_S: Final = 0.0001
 _INSTANT_S: Final = 0.0005
 _QUICK_S: Final = 0.005
@@ -244,7 +246,7 @@ class ExchangeLoop:
         self._receiving = shared.receiving
         self._settings = shared.settings
         self._observer = shared.observer
-        self._complaints = shared.complaints
+        self._refusals = shared.refusals
         self._clock = shared.clock
         self._started_ids: bytes | None = None
         self._trusts = True  # False: the adapter may back off or reconnect first
@@ -273,7 +275,7 @@ class ExchangeLoop:
         self._set_limits()
         if self._may_grant() or self._should_read():
             return 0.0
-        waits = [_LOOK_S, settings.idle_s / 12]
+        waits = [_CHECK_S, settings.idle_s / 12]
         if in_flight.done:
             waits.append(self._wait_for_others_s(now_s))
         else:
@@ -329,7 +331,7 @@ class ExchangeLoop:
                 "released",
                 entry,
             )
-            self._in_flight.let_go(entry)
+            self._in_flight.free_slot(entry)
             self._wake_slots()
         for entry in self._in_flight.overdue(now_s - limit_s):
             if not entry.cancelled_for:
@@ -353,13 +355,13 @@ class ExchangeLoop:
             finally:
                 await digesting
         except RedisError as error:
-            self._unsaid(sent, error)
+            self._handle_failure(sent, error)
             return False
         except BaseException:
             self._in_flight.withdraw()
             self._in_flight.bring_back(sent.done)
             raise
-        is_well = self._hear(sent, answer)
+        is_well = self._apply(sent, answer)
         if self.is_closing:
             await self._digesting.digest()
         return is_well
@@ -379,36 +381,36 @@ class ExchangeLoop:
             read=self._reader.room() if reads else 0,
         )
 
-    def _unsaid(self, sent: Sent, error: RedisError) -> None:
-        self._complaints.hear("exchange", error)
+    def _handle_failure(self, sent: Sent, error: RedisError) -> None:
+        self._refusals.report("exchange", error)
         self._in_flight.withdraw()
         self._in_flight.bring_back(sent.done)
         self._started_ids = None
         self._trusts = False
         self._digesting.repeats = True
         if isinstance(error, NoSuchGroup):
-            self._in_flight.distrust()
+            self._in_flight.mark_unverified()
 
-    def _hear(self, sent: Sent, answer: Exchanged) -> bool:
-        heard = understand_answer(sent, answer)
+    def _apply(self, sent: Sent, answer: Exchanged) -> bool:
+        result = sort_by_reply(sent, answer)
         in_flight = self._in_flight
-        in_flight.settle(heard.settled)
-        in_flight.bring_back(heard.unsaid)
-        in_flight.refreshed(heard.kept, sent.at_s)
-        self.disown(heard.lost)
-        in_flight.refreshed(heard.gone, math.inf)  # no worker can claim an entry without a body
-        self._hear_problem(sent, answer.problem)
-        self._digesting.put_off(Answered(sent, heard, answer.delivered))
+        in_flight.settle(result.settled)
+        in_flight.bring_back(result.unconfirmed)
+        in_flight.refreshed(result.kept, sent.at_s)
+        self.disown(result.lost)
+        in_flight.refreshed(result.gone, math.inf)  # no worker can claim an entry without a body
+        self._apply_problem(sent, answer.problem)
+        self._digesting.put_off(CompletedExchange(sent, result, answer.delivered))
         return answer.problem is None
 
-    def _hear_problem(self, sent: Sent, problem: RedisError | None) -> None:
+    def _apply_problem(self, sent: Sent, problem: RedisError | None) -> None:
         if problem is None:
-            self._complaints.end("exchange")
+            self._refusals.end("exchange")
         else:
-            self._complaints.hear("exchange", problem)
+            self._refusals.report("exchange", problem)
         self._trusts = not isinstance(problem, RedisUnavailable)
         if isinstance(problem, NoSuchGroup):
-            self._in_flight.distrust()
+            self._in_flight.mark_unverified()
         if problem is None or isinstance(problem, PermissionDenied | OutOfMemory):
             # A worker that cannot record started entries still starts them. If it dies, all its
             # entries, or those recorded earlier, get a failed attempt. After OutOfMemory, to

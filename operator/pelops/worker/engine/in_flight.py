@@ -126,7 +126,7 @@ class Unsettled:
                 entry.refreshed_s = at_s
                 held[entry.raw_id] = entry
 
-    def distrust(self) -> None:
+    def mark_unverified(self) -> None:
         """Treat the owner of every entry as unknown until the next heartbeat."""
         for entry in self:
             entry.refreshed_s = -inf
@@ -237,7 +237,7 @@ class InFlight(Unsettled):
             return self._offer_isolated()
         self._is_turn_of_isolated = True
         most = limit - self.active
-        self._offered = self._take(most if at_once is None else min(most, at_once))
+        self._offered = self._pop_ready(most if at_once is None else min(most, at_once))
         return self._offered
 
     def _offer_isolated(self) -> list[Entry]:
@@ -248,7 +248,7 @@ class InFlight(Unsettled):
         self._offered = [self._only]
         return self._offered
 
-    def _take(self, most: int) -> list[Entry]:
+    def _pop_ready(self, most: int) -> list[Entry]:
         ready = self._ready
         taken = [ready.popleft() for _ in range(min(most, len(ready)))]
         return [entry for entry in taken if not entry.is_disowned]
@@ -308,7 +308,7 @@ class InFlight(Unsettled):
             if entry.order is not None:
                 self._free_key(entry)
 
-    def take_done(self) -> list[Entry]:
+    def pop_done(self) -> list[Entry]:
         """Take the entries to acknowledge. `bring_back` returns those that failed."""
         done, self.done = self.done, []
         return done
@@ -360,7 +360,7 @@ class InFlight(Unsettled):
             self._free_key(entry)
         return self.running.get(entry)
 
-    def let_go(self, entry: Entry) -> None:
+    def free_slot(self, entry: Entry) -> None:
         """Free the slot of a handler that does not end, and disown its entry."""
         self.disown(entry)
         self.running.pop(entry, None)

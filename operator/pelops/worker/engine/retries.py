@@ -87,12 +87,12 @@ def decide_settlement(
             wait_s = policy.wait_s(failures + 1) if after is None else after
             return Again(wait_s=wait_s, counts=False)
         case BaseException():
-            return _again_or_never(outcome, failures + 1, policy, describe)
+            return _retry_or_give_up(outcome, failures + 1, policy, describe)
         case _:
             return None
 
 
-def _again_or_never(
+def _retry_or_give_up(
     error: BaseException, failures: int, policy: RetryPolicy, describe: Describe
 ) -> Settlement:
     if failures > policy.max_retries:

@@ -36,49 +36,49 @@ _AGAIN_S: Final = 30.0
 _LAPSES_S: Final = 5.0
 
 
-class Complaints:
+class RefusalLog:
     """Refusals by operation. Logs a repeated one once every 30 s."""
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
         self._clock = clock
-        self._said: dict[str, _Said] = {}
+        self._refused: dict[str, _Refused] = {}
 
     @property
     def current(self) -> list[str]:
         """Operations that Redis refuses, each with the reason."""
         now_s = self._clock()
-        for what in [what for what, refusal in self._said.items() if refusal.until_s <= now_s]:
+        for what in [what for what, refusal in self._refused.items() if refusal.until_s <= now_s]:
             self.end(what)
         return [
             f"{what}: {refusal.why}"
-            for what, refusal in sorted(self._said.items(), key=itemgetter(0))
+            for what, refusal in sorted(self._refused.items(), key=itemgetter(0))
         ]
 
-    def hear(self, what: str, error: BaseException) -> None:
+    def report(self, what: str, error: BaseException) -> None:
         """Note that Redis refused `what`."""
         self._observer.refused(what, error)
         # Every operation raises NameTaken while it lasts, and none reports its end.
         lasts_s = math.inf
         if isinstance(error, NameTaken):
             what, lasts_s = "name", _LAPSES_S
-        now_s, former = self._clock(), self._said.get(what)
+        now_s, former = self._clock(), self._refused.get(what)
         about = (type(error), getattr(error, "command", None), getattr(error, "key", None))
-        refusal = _Said(about, f"{type(error).__name__}: {error}", now_s, now_s + lasts_s)
+        refusal = _Refused(about, f"{type(error).__name__}: {error}", now_s, now_s + lasts_s)
         if former is not None and former.about == about and now_s - former.at_s < _AGAIN_S:
             refusal.at_s = former.at_s
         else:
             log.warning("%s: %s; retrying", what, refusal.why)
-        self._said[what] = refusal
+        self._refused[what] = refusal
 
     def end(self, what: str) -> None:
         """Note that Redis executes `what` again."""
-        if self._said.pop(what, None) is not None:
+        if self._refused.pop(what, None) is not None:
             log.info("%s: succeeded after an error", what)
 
 
 @dataclass(slots=True)
-class _Said:
+class _Refused:
     about: tuple[object, ...]  # identifies the refusal, so that it is not logged again soon
     why: str
     at_s: float
@@ -93,7 +93,7 @@ class Shared:
     settings: WorkerSettings
     observer: Observer
     clock: Clock
-    complaints: Complaints
+    refusals: RefusalLog
     in_flight: InFlight
     prefetcher: Prefetcher
     receiving: DeliveryReceiver
@@ -119,7 +119,7 @@ def build_shared(
         settings=settings,
         observer=observer,
         clock=clock,
-        complaints=Complaints(observer, clock),
+        refusals=RefusalLog(observer, clock),
         in_flight=in_flight,
         prefetcher=prefetcher,
         receiving=DeliveryReceiver(in_flight, terms, prefetcher.sizes, observer),

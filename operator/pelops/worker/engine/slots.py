@@ -35,7 +35,7 @@ class Slots:
     """Runs the handlers of granted entries, at most `in_flight.concurrency` at once."""
 
     def __init__(
-        self, shared: Shared, handler: Handler, *, ended: Ended, look: Callable[[], None]
+        self, shared: Shared, handler: Handler, *, ended: Ended, wake_exchange: Callable[[], None]
     ) -> None:
         self._in_flight = shared.in_flight
         self._one: HandleOne | None = handler.one
@@ -43,7 +43,7 @@ class Slots:
         self._batch_size = shared.settings.batch_size
         self._clock = shared.clock
         self._ended = ended
-        self._look = look  # wakes the exchange loop
+        self._wake_exchange = wake_exchange  # wakes the exchange loop
         self._enough = shared.settings.acknowledge_count
         self.low = 0  # number of granted entries at which to request more
         self._tasks: set[Task[None]] = set()
@@ -90,7 +90,7 @@ class Slots:
         finally:
             self._tasks.discard(task)
             self.wake()
-            self._look()
+            self._wake_exchange()
 
     def _spread(self) -> None:
         """Create slots for all granted entries if other handlers are suspended."""
@@ -113,7 +113,7 @@ class Slots:
     async def _run_each(self, task: Task[None], handle: HandleOne) -> None:
         # The hot path, inlined: it runs for every entry.
         in_flight, clock, copy_context = self._in_flight, self._clock, contextvars.copy_context
-        granted, looks = in_flight.granted, (1, self._enough)
+        granted, wake_counts = in_flight.granted, (1, self._enough)
         running, concurrency = in_flight.running, in_flight.concurrency
         context = copy_context()
         started_s = clock()
@@ -122,7 +122,7 @@ class Slots:
             if granted and not self._unbegun and len(running) < concurrency:
                 self._begin(1)
             if len(granted) == self.low:
-                self._look()
+                self._wake_exchange()
             try:
                 outcome = await handle(entry)
             except BaseException as error:
@@ -134,8 +134,8 @@ class Slots:
             if outcome is None and not entry.cancelled_for:
                 entry.seconds = now_s - started_s
                 in_flight.finish(entry)
-                if len(in_flight.done) in looks:
-                    self._look()
+                if len(in_flight.done) in wake_counts:
+                    self._wake_exchange()
             elif outcome is not _RAISED:
                 self._end(entry, outcome, now_s - started_s)
             started_s = now_s
@@ -152,7 +152,7 @@ class Slots:
         """Settle an entry whose handler did not succeed, or was cancelled before it ended."""
         entry.seconds = seconds
         self._ended(entry, outcome if isinstance(outcome, BaseException) else None)
-        self._look()
+        self._wake_exchange()
 
     async def _run_batches(self, task: Task[None], handle: HandleMany) -> None:
         clock, context = self._clock, contextvars.copy_context()
@@ -162,7 +162,7 @@ class Slots:
             outcomes = await self._handle_batch(handle, entries)
             now_s = clock()
             for entry, outcome in zip(entries, outcomes, strict=True):
-                self._settle_one_of_batch(entry, entries, outcome, now_s)
+                self._end_one_of_batch(entry, entries, outcome, now_s)
             if isinstance(outcomes[0], GeneratorExit):
                 raise outcomes[0]
             if now_s > ends_s or task.cancelling() or contextvars.copy_context() != context:
@@ -174,7 +174,7 @@ class Slots:
         except BaseException as error:
             return [error] * len(entries)
 
-    def _settle_one_of_batch(
+    def _end_one_of_batch(
         self, entry: Entry, batch: list[Entry], outcome: Outcome, now_s: float
     ) -> None:
         if entry.cancelled_for or outcome is not None:
@@ -184,7 +184,7 @@ class Slots:
         else:
             entry.seconds = now_s - entry.started_s
             self._in_flight.finish(entry)
-            self._look()
+            self._wake_exchange()
 
     def _start_batch(self, task: Task[None]) -> list[Entry]:
         """The next batch; an entry that has failed in this worker is a batch of its own."""

@@ -32,12 +32,12 @@ class Watchdog:
         self._observer = shared.observer
         self._clock = shared.clock
         self._idle_s = shared.settings.idle_s
-        self._spoken_for_s = shared.settings.spoken_for_s
-        self._looked_s = shared.clock()  # when the loop last ran
+        self._covered_s = shared.settings.spoken_for_s
+        self._ran_s = shared.clock()  # when the loop last ran
         self._timer: asyncio.TimerHandle | None = None
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pelops-watchdog", daemon=True)
-        self._said_s = 0.0
+        self._reported_s = 0.0
 
     def start(self) -> None:
         """Start the thread. Call it within the event loop to watch."""
@@ -51,45 +51,45 @@ class Watchdog:
             self._timer.cancel()
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._looked_s = self._clock()
+        self._ran_s = self._clock()
         self._timer = loop.call_later(min(self._idle_s / 12, 1.0), self._tick, loop)
 
     @property
     def blocked_s(self) -> float:
         """Seconds for which the loop has been blocked; 0 for a short time."""
-        still_s = self._clock() - self._looked_s
+        still_s = self._clock() - self._ran_s
         return still_s if still_s > self._idle_s * REFRESH_AT + 1 else 0.0
 
     @property
     def is_given_up(self) -> bool:
         """Whether the loop has been blocked for too long to refresh its entries."""
-        return self.blocked_s > self._spoken_for_s
+        return self.blocked_s > self._covered_s
 
     def _run(self) -> None:
         while not self._ends.wait(self._idle_s / 6):
-            still_s = self._clock() - self._looked_s
+            still_s = self._clock() - self._ran_s
             if still_s <= self._idle_s * REFRESH_AT:
-                self._said_s = 0.0
-            elif still_s <= self._spoken_for_s:
-                self._speak(still_s)
-            elif self._said_s < self._spoken_for_s:
-                self._said_s = still_s
+                self._reported_s = 0.0
+            elif still_s <= self._covered_s:
+                self._refresh_for_loop(still_s)
+            elif self._reported_s < self._covered_s:
+                self._reported_s = still_s
                 log.error(
                     "the event loop is blocked for %.0f s: its entries are no longer refreshed, "
                     "and /livez fails",
                     still_s,
                 )
 
-    def _speak(self, still_s: float) -> None:
-        if not self._said_s:
+    def _refresh_for_loop(self, still_s: float) -> None:
+        if not self._reported_s:
             log.error(
                 "the event loop is blocked for %.0f s by a handler: a thread refreshes its "
                 "entries, "
                 "for %.0f s at most",
                 still_s,
-                self._spoken_for_s,
+                self._covered_s,
             )
-        self._said_s = still_s
+        self._reported_s = still_s
         self._observer.blocked(still_s)
         before_s = self._clock() - self._idle_s * REFRESH_AT
         try:

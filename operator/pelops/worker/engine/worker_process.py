@@ -28,8 +28,8 @@ from pelops.worker.settings import WRONG_SETTINGS, WorkerSettings, WrongWorkerSe
 
 log = logging.getLogger("pelops.worker")
 
-_ASK_S: Final = 5.0  # for a client to send its request and receive the response
-_ASK_BYTES: Final = 16 * 1024
+_REQUEST_S: Final = 5.0  # for a client to send its request and receive the response
+_REQUEST_BYTES: Final = 16 * 1024
 _START_S: Final = 10.0
 _TEXT: Final = "text/plain; charset=utf-8"
 _METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -71,10 +71,10 @@ class ServedWorker(HealthSubject, Protocol):
 class HealthServer:
     """Serves while its `with` lasts. Raises WrongWorkerSettings if it cannot listen."""
 
-    def __init__(self, judged: HealthSubject, *, host: str | None = None, port: int) -> None:
+    def __init__(self, subject: HealthSubject, *, host: str | None = None, port: int) -> None:
         """`host` None: all addresses. `port` 0: any free port; `self.port` then has it."""
         self.port = port
-        self._judged = judged
+        self._subject = subject
         self._host = host
         self._loop: asyncio.AbstractEventLoop
         self._ending = asyncio.Event()
@@ -115,23 +115,25 @@ class HealthServer:
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(
-            self._meet, self._host, self.port, limit=_ASK_BYTES, backlog=16
+            self._handle_connection, self._host, self.port, limit=_REQUEST_BYTES, backlog=16
         )
         self._started.set_result(int(server.sockets[0].getsockname()[1]))
         await self._ending.wait()
         server.close()
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         try:
-            async with asyncio.timeout(_ASK_S):
-                writer.write(await self._hear(reader))
+            async with asyncio.timeout(_REQUEST_S):
+                writer.write(await self._read_request(reader))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the client has disconnected, or sends nothing
         finally:
             writer.close()
 
-    async def _hear(self, reader: asyncio.StreamReader) -> bytes:
+    async def _read_request(self, reader: asyncio.StreamReader) -> bytes:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -145,25 +147,25 @@ class HealthServer:
         if method not in ("GET", "HEAD"):
             return 405, _TEXT, b"only GET\n"
         try:
-            return _PATHS[path](self._judged)
+            return _PATHS[path](self._subject)
         except Exception as error:
             log.exception("%s: %s", path, type(error).__name__)
             return 500, _TEXT, f"{type(error).__name__}\n".encode()
 
 
-def _report_live(judged: HealthSubject) -> Answer:
-    return _report(judged.is_live, judged)
+def _report_live(subject: HealthSubject) -> Answer:
+    return _report(subject.is_live, subject)
 
 
-def _report_ready(judged: HealthSubject) -> Answer:
-    return _report(judged.is_ready and judged.is_live, judged)
+def _report_ready(subject: HealthSubject) -> Answer:
+    return _report(subject.is_ready and subject.is_live, subject)
 
 
-def _report(is_well: bool, judged: HealthSubject) -> Answer:
-    return (200 if is_well else 503), _TEXT, f"{judged.describe()}\n".encode()
+def _report(is_well: bool, subject: HealthSubject) -> Answer:
+    return (200 if is_well else 503), _TEXT, f"{subject.describe()}\n".encode()
 
 
-def _report_metrics(judged: HealthSubject) -> Answer:
+def _report_metrics(subject: HealthSubject) -> Answer:
     text = render_metrics()
     return (200, _METRICS, text) if text else (404, _TEXT, b"prometheus-client is not installed\n")
 
@@ -211,7 +213,7 @@ def run_process(worker: ServedWorker) -> None:
     except Exception:
         log.exception("the worker failed with an unexpected error")
         code = 1
-    _see_to_the_end(code)
+    _force_exit(code)
     sys.exit(code)
 
 
@@ -256,7 +258,7 @@ async def _end_leftovers() -> None:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # logged above
 
 
-def _see_to_the_end(code: int) -> None:
+def _force_exit(code: int) -> None:
     """Force the exit after 3 s: a thread that a handler left running would prevent it."""
 
     def end() -> None:

@@ -29,7 +29,7 @@ from pelops.worker.server.adapter import GroupAdapter
 log = logging.getLogger("pelops.worker")
 
 CANCELLED_FOR_S: Final = 1.0  # for handlers to clean up
-LAST_WORDS_S: Final = 3.0  # for Redis to answer, after the grace period
+SHUTDOWN_S: Final = 3.0  # for Redis to answer, after the grace period
 
 
 class WindDown:
@@ -67,7 +67,7 @@ class WindDown:
         await self._release(self._shared.in_flight.abandon())  # entries of the last read
         await self._finish_handlers(ends_s)
         await self._end_loops(exchanging, rejecting)
-        await self._say_last_words()
+        await self._finish_with_redis()
 
     async def _finish_handlers(self, ends_s: float) -> None:
         hurried = asyncio.create_task(self._hurry.wait())
@@ -99,19 +99,19 @@ class WindDown:
         self._exchanging.has_ended = True
         self._exchanging.alarm.ring()
         self._rejecting.end()
-        await asyncio.wait(loops, timeout=LAST_WORDS_S)
+        await asyncio.wait(loops, timeout=SHUTDOWN_S)
 
-    async def _say_last_words(self) -> None:
+    async def _finish_with_redis(self) -> None:
         try:
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(SHUTDOWN_S):
                 await self._flush()
                 leftovers = [*self._shared.in_flight.abandon(), *self.unfinished]
                 await self._release(leftovers)
                 await self._shared.adapter.leave()
         except TimeoutError:
-            log.error("Redis does not answer at shutdown; %s", self._owed())
+            log.error("Redis does not answer at shutdown; %s", self._describe_remaining())
         except RedisError as error:
-            log.error("%s: %s; %s", type(error).__name__, error, self._owed())
+            log.error("%s: %s; %s", type(error).__name__, error, self._describe_remaining())
 
     async def _flush(self) -> None:
         while not await self._exchanging.exchange() and self._shared.in_flight.done:
@@ -133,7 +133,7 @@ class WindDown:
             )
         self._shared.in_flight.settle(entries)
 
-    def _owed(self) -> str:
+    def _describe_remaining(self) -> str:
         return f"{len(self._shared.in_flight)} entries stay pending and will be delivered again"
 
     def _now(self) -> float:
@@ -155,7 +155,9 @@ class WorkerSession:
         self.reader = BlockingReader(shared)
         self.exchanging = ExchangeLoop(shared, self.reader)
         self.rejecting = DeadLetterWriter(shared, self.exchanging.disown)
-        self.slots = Slots(shared, handler, ended=self._note_end, look=self.exchanging.alarm.ring)
+        self.slots = Slots(
+            shared, handler, ended=self._note_end, wake_exchange=self.exchanging.alarm.ring
+        )
         self.exchanging.slots = self.slots
         self.watchdog = Watchdog(shared, make_adapter)
         self.winding = WindDown(
@@ -200,10 +202,10 @@ class WorkerSession:
                 await self.shared.adapter.open()
                 boot = await self.shared.adapter.begin()
             except (RedisUnavailable, OutcomeUnknown) as error:
-                self.shared.complaints.hear("begin", error)
+                self.shared.refusals.report("begin", error)
                 await Alarm().wait(_PATIENCE_S)
                 continue
-            self.shared.complaints.end("begin")
+            self.shared.refusals.end("begin")
             self.shared.receiving.left.update(boot.left)
             if boot.left:
                 log.warning(
@@ -250,9 +252,9 @@ class WorkerSession:
                 outcome = TimeoutError(
                     f"the handler took longer than {self.shared.settings.timeout_s} s"
                 )
-            self._settle(entry, outcome)
+            self._apply_outcome(entry, outcome)
 
-    def _settle(self, entry: Entry, outcome: Outcome) -> None:
+    def _apply_outcome(self, entry: Entry, outcome: Outcome) -> None:
         if isinstance(outcome, SystemExit | KeyboardInterrupt):
             self._note_exit(outcome)
         if outcome is not None:

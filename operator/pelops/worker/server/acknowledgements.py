@@ -30,7 +30,7 @@ class Renewed(NamedTuple):
 
 _ACKNOWLEDGE: Final = worker_script("acknowledge", _Acknowledged)
 RENEW: Final = worker_script("renew", Renewed)
-Understand = Callable[[Exchanged, bytes, Reply], None]
+ReadReply = Callable[[Exchanged, bytes, Reply], None]
 
 
 class AcknowledgementCommands:
@@ -40,17 +40,17 @@ class AcknowledgementCommands:
         self._names = names
         self._deletes = deletes
 
-    def say(
+    def build(
         self, outgoing: Outgoing, left: Collection[bytes] = ()
-    ) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
+    ) -> tuple[list[Parts], list[tuple[ReadReply, bytes]]]:
         """The commands, and for each the function and key to read its reply; `left` stays recorded
         as started."""
-        commands = list(self._say(outgoing, left))
+        commands = list(self._build(outgoing, left))
         return [command for command, _, _ in commands], [(how, key) for _, how, key in commands]
 
-    def _say(
+    def _build(
         self, outgoing: Outgoing, left: Collection[bytes]
-    ) -> Iterator[tuple[Parts, Understand, bytes]]:
+    ) -> Iterator[tuple[Parts, ReadReply, bytes]]:
         names = self._names
         for key, ids in outgoing.acks.items():
             if ids:
@@ -71,10 +71,10 @@ class AcknowledgementCommands:
         return ("XACK", key, self._names.group, *ids)
 
 
-def understand(replies: Sequence[Reply], ways: Sequence[tuple[Understand, bytes]]) -> Exchanged:
+def read_replies(replies: Sequence[Reply], readers: Sequence[tuple[ReadReply, bytes]]) -> Exchanged:
     """The server's replies as one `Exchanged`. Raises errors that are not of Redis."""
     exchanged = Exchanged()
-    for reply, (note, key) in zip(replies, ways, strict=False):
+    for reply, (note, key) in zip(replies, readers, strict=False):
         if not isinstance(reply, PelopsError):
             note(exchanged, key, reply)
         elif not isinstance(reply, RedisError):

@@ -58,7 +58,7 @@ class Whereabouts:
                 None,
             )  # used once: if it is wrong, the members are asked
             return node
-        return self._seed if self._is_alone else await self._ask_cluster()
+        return self._seed if self._is_alone else await self._locate_in_cluster()
 
     def follow(self, redirect: Redirect) -> None:
         """Use the node that MOVED names for the next connection."""
@@ -68,7 +68,7 @@ class Whereabouts:
         """Locate the node that ASK names. Other commands keep going to the master."""
         return _at(redirect.node)
 
-    async def _ask_cluster(self) -> Node:
+    async def _locate_in_cluster(self) -> Node:
         problems: list[str] = []
         # The seed comes last: behind a Service it may resolve to a node that no longer exists. The
         # connection timeout covers the whole lookup.
@@ -124,8 +124,8 @@ class Wire:
         self._patience_s = patience_s
         self._link = Link(whereabouts, login, patience_s)
         self._refusals = refusals
-        self._found: list[Reply] = []  # replies of the probes
-        self._found_s = -math.inf
+        self._probed: list[Reply] = []  # replies of the probes
+        self._probed_s = -math.inf
 
     @property
     def connections(self) -> int:
@@ -141,7 +141,7 @@ class Wire:
         """Close the connection."""
         await self._link.drop()
 
-    async def ask(self, commands: Sequence[Parts], *, wait_s: float = 0.0) -> list[Reply]:
+    async def send(self, commands: Sequence[Parts], *, wait_s: float = 0.0) -> list[Reply]:
         """The replies, with an error for each refused command; raises as `Link.exchange`."""
         await self._link.pause()
         replies = await self._link.exchange(commands, wait_s=wait_s)
@@ -151,13 +151,13 @@ class Wire:
         self._link.served()
         return replies
 
-    def forgive(self) -> None:
+    def reset_backoff(self) -> None:
         """Skip the backoff after a refusal that was expected."""
         self._link.served()
 
-    async def ask_one(self, command: Parts) -> Reply:
+    async def send_one(self, command: Parts) -> Reply:
         """The reply to one command; raises the error if it was refused."""
-        reply = (await self.ask([command]))[0]
+        reply = (await self.send([command]))[0]
         if isinstance(reply, PelopsError):
             raise reply
         return reply
@@ -186,7 +186,7 @@ class Wire:
             answers = await self._again([sent[at] for at in again], refusal, wait_s)
             for at, reply in zip(again, answers, strict=True):
                 replies[at] = reply
-        return await self._judge(commands, replies)
+        return await self._translate(commands, replies)
 
     async def _again(self, commands: list[Parts], refusal: Reply, wait_s: float) -> list[Reply]:
         try:
@@ -195,12 +195,12 @@ class Wire:
                 self._whereabouts.follow(redirect)
                 await self._link.drop()
             elif redirect is not None:
-                return await self._ask_elsewhere(commands, redirect, wait_s)
+                return await self._send_to_target(commands, redirect, wait_s)
             return await self._link.exchange(commands, wait_s=wait_s)
         except PelopsError as error:
             return [error] * len(commands)  # the replies to the other commands are valid
 
-    async def _ask_elsewhere(
+    async def _send_to_target(
         self, commands: list[Parts], redirect: Redirect, wait_s: float
     ) -> list[Reply]:
         """Send these commands to the node that the slot is migrating to."""
@@ -211,36 +211,36 @@ class Wire:
         finally:
             await link.drop()
 
-    async def _judge(self, commands: Sequence[Parts], replies: list[Reply]) -> list[Reply]:
-        judged = [
+    async def _translate(self, commands: Sequence[Parts], replies: list[Reply]) -> list[Reply]:
+        translated = [
             _translated(reply, command) for reply, command in zip(replies, commands, strict=True)
         ]
-        if any(map(is_vague, judged)):
-            judged = await self._explained(judged, commands)
+        if any(map(is_vague, translated)):
+            translated = await self._explained(translated, commands)
         if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
             # After a failover the node is a replica: locate the new master for the next command.
             await self._link.drop()
-        if any(map(_asks_for_patience, judged)):
+        if any(map(_needs_backoff, translated)):
             self._link.refused()
         else:
             self._link.served()
-        return judged
+        return translated
 
-    async def _explained(self, judged: list[Reply], commands: Sequence[Parts]) -> list[Reply]:
+    async def _explained(self, translated: list[Reply], commands: Sequence[Parts]) -> list[Reply]:
         """The same replies, with the key and command added to each refusal."""
         now_s = time.monotonic()
-        if now_s - self._found_s > VALID_S:
-            self._found_s = now_s
+        if now_s - self._probed_s > VALID_S:
+            self._probed_s = now_s
             try:
                 probes = self._refusals.probes
-                self._found = await self._link.exchange(probes) if probes else []
+                self._probed = await self._link.exchange(probes) if probes else []
             except PelopsError:
-                self._found = []  # the connection ended; the replies remain valid
+                self._probed = []  # the connection ended; the replies remain valid
         return [
-            _explained_one(self._refusals.explain(reply, command, self._found), reply)
+            _explained_one(self._refusals.explain(reply, command, self._probed), reply)
             if is_vague(reply)
             else reply
-            for reply, command in zip(judged, commands, strict=True)
+            for reply, command in zip(translated, commands, strict=True)
         ]
 
 
@@ -257,7 +257,7 @@ def _is_elsewhere(reply: Reply) -> bool:
     )  # MOVED is an AskError
 
 
-def _asks_for_patience(reply: Reply) -> bool:
+def _needs_backoff(reply: Reply) -> bool:
     """Whether a refused command must be repeated after a backoff."""
     # After OutOfMemory there is none: acknowledgements were executed and free memory.
     asks = isinstance(reply, (RedisUnavailable, NoSuchGroup, InvalidReply))

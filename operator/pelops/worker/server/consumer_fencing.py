@@ -30,7 +30,7 @@ class ConsumerNameOwnership:
 
     def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
         self.left: frozenset[bytes] = frozenset()  # started by the other process
-        self.look: Parts = ("HGET", names.worker_state, b"boot:" + names.me)
+        self.read_boot: Parts = ("HGET", names.worker_state, b"boot:" + names.me)
         self._name = names.me.decode("utf-8", "replace")
         self._idle_s = processing_timeout_ms / 1000
         self._now = now
@@ -63,14 +63,14 @@ class ConsumerNameOwnership:
             )
         self._boot_ms, self._until_s = boot.now_ms, None
 
-    def hear(self, boot: object) -> None:
+    def compare_boot(self, boot: object) -> None:
         """Compare the boot record in Redis: a later one puts this process on standby."""
         if self._boot_ms is None or self.is_taken or not isinstance(boot, bytes):
             return
         if boot.isdigit() and int(boot) > self._boot_ms:
             self._until_s = self._now() + self._idle_s
 
-    def may_begin_anew(self, boot: object) -> bool:
+    def may_begin(self, boot: object) -> bool:
         """Whether this process may begin: there is no boot record, or standby has ended."""
         return boot is None or self._until_s is None or self._now() >= self._until_s
 

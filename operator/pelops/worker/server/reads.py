@@ -51,7 +51,7 @@ _BETWEEN_TURNS_S: Final = 0.02
 _PASSES_PER_LIMIT: Final = 3
 
 
-class ClaimTurns:
+class ClaimPasses:
     """Passes over all pending entries, a page of each stream at a time."""
 
     def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
@@ -67,7 +67,7 @@ class ClaimTurns:
         return max(0.0, self._due - self._now())
 
     def calls(self, keys: Sequence[bytes], count: int) -> list[Parts]:
-        """Commands that claim the next page of each stream. Pass each reply to `take`."""
+        """Commands that claim the next page of each stream. Pass each reply to `read_page`."""
         self._at = self._at or dict.fromkeys(keys, "-")
         return [
             self._names.recording(
@@ -87,7 +87,7 @@ class ClaimTurns:
         """The streams of the last `calls`, in the same order."""
         return list(self._at)
 
-    def take(self, key: bytes, reply: Reply) -> list[list[object]]:
+    def read_page(self, key: bytes, reply: Reply) -> list[list[object]]:
         """The entries that were claimed; empty when the command was refused."""
         if isinstance(reply, Exception):
             del self._at[key]  # retried in the next pass; the read reports a missing group
@@ -106,7 +106,7 @@ class ClaimTurns:
 
 
 _NAMED: Final = re.compile(r"No such key '(.*)' or consumer group", re.DOTALL)
-_LOOK_AGAIN_S: Final = 10.0  # the resource's strategy may change while workers run
+_RETRY_MISSING_S: Final = 10.0  # the resource's strategy may change while workers run
 
 
 class Streams:
@@ -138,16 +138,16 @@ class Streams:
         """Whether the offer stream exists, as far as is known."""
         return self._offer_stream not in self._missing_until
 
-    def learn_missing(self, refusal: str, asked: Collection[object]) -> bool:
+    def learn_missing(self, refusal: str, request: Collection[object]) -> bool:
         """Note the stream that NOGROUP names; False if it is the main stream: no group exists.
 
-        Only streams among `asked` count. Each repetition then reads fewer streams, so it ends.
+        Only streams among `request` count. Each repetition then reads fewer streams, so it ends.
         """
         named = _NAMED.search(refusal)
         key = named[1].encode("utf-8", "surrogateescape") if named else b""
-        if key not in self._optional or key not in asked:
+        if key not in self._optional or key not in request:
             return False
-        self._missing_until[key] = self._now() + _LOOK_AGAIN_S
+        self._missing_until[key] = self._now() + _RETRY_MISSING_S
         return True
 
 
@@ -164,7 +164,7 @@ class ReadRequest:
 
 
 @dataclass(slots=True)
-class Answer:
+class ReadResult:
     """The result of a read."""
 
     delivered: list[Delivered] = field(default_factory=list)
@@ -181,40 +181,40 @@ class ReadCommands:
         self._limit = place.processing_timeout_ms
         self.knows_claim = True
         self.streams = Streams(names, now)
-        self._turns = ClaimTurns(names, place.processing_timeout_ms, now)
+        self._turns = ClaimPasses(names, place.processing_timeout_ms, now)
 
     def forget(self) -> None:
         """Try CLAIM again: the address may now lead to another server."""
         self.knows_claim = True
 
-    def question(self, count: int, block_ms: int) -> ReadRequest:
+    def build(self, count: int, block_ms: int) -> ReadRequest:
         """A read of up to `count` entries per stream; `block_ms` 0: without blocking."""
-        asked = ReadRequest()
+        request = ReadRequest()
         if not self.knows_claim:
             wait_ms = int(self._turns.wait_s * 1000)
             if wait_ms == 0:
-                asked.commands = self._turns.calls(self.streams.with_entries(), count)
-                asked.claims = self._turns.keys()
+                request.commands = self._turns.calls(self.streams.with_entries(), count)
+                request.claims = self._turns.keys()
             block_ms = min(block_ms, wait_ms)  # claimed entries must not wait for new ones
-        asked.block_ms = block_ms
-        asked.commands.append(self._read(count, block_ms))
-        return asked
+        request.block_ms = block_ms
+        request.commands.append(self._read(count, block_ms))
+        return request
 
-    def answer(self, asked: ReadRequest, replies: list[Reply]) -> Answer:
+    def interpret(self, request: ReadRequest, replies: list[Reply]) -> ReadResult:
         """Interpret the replies. Raises errors that are not of Redis."""
-        answer = Answer()
-        for key, reply in zip(asked.claims, replies, strict=False):
-            taken = self._turns.take(key, reply)
+        result = ReadResult()
+        for key, reply in zip(request.claims, replies, strict=False):
+            taken = self._turns.read_page(key, reply)
             if taken:
-                answer.delivered.append(Delivered(key, DeliverySource.CLAIMED, taken))
-        if asked.claims:
+                result.delivered.append(Delivered(key, DeliverySource.CLAIMED, taken))
+        if request.claims:
             self._turns.finish()
         reply = replies[-1]
         if isinstance(reply, PelopsError):
-            self._learn(reply, answer, asked.commands[-1])
+            self._interpret_refusal(reply, result, request.commands[-1])
         else:
-            self._sort(reply or (), answer)
-        return answer
+            self._sort_deliveries(reply or (), result)
+        return result
 
     def _read(self, count: int, block_ms: int) -> Parts:
         keys = self.streams.to_read()
@@ -223,29 +223,29 @@ class ReadCommands:
         head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", count)
         return (*head, *block, *claim, "STREAMS", *keys, *(b">",) * len(keys))
 
-    def _learn(self, refusal: PelopsError, answer: Answer, asked: Parts) -> None:
+    def _interpret_refusal(self, refusal: PelopsError, result: ReadResult, request: Parts) -> None:
         is_missing = isinstance(refusal, NoSuchGroup)
-        if is_missing and self.streams.learn_missing(words_of(refusal), asked):
-            answer.again = True
+        if is_missing and self.streams.learn_missing(words_of(refusal), request):
+            result.again = True
         elif self.knows_claim and _is_about_syntax(refusal):
             self.knows_claim = False
-            answer.again = True
+            result.again = True
         elif isinstance(refusal, RedisError):
-            answer.problem = refusal
+            result.problem = refusal
         else:
             raise refusal
 
-    def _sort(self, reply: Reply, answer: Answer) -> None:
+    def _sort_deliveries(self, reply: Reply, result: ReadResult) -> None:
         for key, page in reply:
             if key == self._names.offer_stream:
-                answer.offers += [call for offer in page for call in self._take_over(offer)]
+                result.offers += [call for offer in page for call in self._claim_offer(offer)]
                 continue
             if page and len(page[0]) == 2:
                 for entry in page:
                     entry.extend(_FRESH)
-            answer.delivered.append(Delivered(key, DeliverySource.NEW, page))
+            result.delivered.append(Delivered(key, DeliverySource.NEW, page))
 
-    def _take_over(self, offer: RawEntry) -> list[Parts]:
+    def _claim_offer(self, offer: RawEntry) -> list[Parts]:
         fields = dict(zip(offer[1][::2], offer[1][1::2], strict=False)) if offer[1] else {}
         ids = fields.get(b"ids", b"").split()[:1000]
         call = self._names.run(
@@ -294,18 +294,18 @@ class HistoryReader:
                 _check_progress(at.get(key, _START), pending)
                 at[key] = pending[-1][0]
             pages = await self._read(listed, skip)
-            kept = [page for page in pages if await self._settle(page)]
+            kept = [page for page in pages if await self._refresh(page)]
             if kept:
                 return kept
-        await self._appear(at)
+        await self._create_consumer(at)
         return []
 
-    async def _appear(self, at: Mapping[bytes, bytes]) -> None:
+    async def _create_consumer(self, at: Mapping[bytes, bytes]) -> None:
         """Create this consumer by a read: before Redis 7.2 a blocked read does not create it."""
         keys = self._streams.with_entries()
         head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", 1)
         behind_all = [at.get(key, _START) for key in keys]
-        (reply,) = await self._wire.ask([(*head, "STREAMS", *keys, *behind_all)])
+        (reply,) = await self._wire.send([(*head, "STREAMS", *keys, *behind_all)])
         if isinstance(reply, PelopsError):
             raise reply
 
@@ -316,11 +316,11 @@ class HistoryReader:
         operator would then not recover entries that a crashed process had started.
         """
         keys = self._streams.with_entries()
-        replies = await self._wire.ask([self._listing(key, at, count) for key in keys])
+        replies = await self._wire.send([self._listing(key, at, count) for key in keys])
         for reply in replies:
             is_missing = isinstance(reply, NoSuchGroup)
             if is_missing and self._streams.learn_missing(words_of(reply), keys):
-                self._wire.forgive()
+                self._wire.reset_backoff()
                 return await self._list(at, count)
             if isinstance(reply, PelopsError):
                 raise reply
@@ -337,7 +337,7 @@ class HistoryReader:
         wanted = [(key, one) for key, some in listed.items() for one in some if one[0] not in skip]
         calls: list[Parts] = [("XRANGE", key, one[0], one[0]) for key, one in wanted]
         pages = {key: Delivered(key, DeliverySource.HISTORY, []) for key in listed}
-        replies = await self._wire.ask(calls) if calls else []
+        replies = await self._wire.send(calls) if calls else []
         for (key, (entry_id, _, idle_ms, deliveries)), reply in zip(wanted, replies, strict=True):
             if isinstance(reply, PelopsError):
                 raise reply
@@ -345,14 +345,14 @@ class HistoryReader:
             pages[key].entries.append([entry_id, body, idle_ms, deliveries])
         return list(pages.values())
 
-    async def _settle(self, page: Delivered) -> bool:
-        """Refresh entries and bury those without a body; False: the page is now empty."""
+    async def _refresh(self, page: Delivered) -> bool:
+        """Refresh entries and dead-letter those without a body; False: the page is now empty."""
         mine = page.entries
         page.entries = [entry for entry in mine if entry[1] is not None]
         gone = [entry[0] for entry in mine if entry[1] is None]
         kept = [entry[0] for entry in page.entries]
         keeps, buries = self._calls(RENEW, page.key, kept), self._calls(_BURY, page.key, gone)
-        replies = await self._wire.ask([*keeps, *buries]) if mine else []
+        replies = await self._wire.send([*keeps, *buries]) if mine else []
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply

@@ -19,7 +19,7 @@ from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, Reply
 from pelops.scripts.answers import Refusal
 from pelops.scripts.parts import Count, Number, Raw
-from pelops.worker.server.acknowledgements import AcknowledgementCommands, in_chunks, understand
+from pelops.worker.server.acknowledgements import AcknowledgementCommands, in_chunks, read_replies
 from pelops.worker.server.adapter import (
     Boot,
     Delivered,
@@ -31,7 +31,7 @@ from pelops.worker.server.adapter import (
 )
 from pelops.worker.server.connection import Whereabouts, Wire
 from pelops.worker.server.consumer_fencing import ConsumerNameOwnership
-from pelops.worker.server.reads import TAKE_OVER, Answer, HistoryReader, ReadCommands
+from pelops.worker.server.reads import TAKE_OVER, HistoryReader, ReadCommands, ReadResult
 from pelops.worker.server.refusals import Refusals
 from pelops.worker.server.script_commands import Names, Parts, command_of, worker_script
 from pelops.worker.settings import WorkerPlace
@@ -67,11 +67,11 @@ class RedisAdapter:
         self._reads = Wire(whereabouts, login, place.patience_s, self._refusals)
         self._acts = Wire(whereabouts, login, place.patience_s, self._refusals)
         self._reading = ReadCommands(place, self._names, time.monotonic)
-        self._saying = AcknowledgementCommands(self._names, deletes=place.deletes)
+        self._acknowledging = AcknowledgementCommands(self._names, deletes=place.deletes)
         self._history = HistoryReader(self._reads, self._names, self._reading.streams)
         self._name = ConsumerNameOwnership(self._names, place.processing_timeout_ms, time.monotonic)
         self._regaining = asyncio.Lock()
-        self._judged_in = 0  # the epoch for which `_reading` holds what the server supports
+        self._detected_in = 0  # the epoch for which `_reading` holds what the server supports
 
     @property
     def epoch(self) -> int:
@@ -84,7 +84,7 @@ class RedisAdapter:
         await self._acts.connect()
         if self._place.deletes:
             probe = ("XACKDEL", self._names.stream, self._names.group, "ACKED", "IDS", 1, "0-1")
-            reply = (await self._acts.ask([probe]))[0]
+            reply = (await self._acts.send([probe]))[0]
             if isinstance(reply, (UnsupportedServer, PermissionDenied)):
                 raise reply
 
@@ -121,33 +121,33 @@ class RedisAdapter:
                 await self._regain(self._acts)
             except NameTaken as error:
                 return await self._finish(outgoing, error)
-        commands, ways = self._saying.say(outgoing, self._name.left)
+        commands, readers = self._acknowledging.build(outgoing, self._name.left)
         command_count = len(commands)
-        says_what_it_has = outgoing.started_ids is not None or bool(outgoing.keeps)
-        looks = says_what_it_has and self._name.is_known
-        if looks:
-            commands.append(self._name.look)
-        asked = None
+        reports_entries = outgoing.started_ids is not None or bool(outgoing.keeps)
+        checks_name = reports_entries and self._name.is_known
+        if checks_name:
+            commands.append(self._name.read_boot)
+        request = None
         if outgoing.read > 0:
-            self._judge_anew()
-            asked = self._reading.question(outgoing.read, 0)
-            commands += asked.commands
+            self._redetect_claim()
+            request = self._reading.build(outgoing.read, 0)
+            commands += request.commands
         if not commands:
             return Exchanged()
-        replies = await self._acts.ask(commands)
-        exchanged = understand(replies[:command_count], ways)
-        if looks:
-            self._hear_of_name(replies[command_count], exchanged)
-        if asked is not None:
-            answer = self._reading.answer(asked, replies[command_count + looks :])
-            exchanged.delivered = await self._understood(self._acts, answer)
+        replies = await self._acts.send(commands)
+        exchanged = read_replies(replies[:command_count], readers)
+        if checks_name:
+            self._check_name(replies[command_count], exchanged)
+        if request is not None:
+            answer = self._reading.interpret(request, replies[command_count + checks_name :])
+            exchanged.delivered = await self._claim_offered(self._acts, answer)
             exchanged.problem = exchanged.problem or answer.problem
         return exchanged
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry; False: this consumer does not own it, or its body was deleted."""
         call = self._names.recording(_REJECT, key, "worker", reason=reason, why=error, id=entry_id)
-        answer = _REJECT.read(await self._acts.ask_one(call))
+        answer = _REJECT.read(await self._acts.send_one(call))
         if answer == "too-wide":
             raise RedisError(f"entry {entry_id.decode()} has too many fields for a dead letter")
         if isinstance(answer, Refusal):
@@ -157,18 +157,18 @@ class RedisAdapter:
     async def begin_isolated(self, entry_id: bytes) -> int:
         """Count a run of an entry in isolation; return the runs that began and did not end."""
         count = ("HINCRBY", self._names.worker_state, b"alone:" + entry_id, 1)
-        return int(await self._acts.ask_one(count))
+        return int(await self._acts.send_one(count))
 
     async def end_isolated(self, entry_id: bytes) -> None:
         """Reset the count of `begin_isolated`: the run ended and its process did not."""
-        await self._acts.ask_one(("HDEL", self._names.worker_state, b"alone:" + entry_id))
+        await self._acts.send_one(("HDEL", self._names.worker_state, b"alone:" + entry_id))
 
     async def release(self, ids: Ids) -> int:
         """Release entries that were not started; return how many are available at once."""
         if self._name.is_taken:
             return 0  # the process that owns the name may be processing them
         calls = [self._release(key, some) for key, some in in_chunks(ids)]
-        replies = await self._acts.ask(calls) if calls else []
+        replies = await self._acts.send(calls) if calls else []
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
@@ -180,14 +180,14 @@ class RedisAdapter:
             return False
         names = self._names
         call = names.run(_LEAVE, {"others": (names.retry, names.offer_stream)})
-        answer = _LEAVE.read(await self._acts.ask_one(call))
+        answer = _LEAVE.read(await self._acts.send_one(call))
         if isinstance(answer, Refusal):
             raise self._refused(answer)
         return answer != "owns-entries"
 
     async def _begin(self, wire: Wire) -> Boot:
         names = self._names
-        begun = _BEGIN.read(await wire.ask_one(command_of(_BEGIN.call(names, me=names.me))))
+        begun = _BEGIN.read(await wire.send_one(command_of(_BEGIN.call(names, me=names.me))))
         boot = Boot(now_ms=begun.now_ms, left=frozenset((begun.left or b"").split()))
         self._name.begin(boot)
         return boot
@@ -199,7 +199,7 @@ class RedisAdapter:
         async with self._regaining:
             if not self._name.is_taken:
                 return
-            if not self._name.may_begin_anew(await wire.ask_one(self._name.look)):
+            if not self._name.may_begin(await wire.send_one(self._name.read_boot)):
                 await asyncio.sleep(self._name.pause_s)
                 raise self._name.refusal()
             await self._begin(wire)
@@ -207,42 +207,44 @@ class RedisAdapter:
 
     async def _finish(self, outgoing: Outgoing, error: NameTaken) -> Exchanged:
         """Send only acknowledgements and heartbeats: another process owns the name."""
-        commands, ways = self._saying.say(replace(outgoing, started_ids=None, read=0), ())
-        replies = await self._acts.ask(commands) if commands else []
-        found = understand(replies, ways)
+        commands, readers = self._acknowledging.build(
+            replace(outgoing, started_ids=None, read=0), ()
+        )
+        replies = await self._acts.send(commands) if commands else []
+        found = read_replies(replies, readers)
         found.problem = found.problem or (error if outgoing.started_ids is not None else None)
         return found
 
-    def _hear_of_name(self, boot: Reply, found: Exchanged) -> None:
-        self._name.hear(boot)
+    def _check_name(self, boot: Reply, found: Exchanged) -> None:
+        self._name.compare_boot(boot)
         if self._name.is_taken:
             found.problem = found.problem or self._name.refusal()
 
     async def _read(self, count: int, block_ms: int) -> list[Delivered]:
         delivered: list[Delivered] = []
         while True:
-            self._judge_anew()
-            asked = self._reading.question(count, 0 if delivered else block_ms)
-            looks = [self._name.look] if self._name.is_known else []
-            wait_s = asked.block_ms / 1000
-            replies = await self._reads.ask([*looks, *asked.commands], wait_s=wait_s)
-            if looks:
-                self._name.hear(replies[0])
-            answer = self._reading.answer(asked, replies[len(looks) :])
-            delivered += await self._understood(self._reads, answer)
+            self._redetect_claim()
+            request = self._reading.build(count, 0 if delivered else block_ms)
+            checks = [self._name.read_boot] if self._name.is_known else []
+            wait_s = request.block_ms / 1000
+            replies = await self._reads.send([*checks, *request.commands], wait_s=wait_s)
+            if checks:
+                self._name.compare_boot(replies[0])
+            answer = self._reading.interpret(request, replies[len(checks) :])
+            delivered += await self._claim_offered(self._reads, answer)
             if answer.problem is not None and not delivered:
                 raise answer.problem
             if delivered or not answer.again:
                 return delivered  # even if the name is taken: NameTaken is raised by the next call
 
-    async def _understood(self, wire: Wire, answer: Answer) -> list[Delivered]:
+    async def _claim_offered(self, wire: Wire, answer: ReadResult) -> list[Delivered]:
         """The delivered entries, and the offered ones after they are claimed."""
         if answer.again:
-            wire.forgive()
+            wire.reset_backoff()
         if not answer.offers:
             return answer.delivered
         try:
-            replies = await wire.ask(answer.offers)
+            replies = await wire.send(answer.offers)
         except PelopsError:
             return answer.delivered  # these are delivered; the next scan offers the others again
         taken = [TAKE_OVER.read(reply) for reply in replies if isinstance(reply, list) and reply]
@@ -252,9 +254,9 @@ class RedisAdapter:
             *(Delivered(stream, DeliverySource.HANDED_OVER, entries) for entries in taken),
         ]
 
-    def _judge_anew(self) -> None:
-        if self._judged_in != self.epoch:
-            self._judged_in = self.epoch
+    def _redetect_claim(self) -> None:
+        if self._detected_in != self.epoch:
+            self._detected_in = self.epoch
             self._reading.forget()
 
     def _release(self, key: bytes, ids: Collection[bytes]) -> Parts:

@@ -64,7 +64,7 @@ class StreamedConnection(LocatedConnection):
         # With TLS, session tickets and key updates can arrive at any time.
         return self._login.tls is not None or not self.has_unread()
 
-    async def ask(
+    async def send(
         self, commands: Sequence[Parts], *, wait_s: float, patience_s: float
     ) -> list[Reply]:
         """The replies to commands sent together; a refused one has its exception as reply.
@@ -94,8 +94,8 @@ class Replies(asyncio.Protocol):
         self._expected = 0
         self._answered: asyncio.Future[list[Reply]] | None = None
         self._loop = asyncio.get_running_loop()
-        self._heard_bytes = 0  # since `_heard_s`
-        self._heard_s = 0.0  # last progress; at first the end of `wait_s`
+        self._received_bytes = 0  # since `_received_s`
+        self._received_s = 0.0  # last progress; at first the end of `wait_s`
         self._patience_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -106,9 +106,9 @@ class Replies(asyncio.Protocol):
     def expect(self, count: int, wait_s: float, patience_s: float) -> asyncio.Future[list[Reply]]:
         """A future of the next `count` replies, done when the last has arrived."""
         self._found, self._expected = [], count
-        self._heard_s, self._patience_s = self._loop.time() + wait_s, patience_s
-        self._heard_bytes = 0
-        self._timer = self._loop.call_at(self._heard_s + patience_s, self._lose_patience)
+        self._received_s, self._patience_s = self._loop.time() + wait_s, patience_s
+        self._received_bytes = 0
+        self._timer = self._loop.call_at(self._received_s + patience_s, self._lose_patience)
         self._answered = self._loop.create_future()
         return self._answered
 
@@ -120,7 +120,7 @@ class Replies(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
         parser, replies = self._parser, self._found
-        self._heard_bytes += len(data)
+        self._received_bytes += len(data)
         before = len(replies)
         try:
             parser.feed(data)
@@ -129,9 +129,9 @@ class Replies(asyncio.Protocol):
         except exceptions.InvalidResponse as error:
             self._end(error)
             return
-        if len(replies) > before or self._heard_bytes >= PACE:
+        if len(replies) > before or self._received_bytes >= PACE:
             # A server that sends only a few bytes from time to time must still time out.
-            self._heard_s, self._heard_bytes = max(self._heard_s, self._loop.time()), 0
+            self._received_s, self._received_bytes = max(self._received_s, self._loop.time()), 0
         if len(replies) > self._expected:
             self._end(LostConnection("Redis sent more replies than it was sent commands"))
         elif len(replies) == self._expected and self._answered and not self._answered.done():
@@ -143,7 +143,7 @@ class Replies(asyncio.Protocol):
         self._end(LostConnection(str(error) if error else "the connection was closed"))
 
     def _lose_patience(self) -> None:
-        until = self._heard_s + self._patience_s
+        until = self._received_s + self._patience_s
         if self._loop.time() < until:
             self._timer = self._loop.call_at(until, self._lose_patience)
         else:
@@ -195,7 +195,9 @@ class Link:
             if not connection.is_usable:
                 await self._connect()
             try:
-                replies = await connection.ask(commands, wait_s=wait_s, patience_s=self._patience_s)
+                replies = await connection.send(
+                    commands, wait_s=wait_s, patience_s=self._patience_s
+                )
                 return await self._check(commands, replies)
             except (exceptions.RedisError, OSError) as error:
                 self._failures += 1

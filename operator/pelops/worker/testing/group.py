@@ -22,7 +22,7 @@ from pelops.worker.testing.clock import MovableClock, VirtualLoop
 from pelops.worker.testing.memory_adapter import MemoryAdapter, MemoryStream, World
 from pelops.worker.worker import Worker, WorkerOptions
 
-_LOOK_S: Final = 1.0
+_CHECK_S: Final = 1.0
 _STEPS: Final = 20  # iterations of the event loop
 _END_S: Final = 30.0
 
@@ -86,15 +86,15 @@ class Process:
         try:
             async with asyncio.timeout(limit_s):
                 while not serving.done() and self._has_work():
-                    await self._look(serving)
+                    await self._await_change(serving)
         except TimeoutError:
             message = f"work is left after {limit_s:g} s: {self._worker.describe()}"
             raise TimeoutError(message) from None
         self._worker.stop()
         return await serving
 
-    async def _look(self, serving: asyncio.Task[int]) -> None:
-        changed = asyncio.create_task(self._world.sleep(_LOOK_S))
+    async def _await_change(self, serving: asyncio.Task[int]) -> None:
+        changed = asyncio.create_task(self._world.sleep(_CHECK_S))
         await asyncio.wait([serving, changed], return_when=asyncio.FIRST_COMPLETED)
         changed.cancel()
 
@@ -230,7 +230,7 @@ class MemoryGroup:
     def give(self, entry_id: str, consumer: str) -> None:
         """Let another consumer claim the entry."""
         stream = self._stream_of(entry_id)
-        stream.take(consumer.encode(), [entry_id.encode()], self.clock.now_ms)
+        stream.claim(consumer.encode(), [entry_id.encode()], self.clock.now_ms)
 
     def offer(self, consumer: str) -> None:
         """Offer the pending entries of a consumer whose process has ended, as the operator does."""

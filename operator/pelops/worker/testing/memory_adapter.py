@@ -69,7 +69,7 @@ class MemoryStream:
         self.undelivered.append(entry_id)
         return entry_id
 
-    def take_new(self, me: bytes, count: int, now_ms: int) -> list[RawEntry]:
+    def deliver_new(self, me: bytes, count: int, now_ms: int) -> list[RawEntry]:
         """Deliver entries that were never delivered."""
         taken: list[RawEntry] = []
         while self.undelivered and len(taken) < count:
@@ -87,7 +87,7 @@ class MemoryStream:
             if now_ms - self.pending[entry_id].delivered_ms >= limit_ms and entry_id in self.bodies
         ]
 
-    def take(self, me: bytes, ids: Iterable[bytes], now_ms: int) -> list[RawEntry]:
+    def claim(self, me: bytes, ids: Iterable[bytes], now_ms: int) -> list[RawEntry]:
         """Deliver pending entries again, to this consumer."""
         taken: list[RawEntry] = []
         for entry_id in ids:
@@ -182,7 +182,7 @@ class World:
 
     # Commands of adapters.
 
-    def take_over(self, me: bytes) -> list[RawEntry]:
+    def claim_offered(self, me: bytes) -> list[RawEntry]:
         """Claim the offered entries that their owners have held since before the offer."""
         taken: list[RawEntry] = []
         offers, self.offers = self.offers, []
@@ -191,10 +191,10 @@ class World:
                 one for one in ids if self.main.is_mine(one, owner) and one in self.main.bodies
             )
             old = [one for one in theirs if self.main.pending[one].delivered_ms < before_ms]
-            taken += self.main.take(me, old, self.clock.now_ms)
+            taken += self.main.claim(me, old, self.clock.now_ms)
         return taken
 
-    def bury(self, stream: MemoryStream, entry_id: bytes) -> None:
+    def reject_gone(self, stream: MemoryStream, entry_id: bytes) -> None:
         """Dead-letter a pending entry whose body was deleted."""
         owned = stream.pending[entry_id]
         self.add_letter(stream, entry_id, owned, reason=b"PayloadGone", error=GONE)
@@ -329,7 +329,7 @@ class MemoryAdapter:
             self._world.add_letter(stream, entry_id, owned, **why)
             stream.acknowledge([entry_id])
         else:
-            self._world.bury(stream, entry_id)
+            self._world.reject_gone(stream, entry_id)
         self._world.wake()
         return there
 
@@ -380,11 +380,11 @@ class MemoryAdapter:
         delivered: list[Delivered] = []
         for key, stream in world.streams.items():
             idle = stream.find_idle(world.processing_timeout_ms, now_ms)[:count]
-            entries = stream.take(self.me, idle, now_ms)
-            entries += stream.take_new(self.me, count - len(entries), now_ms)
+            entries = stream.claim(self.me, idle, now_ms)
+            entries += stream.deliver_new(self.me, count - len(entries), now_ms)
             if entries:
                 delivered.append(Delivered(key, DeliverySource.NEW, entries))
-        offered = world.take_over(self.me)
+        offered = world.claim_offered(self.me)
         if offered:
             delivered.append(Delivered(world.main.key, DeliverySource.HANDED_OVER, offered))
         return delivered
@@ -399,9 +399,9 @@ class MemoryAdapter:
         ]
         for one in ids:
             if one not in stream.bodies:
-                self._world.bury(stream, one)
+                self._world.reject_gone(stream, one)
         there = [one for one in ids if one in stream.bodies][:count]
-        entries = stream.take(self.me, there, self._world.clock.now_ms)
+        entries = stream.claim(self.me, there, self._world.clock.now_ms)
         return Delivered(stream.key, DeliverySource.HISTORY, entries)
 
     def _acknowledge(self, outgoing: Outgoing, exchanged: Exchanged) -> None:
@@ -424,7 +424,7 @@ class MemoryAdapter:
                 if not stream.is_mine(entry_id, self.me):
                     exchanged.lost.setdefault(key, set()).add(entry_id)
                 elif entry_id not in stream.bodies:
-                    world.bury(stream, entry_id)
+                    world.reject_gone(stream, entry_id)
                     exchanged.gone.setdefault(key, set()).add(entry_id)
                 else:
                     stream.pending[entry_id].delivered_ms = world.clock.now_ms
