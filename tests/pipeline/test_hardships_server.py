@@ -36,7 +36,7 @@ def make_anew(audited: Audited) -> None:
 @pytest.mark.full
 def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> None:
     half_read(audited)
-    with amid(rounds, "look_at", lambda: audited.client.delete(audited.stream)):
+    with amid(rounds, "take_snapshot", lambda: audited.client.delete(audited.stream)):
         summary = audited.audit_one()
     assert summary.produced == summary.archived == 30
     # What was pending is lost: nothing counts as acknowledged.
@@ -83,7 +83,7 @@ def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: A
     half_read(audited)
     with amid(
         rounds,
-        "look_at",
+        "take_snapshot",
         lambda: audited.client.xgroup_destroy(audited.stream, GROUP),
     ):
         summary = audited.audit_one()
@@ -110,7 +110,7 @@ def test_a_flush_during_a_run_is_reported_and_an_epoch_break_follows(
 ) -> None:
     with Audited(lazy_spark, run_redis(), "flushed:", tmp_path / "archive") as audited:
         half_read(audited)
-        with amid(rounds, "look_at", audited.client.flushall):
+        with amid(rounds, "take_snapshot", audited.client.flushall):
             summary = audited.audit_one(name="shop/nightly")
         assert summary.verdict is AuditVerdict.FAILING
         assert audited.counts(summary) == {"indeterminate": 30}
@@ -158,7 +158,7 @@ def test_what_could_not_be_recorded_is_recorded_by_the_next_run(audited: Audited
     audited.client.set(audited.keys.audit, "in the way")
     trim = lambda: audited.client.xtrim(audited.stream, maxlen=0, approximate=False)  # noqa: E731
     with (
-        amid(rounds, "look_at", trim),
+        amid(rounds, "take_snapshot", trim),
         pytest.raises(WrongType, match=re.escape(audited.keys.audit)),
     ):
         audited.audit(name="shop/nightly")

@@ -89,7 +89,7 @@ def test_the_log_says_what_each_step_has_taken(
     said = [text.rpartition(" in ")[0] for text in caplog.messages if text.endswith(" s")]
     assert said == [
         "entries archived",
-        "groups looked at",
+        "groups observed",
         "events archived",
         "entries audited",
         "statuses written",

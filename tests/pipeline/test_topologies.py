@@ -81,7 +81,7 @@ def test_streams_on_every_shard_are_audited_under_the_least_rights(
             other = next(one for one in servers.masters() if one.port != owner.port)
             servers.move_slot(keys[0].slot, other)
 
-        with amid(rounds, "look_at", move):
+        with amid(rounds, "take_snapshot", move):
             summaries = audited.audit(
                 targets=tuple(AuditTarget(stream=stream, group=GROUP) for stream in streams)
             )

@@ -70,24 +70,24 @@ class LookupQuestion:
     group: str | None = None  # None: all groups
 
 
-def look_up(archive: Archive, asked: LookupQuestion) -> list[EntryHistory]:
+def look_up(archive: Archive, question: LookupQuestion) -> list[EntryHistory]:
     """The histories of the entries that match, one for each group.
 
     Raises InvalidSpec if the archive has no such stream, group or field, and ArchiveUnusable if a
     file of it is missing.
     """
     journal = Journal.read(archive)
-    streams = _choose(journal, asked)
-    tables = _Tables.of(journal, streams, is_whole=asked.stream is None)
-    if asked.field is not None:
-        roots = {one.name: _roots_by_field(tables, one, *asked.field) for one in streams}
-    elif asked.root is not None:
-        roots = _find_roots(tables, asked.root, is_root=True)
+    streams = _choose(journal, question)
+    tables = _Tables.of(journal, streams, is_whole=question.stream is None)
+    if question.field is not None:
+        roots = {one.name: _roots_by_field(tables, one, *question.field) for one in streams}
+    elif question.root is not None:
+        roots = _find_roots(tables, question.root, is_root=True)
     else:
-        assert asked.entry is not None
-        roots = _find_roots(tables, asked.entry, is_root=False)
+        assert question.entry is not None
+        roots = _find_roots(tables, question.entry, is_root=False)
     chains = _find_chains(tables, roots)
-    return list(_read_histories(tables, chains, asked.group)) if chains else []
+    return list(_read_histories(tables, chains, question.group)) if chains else []
 
 
 def read_field(text: str) -> tuple[str, str]:
@@ -164,20 +164,22 @@ class _Tables:
         return by_stream
 
 
-def _choose(journal: Journal, asked: LookupQuestion) -> list[_ArchivedStream]:
+def _choose(journal: Journal, question: LookupQuestion) -> list[_ArchivedStream]:
     if not journal.streams:
         raise InvalidSpec(
             f"{journal.archive.place.root} does not hold an archive of this release: give --archive"
             " what --archive of `audit` names"
         )
-    names = [name for name in journal.streams if asked.stream in (None, name)]
+    names = [name for name in journal.streams if question.stream in (None, name)]
     if not names:
         held = ", ".join(map(repr, journal.streams))
-        raise InvalidSpec(f"the archive holds no stream {asked.stream!r}; it holds {held}")
+        raise InvalidSpec(f"the archive holds no stream {question.stream!r}; it holds {held}")
     groups = _groups(journal, names)
-    if asked.group is not None and not any(asked.group in members for members in groups.values()):
+    if question.group is not None and not any(
+        question.group in members for members in groups.values()
+    ):
         held = ", ".join(sorted({repr(one) for members in groups.values() for one in members}))
-        raise InvalidSpec(f"no audit was of the group {asked.group!r}; the archive holds {held}")
+        raise InvalidSpec(f"no audit was of the group {question.group!r}; the archive holds {held}")
     return [
         _ArchivedStream(
             name=name,
@@ -185,7 +187,7 @@ def _choose(journal: Journal, asked: LookupQuestion) -> list[_ArchivedStream]:
             retries=frozenset(derive_keys(name, group).retry for group in members),
         )
         for name, members in groups.items()
-        if asked.group in (None, *members)
+        if question.group in (None, *members)
     ]
 
 
@@ -319,7 +321,7 @@ def _named(stream: _ArchivedStream, act: Row) -> Iterator[_Copy]:
 
 
 def _read_histories(
-    tables: _Tables, chains: Sequence[_Chain], asked: str | None
+    tables: _Tables, chains: Sequence[_Chain], only: str | None
 ) -> Iterator[EntryHistory]:
     wanted = _is({one.entry for chain in chains for one in chain.copies})
     entries, statuses, events = (
@@ -335,7 +337,7 @@ def _read_histories(
             if row["kind"] not in LETTER_KINDS and next(_named(chain.stream, row)) in copies:
                 event_rows.append(row)
         for group in chain.stream.groups:
-            if asked in (None, group):
+            if only in (None, group):
                 own = [row for row in event_rows if row["group"] == group]
                 events_of_group = [*_arrivals(chain, group, archived), *_events(own)]
                 yield _history(

@@ -31,7 +31,7 @@ from pelops.pipeline.archive.entries import (
 from pelops.pipeline.archive.ids import LAST_HELD
 from pelops.pipeline.archive.ledger import GroupHistory, read_history
 from pelops.pipeline.archive.records import Journal, Known, archived_rows, audited_rows, plan_rows
-from pelops.pipeline.archive.snapshot import IDS, StreamLook, look_at
+from pelops.pipeline.archive.snapshot import IDS, WindowSnapshot, take_snapshot
 from pelops.pipeline.archive.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES, WINDOWS, local_frame
 from pelops.pipeline.archive.windows import Plan, StreamRecord
 from pelops.pipeline.audit import measures, rules, status_rows
@@ -70,16 +70,16 @@ from pelops.policy.audit.classification import Why
 log: Final = logging.getLogger(__name__)
 LEDGER: Final = "ledger"  # source of events
 _PRESENT: Final = pa.schema([("stream", pa.string()), *IDS])
-_JUDGED_TYPES: Final = {
+_CLASSIFIED_TYPES: Final = {
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
     "STRING": pa.string(),
     "BOOLEAN": pa.bool_(),
 }
-_JUDGED: Final = pa.schema(
+_CLASSIFIED: Final = pa.schema(
     [
-        (name, _JUDGED_TYPES[kind])
-        for name, kind in (part.strip().split(" ") for part in rules.JUDGED_SCHEMA.split(","))
+        (name, _CLASSIFIED_TYPES[kind])
+        for name, kind in (part.strip().split(" ") for part in rules.CLASSIFIED_SCHEMA.split(","))
     ]
 )
 
@@ -159,20 +159,20 @@ class _Round:
         self.known = known
         self.archived = archived
         self.has_files = run.settings.aof_path is not None
-        self.looks: dict[str, StreamLook] = {}
+        self.snapshots: dict[str, WindowSnapshot] = {}
         self.histories: dict[tuple[str, str], GroupHistory] = {}
         self.files = FileFindings(rows=0, created={})
 
     def audit(self) -> list[AuditSummary]:
         run = self.run
-        with _timed("groups looked at"):
-            self._look()
+        with _timed("groups observed"):
+            self._take_snapshots()
         run.check_time()
         with _timed("events archived"):
             self._archive_events()
         run.check_time()
         with _timed("entries audited"), _explained(run):
-            audits, written = self._judge()
+            audits, written = self._audit_groups()
         groups = [audit.build() for audit in audits]
         run.check_time()
         with _timed("statuses written"), _explained(run):
@@ -184,10 +184,10 @@ class _Round:
         run.archive.end(pa.concat_tables(rows))
         return [one.summary for one in groups]
 
-    def _look(self) -> None:
+    def _take_snapshots(self) -> None:
         watch = self.run.watch
         for plan in self.plans:
-            self.looks[plan.stream] = look_at(watch, plan, self.known[plan.stream])
+            self.snapshots[plan.stream] = take_snapshot(watch, plan, self.known[plan.stream])
             for target in plan.targets:
                 keys = derive_keys(plan.stream, target.group)
                 after = plan.ledger_from.get(target.group, EntryId.MIN)
@@ -206,7 +206,7 @@ class _Round:
 
     # Spark.
 
-    def _judge(self) -> tuple[list[GroupAudit], Callable[[], None]]:
+    def _audit_groups(self) -> tuple[list[GroupAudit], Callable[[], None]]:
         """Audit all groups; return their audits, and a function that writes the statuses."""
         spark, archive = self.run.spark.get(), self.run.archive
         spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -243,7 +243,7 @@ class _Round:
             self._name_statuses(spark, cases)
         if self.has_files:
             self._name_proofs(spark)
-        kept = rules.judge(spark, scope)
+        kept = rules.classify(spark, scope)
         rules.follow_roots(spark, scope)
         group_measures = measures.count_rows(spark, scope)
         steps = self._steps(cases, counts)
@@ -342,7 +342,7 @@ class _Round:
             g=g,
             plan=plan,
             target=target,
-            look=self.looks[plan.stream],
+            window_snapshot=self.snapshots[plan.stream],
             history=self.histories[key],
             created=self.files.created.get(key, FileCreation()),
             counts=counts.get(plan.stream, StreamCounts()),
@@ -358,18 +358,18 @@ class _Round:
         for case in cases:
             plan = case.plan
             # If the archive of a stream begins here, include entries that were removed before.
-            after = EntryId.MIN if plan.begins_anew else plan.window.from_id
+            after = EntryId.MIN if plan.starts_over else plan.window.from_id
             shared = {"g": case.g, "acts": case.history.acts, "moves": moves[case.g]}
             yield SideKnown(
                 **shared,
                 copy=False,
                 stream=plan.stream,
-                pending=case.look.pending,
+                pending=case.snapshots.pending,
                 named=name_copies(
                     acts[plan.stream], plan.stream, after, plan.window.to_id, is_retry=False
                 ),
             )
-            retry = case.stream_look.retries.get(case.target.group)
+            retry = case.window_snapshot.retries.get(case.target.group)
             if retry is not None and retry[0].before is not None:
                 ends = plan.retries[case.target.group]
                 yield SideKnown(
@@ -383,9 +383,9 @@ class _Round:
     def _present(self) -> pa.Table:
         parts = [_PRESENT.empty_table()]
         for plan in self.plans:
-            look = self.looks[plan.stream]
-            listed = {plan.stream: look.presence}
-            for group, (_, presence) in look.retries.items():
+            snapshot = self.snapshots[plan.stream]
+            listed = {plan.stream: snapshot.presence}
+            for group, (_, presence) in snapshot.retries.items():
                 listed[derive_keys(plan.stream, group).retry] = presence
             for stream, presence in listed.items():
                 ids = presence.listed
@@ -407,7 +407,7 @@ class _Round:
         SELECT s.g, e.ms, e.seq, e.act, e.proof, e.covered,
             (e.covered OR e.proof IS NOT NULL OR e.act IS NOT NULL) AND e.kind <> '{BEFORE_GROUP}'
             AND NOT (coalesce(e.removal = '{STREAM_DELETED}', FALSE)
-                AND (e.ms < s.from_ms OR (e.ms = s.from_ms AND e.seq <= s.from_seq))) AS is_told
+                AND (e.ms < s.from_ms OR (e.ms = s.from_ms AND e.seq <= s.from_seq))) AS is_known
         FROM pelops_events e JOIN pelops_sides s
             ON NOT s.copy AND e.stream = s.stream AND e.`group` = s.grp
         WHERE e.source = '{SOURCE}'
@@ -427,20 +427,20 @@ class _Round:
         return steps
 
     def _record(self, plan: Plan) -> StreamRecord:
-        look = self.looks[plan.stream]
+        snapshot = self.snapshots[plan.stream]
         return StreamRecord(
             plan=plan,
-            at_ms=look.at_ms,
-            stream=look.stream,
-            before={g: one.before for g, one in look.groups.items() if one.before is not None},
-            after={g: one.after for g, one in look.groups.items() if one.after is not None},
-            all_groups=look.all_groups,
-            retries=look.retry_looks,
+            at_ms=snapshot.at_ms,
+            stream=snapshot.stream,
+            before={g: one.before for g, one in snapshot.groups.items() if one.before is not None},
+            after={g: one.after for g, one in snapshot.groups.items() if one.after is not None},
+            all_groups=snapshot.all_groups,
+            retries=snapshot.retry_snapshots,
             ledgers={
                 target.group: self.histories[plan.stream, target.group].end
                 for target in plan.targets
             },
-            counts_trimmed=look.counts_trimmed,
+            counts_trimmed=snapshot.counts_trimmed,
         )
 
 
@@ -489,7 +489,7 @@ def _earlier_rows(cases: Sequence[Case], earlier: Mapping[int, Sequence[EarlierE
             else:
                 fields |= _last_copy(row, case)
             rows.append(fields)
-    return pa.Table.from_pylist(rows, _JUDGED)
+    return pa.Table.from_pylist(rows, _CLASSIFIED)
 
 
 def _last_copy(row: Mapping[str, Any], case: Case) -> dict[str, Any]:

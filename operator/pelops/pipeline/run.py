@@ -115,20 +115,20 @@ class _Recorder:
         """Record the windows of these streams that are not recorded."""
         name = self._run.settings.name
         if name is not None:
-            self._try(lambda: publish_windows(self._run, name, streams))
+            self._record(lambda: publish_windows(self._run, name, streams))
 
     def record_index(self, targets: Sequence[AuditTarget]) -> None:
         """Record which groups match a pattern."""
         settings, name = self._run.settings, self._run.settings.name
         if name is not None and settings.pattern is not None:
-            self._try(lambda: publish_index(settings.place, name, targets))
+            self._record(lambda: publish_index(settings.place, name, targets))
 
     def raise_problem(self) -> None:
         """Raise the error that prevented recording, if any."""
         if self._problem is not None:
             raise self._problem
 
-    def _try(self, action: Callable[[], None]) -> None:
+    def _record(self, action: Callable[[], None]) -> None:
         if self._problem is not None:
             return
         try:

@@ -308,13 +308,15 @@ def progress_reported(session: LazySession, every_s: float = PROGRESS_EVERY_S) -
     """Log the progress of running jobs while the block lasts."""
     ended = threading.Event()
     arguments = (session, ended, every_s)
-    teller = threading.Thread(target=_report_progress, args=arguments, name="progress", daemon=True)
-    teller.start()
+    reporter = threading.Thread(
+        target=_report_progress, args=arguments, name="progress", daemon=True
+    )
+    reporter.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join(timeout=5)
+        reporter.join(timeout=5)
 
 
 def _report_progress(session: LazySession, ended: threading.Event, every_s: float) -> None:
@@ -341,7 +343,7 @@ def describe_tasks(context: SparkContext) -> str | None:
     return f"running: {done} of {sum(stage.numTasks for stage in running)} tasks of this step done"
 
 
-_LOOK_EVERY_S: Final = 0.2
+_CHECK_EVERY_S: Final = 0.2
 
 
 def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
@@ -357,7 +359,7 @@ def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
             worker.start()
             # The kernel may deliver a signal to any thread, which does not wake this one.
             while not answer.done():
-                wait([answer], timeout=_LOOK_EVERY_S)
+                wait([answer], timeout=_CHECK_EVERY_S)
             return answer.result()
         except KeyboardInterrupt:
             log.warning("interrupted: canceling running jobs")
@@ -378,7 +380,7 @@ def _end_jobs(session: LazySession, answer: Future[int]) -> None:
         # The action may be between two jobs: then cancel the next one.
         with suppress(Py4JError, OSError):
             session.cancel_jobs()
-        wait([answer], timeout=_LOOK_EVERY_S)
+        wait([answer], timeout=_CHECK_EVERY_S)
 
 
 @contextmanager

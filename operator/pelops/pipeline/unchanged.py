@@ -55,9 +55,12 @@ def _is_stream_unchanged(watch: RedisReader, record: StreamRecord) -> bool:
     plan = record.plan
     if plan.run_id not in {"", watch.server(plan.stream).run_id}:
         return False  # after a restart, the stream may have lost entries and received others
-    look = watch.stream(plan.stream)
-    ends_there = (look.last_generated, look.added) == (plan.window.to_id, plan.window.to_added)
-    return look.exists and ends_there and look == record.stream
+    snapshot = watch.stream(plan.stream)
+    ends_there = (snapshot.last_generated, snapshot.added) == (
+        plan.window.to_id,
+        plan.window.to_added,
+    )
+    return snapshot.exists and ends_there and snapshot == record.stream
 
 
 def _is_at_rest(
@@ -76,16 +79,16 @@ def _is_at_rest(
 
 def _are_retries_unchanged(watch: RedisReader, record: StreamRecord, group: str) -> bool:
     stream = derive_keys(record.plan.stream, group).retry
-    look = watch.stream(stream)
+    snapshot = watch.stream(stream)
     known = record.plan.retries.get(group)
-    if known is None or not look.exists:
-        return known is None and not look.exists
+    if known is None or not snapshot.exists:
+        return known is None and not snapshot.exists
     retry_record, now = record.retries.get(group), watch.groups(stream)
-    if look.last_generated != known[1]:
+    if snapshot.last_generated != known[1]:
         return False
     if retry_record is None or retry_record.before is None:
-        return group not in now and not look.length
-    is_read = group in now and now[group].position >= look.last_generated
+        return group not in now and not snapshot.length
+    is_read = group in now and now[group].position >= snapshot.last_generated
     return is_read and _is_at_rest(retry_record.before, retry_record.after, now, group)
 
 
@@ -94,10 +97,12 @@ def _is_ledger_unchanged(watch: RedisReader, record: StreamRecord, group: str) -
     keys, end = derive_keys(record.plan.stream, group), record.ledgers.get(group)
     if end is None or watch.stream(keys.worker_ledger).last_generated != end.of_workers:
         return False
-    look: StreamSnapshot = watch.stream(keys.ledger)
-    if look.exists != end.exists or look.last_generated < end.last:
+    snapshot: StreamSnapshot = watch.stream(keys.ledger)
+    if snapshot.exists != end.exists or snapshot.last_generated < end.last:
         return False
-    return look.last_generated == end.last or _are_checkpoints(watch, keys.ledger, end, record.plan)
+    return snapshot.last_generated == end.last or _are_checkpoints(
+        watch, keys.ledger, end, record.plan
+    )
 
 
 def _are_checkpoints(watch: RedisReader, ledger: str, end: LedgerEnd, plan: Plan) -> bool:

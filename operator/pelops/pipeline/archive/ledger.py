@@ -76,9 +76,9 @@ class WatchedRange:
     upto: EntryId
 
     @classmethod
-    def read(cls, look: LedgerEvent) -> WatchedRange | None:
+    def read(cls, checkpoint: LedgerEvent) -> WatchedRange | None:
         """The range of a checkpoint; None if the checkpoint has none."""
-        after, upto = _id_of(look, "watched_from"), _id_of(look, "last_delivered")
+        after, upto = _id_of(checkpoint, "watched_from"), _id_of(checkpoint, "last_delivered")
         return None if after is None or upto is None else cls(after=after, upto=upto)
 
 
@@ -105,17 +105,17 @@ class GroupHistory:
 
 def read_history(watch: RedisReader, keys: GroupKeys, after: EntryId) -> GroupHistory:
     """Read both ledgers of a group after an ID. Raises RedisStreamsError."""
-    look, workers = watch.stream(keys.ledger), watch.stream(keys.worker_ledger)
+    ledger, workers = watch.stream(keys.ledger), watch.stream(keys.worker_ledger)
     reading = _Reading()
-    for event in _read_events(watch, keys.ledger, after, look.last_generated):
+    for event in _read_events(watch, keys.ledger, after, ledger.last_generated):
         reading.add(event)
     for event in _read_events(watch, keys.worker_ledger, after, workers.last_generated):
         if event.kind in WORKER_KINDS:
             # Workers may record acts on entries, but not events of the group.
             reading.add_acts(event)
     end = LedgerEnd(
-        exists=look.exists,
-        last=look.last_generated,
+        exists=ledger.exists,
+        last=ledger.last_generated,
         of_workers=workers.last_generated,
         has_events=reading.has_events,
     )
@@ -139,13 +139,13 @@ class _Reading:
     parts: list[pa.RecordBatch] = field(default_factory=list)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[LedgerEvent] = field(default_factory=list)
-    looks: list[LedgerEvent] = field(default_factory=list)
+    checkpoint_events: list[LedgerEvent] = field(default_factory=list)
     has_events: bool = False
 
     def add(self, event: LedgerEvent) -> None:
         self.has_events = True
         if event.kind == LedgerKind.CHECKPOINT:
-            self.looks.append(event)
+            self.checkpoint_events.append(event)
         elif event.kind in _OF_GROUP and len(self.events) < _MOST_EVENTS:
             self.events.append(event)
         self.add_acts(event)
@@ -169,9 +169,9 @@ class _Reading:
             end=end,
             acts=pa.Table.from_batches(self.parts, ACTS),
             events=tuple(self.events),
-            checkpoints=len(self.looks),
-            watched=tuple(join_watched(self.looks)),
-            dropped=tuple(_bound(one, self.looks) for one in dropped),
+            checkpoints=len(self.checkpoint_events),
+            watched=tuple(join_watched(self.checkpoint_events)),
+            dropped=tuple(_bound(one, self.checkpoint_events) for one in dropped),
         )
 
 
@@ -192,7 +192,7 @@ def _rows(event: LedgerEvent) -> Iterator[tuple[Any, ...]]:
             )  # fmt: skip
 
 
-def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
+def join_watched(checkpoint_events: Iterable[LedgerEvent]) -> list[WatchedRange]:
     """Join the watched ranges of checkpoints, given in order, to disjoint ranges in order.
 
     If there are too many, the last ones are kept. After the stream was created again, earlier
@@ -200,12 +200,12 @@ def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
     """
     ranges: list[WatchedRange] = []
     before = 0
-    for look in looks:
-        added = _number(look.details.get("entries_added", ""))
+    for checkpoint in checkpoint_events:
+        added = _number(checkpoint.details.get("entries_added", ""))
         if added < before:
             ranges = []
         before = added
-        watched = WatchedRange.read(look)
+        watched = WatchedRange.read(checkpoint)
         if watched is not None and watched.after < watched.upto:
             ranges.append(watched)
     joined: list[WatchedRange] = []
@@ -218,7 +218,7 @@ def join_watched(looks: Iterable[LedgerEvent]) -> list[WatchedRange]:
     return joined[-_MOST_RANGES:]
 
 
-def _bound(event: LedgerEvent, looks: Sequence[LedgerEvent]) -> DroppedInWindow:
+def _bound(event: LedgerEvent, checkpoint_events: Sequence[LedgerEvent]) -> DroppedInWindow:
     """The range of IDs of pending entries that were removed with a consumer.
 
     Each was pending at the checkpoint before the deletion, or was delivered after it, and in any
@@ -226,21 +226,21 @@ def _bound(event: LedgerEvent, looks: Sequence[LedgerEvent]) -> DroppedInWindow:
     """
     observed_ms = _number(event.details.get("observed_ms", ""))
     after, upto = EntryId.MIN, EntryId.MAX
-    for look in looks:
-        position = _id_of(look, "last_delivered")
-        if position is not None and look.entry_id.ms <= observed_ms:
-            lowest = _id_of(look, "lowest_pending")
+    for checkpoint in checkpoint_events:
+        position = _id_of(checkpoint, "last_delivered")
+        if position is not None and checkpoint.entry_id.ms <= observed_ms:
+            lowest = _id_of(checkpoint, "lowest_pending")
             after = position if lowest is None else min(position, lowest.before())
-        elif position is not None and look.entry_id > event.entry_id:
+        elif position is not None and checkpoint.entry_id > event.entry_id:
             upto = position
             break
     at_most = _number(event.details.get("at_most", ""))
     return DroppedInWindow(at=event.entry_id, at_most=at_most, after=after, upto=upto)
 
 
-def _id_of(look: LedgerEvent, name: str) -> EntryId | None:
+def _id_of(checkpoint: LedgerEvent, name: str) -> EntryId | None:
     try:
-        return parse_entry_id(look.details.get(name, ""))
+        return parse_entry_id(checkpoint.details.get(name, ""))
     except InvalidSpec:
         return None
 

@@ -54,13 +54,15 @@ def _plan_new(
 ) -> Iterator[Plan]:
     last = known.last
     # Positions first: entries that they had passed existed, to be delivered.
-    positions = {group: look.position for group, look in watch.groups(stream).items()}
-    look = watch.stream(stream)
-    now = Checkpoint(at_id=look.last_generated, added=look.added, at=from_ms(watch.now_ms(stream)))
+    positions = {group: snapshot.position for group, snapshot in watch.groups(stream).items()}
+    snapshot = watch.stream(stream)
+    now = Checkpoint(
+        at_id=snapshot.last_generated, added=snapshot.added, at=from_ms(watch.now_ms(stream))
+    )
     server = watch.server(stream)
-    replacement = _find_break(watch, known, look, server)
+    replacement = _find_break(watch, known, snapshot, server)
     broken = replacement.broken
-    begin = beginning(look, now) if last is None or broken is not None else last.end
+    begin = beginning(snapshot, now) if last is None or broken is not None else last.end
     # After a failover to a server whose clock is behind, a span would keep windows open too long.
     is_behind = now.at < begin.at
     span = None if last is None or broken is not None or is_behind else settings.window
@@ -83,10 +85,10 @@ def _plan_new(
         business_key=settings.business_key,
         positions={t.group: positions[t.group] for t in targets if t.group in positions},
         ledger_from=_ledger_since(targets, last, begin, now),
-        removed=look.removed,
-        retention_margin=None if last is None else _margin(last, look),
+        removed=snapshot.removed,
+        retention_margin=None if last is None else _margin(last, snapshot),
         doubts=() if replacement.doubt is None else (replacement.doubt,),
-        max_deleted=look.max_deleted,
+        max_deleted=snapshot.max_deleted,
         run_id=server.run_id,
     )
     for window in windows:
@@ -102,13 +104,13 @@ def _plan_new(
 
 
 def _find_break(
-    watch: RedisReader, known: Known, look: StreamSnapshot, server: ServerSnapshot
+    watch: RedisReader, known: Known, snapshot: StreamSnapshot, server: ServerSnapshot
 ) -> Replacement:
     """Whether the stream is not, or may not be, the one of the newest window."""
     last = known.last
     if last is None:
         return Replacement()
-    broken = find_break(last.end, look)
+    broken = find_break(last.end, snapshot)
     if broken is not None:
         return Replacement(broken=broken)
     is_same = _is_same(watch, last)
@@ -122,7 +124,7 @@ def _find_break(
         began_empty=server.began_empty,
         ledger_is_left=_is_ledger_left(watch, known.record),
     )
-    return find_replacement(last.end, look, traces)
+    return find_replacement(last.end, snapshot, traces)
 
 
 def _is_same(watch: RedisReader, last: Plan) -> bool | None:
@@ -189,11 +191,11 @@ def _ledger_from(targets: Sequence[AuditTarget], begin: Checkpoint | None) -> di
     return {target.group: at for target in targets}
 
 
-def _margin(last: Plan, look: StreamSnapshot) -> float | None:
+def _margin(last: Plan, snapshot: StreamSnapshot) -> float | None:
     """The archived share of the entries that the stream holds; negative: trimmed unarchived."""
-    if look.length == 0 or look.removed == 0 or look.added <= last.window.to_added:
+    if snapshot.length == 0 or snapshot.removed == 0 or snapshot.added <= last.window.to_added:
         return 1.0
-    return round((last.window.to_added - look.removed) / look.length, 6)
+    return round((last.window.to_added - snapshot.removed) / snapshot.length, 6)
 
 
 def _retries(
@@ -203,8 +205,8 @@ def _retries(
     ranges = {}
     known: Mapping[str, tuple[EntryId, EntryId]] = {} if last is None else last.retries
     for target in plan.targets:
-        look = watch.stream(derive_keys(plan.stream, target.group).retry)
-        if look.exists:
+        snapshot = watch.stream(derive_keys(plan.stream, target.group).retry)
+        if snapshot.exists:
             _, after = known.get(target.group, (EntryId.MIN, EntryId.MIN))
-            ranges[target.group] = (min(after, look.last_generated), look.last_generated)
+            ranges[target.group] = (min(after, snapshot.last_generated), snapshot.last_generated)
     return ranges

@@ -80,11 +80,11 @@ class RedisReader:
 
     def __init__(self, place: RedisPlace) -> None:
         self._given = place
-        self._settled: tuple[RedisPlace, ServerConnections] | None = None
+        self._connected: tuple[RedisPlace, ServerConnections] | None = None
         self._unnamed: set[tuple[str, bytes]] = set()
 
     def close(self) -> None:
-        if self._settled is not None:
+        if self._connected is not None:
             self.connections.forget()
 
     def ask(self, key: str, *command: str | int) -> Any:
@@ -94,22 +94,22 @@ class RedisReader:
     @property
     def place(self) -> RedisPlace:
         """Where Redis is, and whether it is a cluster. Raises RedisStreamsError."""
-        return self._settle()[0]
+        return self._connect()[0]
 
     @property
     def connections(self) -> ServerConnections:
         """The connections to Redis. Raises RedisStreamsError if it cannot be reached."""
-        return self._settle()[1]
+        return self._connect()[1]
 
-    def _settle(self) -> tuple[RedisPlace, ServerConnections]:
-        if self._settled is None:
+    def _connect(self) -> tuple[RedisPlace, ServerConnections]:
+        if self._connected is None:
             place, connections = self._given, self._open(self._given)
             if not place.options.get("topology") and _is_cluster(connections):
                 connections.forget()
                 place = on_cluster(place)
                 connections = self._open(place)
-            self._settled = place, connections
-        return self._settled
+            self._connected = place, connections
+        return self._connected
 
     def now_ms(self, key: str) -> int:
         """The time of the server that holds a key, in milliseconds."""

@@ -21,7 +21,7 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.ids import LAST_HELD, is_held
 from pelops.pipeline.archive.records import Known
 from pelops.pipeline.archive.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
-from pelops.pipeline.archive.windows import Plan, RetryLook
+from pelops.pipeline.archive.windows import Plan, RetrySnapshots
 from pyspark_redis_streams.errors import GroupMissing, StreamMissing
 
 PENDING: Final = pa.schema(
@@ -49,7 +49,7 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLook:
+class GroupSnapshots:
     """One group on one stream."""
 
     before: GroupSnapshot | None  # None: the group did not exist
@@ -58,27 +58,27 @@ class GroupLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLook:
+class WindowSnapshot:
     """A stream and its groups, and their own retry streams."""
 
     at_ms: int
     stream: StreamSnapshot  # at the end
     presence: Presence
-    groups: Mapping[str, GroupLook]  # the audited ones
-    retries: Mapping[str, tuple[GroupLook, Presence]]
+    groups: Mapping[str, GroupSnapshots]  # the audited ones
+    retries: Mapping[str, tuple[GroupSnapshots, Presence]]
     all_groups: tuple[str, ...]
     counts_trimmed: bool  # see `ServerSnapshot`
 
     @property
-    def retry_looks(self) -> dict[str, RetryLook]:
+    def retry_snapshots(self) -> dict[str, RetrySnapshots]:
         """The snapshots of the retry streams that the next audit needs."""
         return {
-            group: RetryLook(before=look.before, after=look.after)
-            for group, (look, _) in self.retries.items()
+            group: RetrySnapshots(before=snapshot.before, after=snapshot.after)
+            for group, (snapshot, _) in self.retries.items()
         }
 
 
-def look_at(watch: RedisReader, plan: Plan, known: Known) -> StreamLook:
+def take_snapshot(watch: RedisReader, plan: Plan, known: Known) -> WindowSnapshot:
     """Take a snapshot of all groups of a window's stream. Raises RedisStreamsError."""
     name = plan.stream
     groups = [target.group for target in plan.targets]
@@ -88,29 +88,29 @@ def look_at(watch: RedisReader, plan: Plan, known: Known) -> StreamLook:
         group: _complete(watch, name, group, there[group]) for group in groups if group in there
     }
     pending = {group: _read_pending(watch, name, group, stream) for group in before}
-    presence = _find_present(watch, name, _lowest_asked(plan, known), plan.window.to_id)
-    retries = {group: _look_at_retries(watch, plan, group) for group in groups}
+    presence = _find_present(watch, name, _lowest_checked(plan, known), plan.window.to_id)
+    retries = {group: _read_retries(watch, plan, group) for group in groups}
     after, last = watch.groups(name), watch.stream(name)
     none = PENDING.empty_table()
-    return StreamLook(
+    return WindowSnapshot(
         at_ms=at_ms,
         stream=last,
         presence=presence,
         groups={
-            group: GroupLook(
+            group: GroupSnapshots(
                 before=before.get(group),
                 after=after.get(group),
                 pending=pending.get(group, none),
             )
             for group in groups
         },
-        retries={group: look for group, look in retries.items() if look is not None},
+        retries={group: snapshot for group, snapshot in retries.items() if snapshot is not None},
         all_groups=tuple(sorted(there)),
         counts_trimmed=watch.server(name).counts_trimmed,
     )
 
 
-def _lowest_asked(plan: Plan, known: Known) -> EntryId:
+def _lowest_checked(plan: Plan, known: Known) -> EntryId:
     """The ID after which presence is checked: every group had passed it before the archive."""
     positions = [plan.positions.get(t.group, EntryId.MIN) for t in plan.targets]
     lowest = [max(min(positions, default=EntryId.MIN), plan.window.from_id), plan.window.to_id]
@@ -121,14 +121,16 @@ def _lowest_asked(plan: Plan, known: Known) -> EntryId:
     return min(lowest)
 
 
-def _complete(watch: RedisReader, stream: str, group: str, look: GroupSnapshot) -> GroupSnapshot:
+def _complete(
+    watch: RedisReader, stream: str, group: str, snapshot: GroupSnapshot
+) -> GroupSnapshot:
     """Add the time of the last delivery if `entries-read` is unknown."""
-    if look.entries_read is not None or not look.consumers:
-        return look
-    return replace(look, given_ms=watch.given_ms(stream, group))
+    if snapshot.entries_read is not None or not snapshot.consumers:
+        return snapshot
+    return replace(snapshot, given_ms=watch.given_ms(stream, group))
 
 
-def _read_pending(watch: RedisReader, name: str, group: str, look: StreamSnapshot) -> pa.Table:
+def _read_pending(watch: RedisReader, name: str, group: str, snapshot: StreamSnapshot) -> pa.Table:
     """The pending entries of a group, each with whether its body exists."""
     parts: list[pa.RecordBatch] = []
     rows: list[tuple[EntryId, str, int, int]] = []
@@ -137,27 +139,27 @@ def _read_pending(watch: RedisReader, name: str, group: str, look: StreamSnapsho
             if is_held(row[0]):
                 rows.append(row)
             if len(rows) == _ROWS:
-                parts.append(_with_bodies(watch, name, look, rows))
+                parts.append(_with_bodies(watch, name, snapshot, rows))
                 rows = []
     except (GroupMissing, StreamMissing):
         # The group was deleted meanwhile: nothing is pending.
         return PENDING.empty_table()
     if rows:
-        parts.append(_with_bodies(watch, name, look, rows))
+        parts.append(_with_bodies(watch, name, snapshot, rows))
     return pa.Table.from_batches(parts, PENDING)
 
 
 def _with_bodies(
     watch: RedisReader,
     name: str,
-    look: StreamSnapshot,
+    snapshot: StreamSnapshot,
     rows: Sequence[tuple[EntryId, str, int, int]],
 ) -> pa.RecordBatch:
     """Add whether the bodies exist. Redis is asked only for IDs that XDEL may have removed."""
     ids = [row[0] for row in rows]
-    first = look.first
+    first = snapshot.first
     has_body = [first is not None and one >= first for one in ids]
-    asked = [at for at, one in enumerate(ids) if has_body[at] and one <= look.max_deleted]
+    asked = [at for at, one in enumerate(ids) if has_body[at] and one <= snapshot.max_deleted]
     for at, there in zip(asked, watch.are_there(name, [ids[at] for at in asked]), strict=True):
         has_body[at] = there
     _, consumers, idle, deliveries = zip(*rows, strict=True)
@@ -168,14 +170,14 @@ def _with_bodies(
 
 
 def _find_present(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> Presence:
-    look = watch.stream(name)
-    first = EntryId.MAX if look.first is None else look.first
-    end = min(look.max_deleted, last, LAST_HELD)
+    snapshot = watch.stream(name)
+    first = EntryId.MAX if snapshot.first is None else snapshot.first
+    end = min(snapshot.max_deleted, last, LAST_HELD)
     begin = max(after, first.before())
     return Presence(
         begins=first,
-        ends=look.last_generated,
-        sure_after=look.max_deleted,
+        ends=snapshot.last_generated,
+        sure_after=snapshot.max_deleted,
         listed=_list(watch, name, begin, end),
     )
 
@@ -204,17 +206,17 @@ def _ids(watch: RedisReader, name: str, after: EntryId, last: EntryId) -> Iterat
         yield from (one for one, _ in watch.entries(name, after, last) if is_held(one))
 
 
-def _look_at_retries(
+def _read_retries(
     watch: RedisReader, plan: Plan, group: str
-) -> tuple[GroupLook, Presence] | None:
+) -> tuple[GroupSnapshots, Presence] | None:
     """The group's retry stream, read in the same order; None if there is none."""
     if group not in plan.retries:
         return None
     name = derive_keys(plan.stream, group).retry
-    before, look = watch.groups(name).get(group), watch.stream(name)
+    before, snapshot = watch.groups(name).get(group), watch.stream(name)
     pending = PENDING.empty_table()
     if before is not None:
-        pending = _read_pending(watch, name, group, look)
+        pending = _read_pending(watch, name, group, snapshot)
     presence = _find_present(watch, name, EntryId.MIN, plan.retries[group][1])
     after = watch.groups(name).get(group)
-    return GroupLook(before=before, after=after, pending=pending), presence
+    return GroupSnapshots(before=before, after=after, pending=pending), presence

@@ -52,21 +52,21 @@ def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
 _TOLERANCE = 0.1
 
 
-def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
+def find_break(known: Checkpoint, snapshot: StreamSnapshot) -> str | None:
     """Why the stream does not continue the known one; None if it does."""
-    if look.added < known.added or look.last_generated < known.at_id:
+    if snapshot.added < known.added or snapshot.last_generated < known.at_id:
         return (
             f"the stream went back from {known.added} entries added (last ID {known.at_id}) to "
-            f"{look.added} (last ID {look.last_generated}); it was deleted or flushed and created "
-            "again, or a failover or a restored snapshot lost its end; which entries were added "
-            "in between is unknown"
+            f"{snapshot.added} (last ID {snapshot.last_generated}); it was deleted or flushed and "
+            "created again, or a failover or a restored snapshot lost its end; which entries "
+            "were added in between is unknown"
         )
-    added = look.added - known.added
-    if look.first is not None and look.first > known.at_id and look.length > added:
+    added = snapshot.added - known.added
+    if snapshot.first is not None and snapshot.first > known.at_id and snapshot.length > added:
         return (
-            f"the stream was deleted or flushed and created again: it holds {look.length} entries "
-            f"after {known.at_id}, but its counter grew by only {added} since then; which other "
-            "entries were added in between is unknown"
+            f"the stream was deleted or flushed and created again: it holds {snapshot.length} "
+            f"entries after {known.at_id}, but its counter grew by only {added} since then; which "
+            "other entries were added in between is unknown"
         )
     return None
 
@@ -83,7 +83,7 @@ class Traces:
     ledger_is_left: bool | None  # an archived event is still there; None: none was
 
 
-def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) -> Replacement:
+def find_replacement(known: Checkpoint, snapshot: StreamSnapshot, traces: Traces) -> Replacement:
     """Whether another stream replaced the archived one and grew beyond it.
 
     Trimming can also remove all archived entries. Then only a restart of the server shows the
@@ -94,16 +94,16 @@ def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) ->
         return Replacement(
             broken=f"the stream was replaced: its entry {at} differs from the archived one"
         )
-    if traces.is_same or (look.added, look.last_generated) == (known.added, at):
+    if traces.is_same or (snapshot.added, snapshot.last_generated) == (known.added, at):
         return Replacement()
-    if look.max_deleted < traces.max_deleted:
+    if snapshot.max_deleted < traces.max_deleted:
         return Replacement(
             broken="the stream was deleted or flushed and created again: its "
             "max-deleted-entry-id went "
-            f"back from {traces.max_deleted} to {look.max_deleted}"
+            f"back from {traces.max_deleted} to {snapshot.max_deleted}"
         )
-    nothing_left = look.first is None or look.first > at
-    if traces.was_there and not nothing_left and look.max_deleted < at:
+    nothing_left = snapshot.first is None or snapshot.first > at
+    if traces.was_there and not nothing_left and snapshot.max_deleted < at:
         return Replacement(
             broken=f"the stream was replaced: its entry {at} is missing although it was not "
             "deleted "
@@ -116,7 +116,9 @@ def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) ->
             broken="the server restarted without its data, and the stream holds no archived entry: "
             "which entries were added in between is unknown"
         )
-    if look.length == look.added - known.added and (known.added or traces.ledger_is_left is None):
+    if snapshot.length == snapshot.added - known.added and (
+        known.added or traces.ledger_is_left is None
+    ):
         return Replacement()  # exactly the archived entries were removed: it is the same
     server = ", and another server process answers" if traces.restarted else ""
     return Replacement(
@@ -127,18 +129,22 @@ def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """Why a stream certainly is another one (`broken`), or may be (`doubt`)."""
+    """Why a stream is certainly another one (`broken`), or may be another one (`doubt`)."""
 
     broken: str | None = None
     doubt: str | None = None
 
 
-def beginning(look: StreamSnapshot, now: Checkpoint) -> Checkpoint:
+def beginning(snapshot: StreamSnapshot, now: Checkpoint) -> Checkpoint:
     """The beginning of a new archive of a stream: before the first remaining entry."""
-    before = EntryId.MIN if look.removed == 0 else (look.first or look.last_generated).before()
-    if look.first is None:
-        before = look.last_generated
-    return Checkpoint(at_id=before, added=look.removed, at=now.at)
+    before = (
+        EntryId.MIN
+        if snapshot.removed == 0
+        else (snapshot.first or snapshot.last_generated).before()
+    )
+    if snapshot.first is None:
+        before = snapshot.last_generated
+    return Checkpoint(at_id=before, added=snapshot.removed, at=now.at)
 
 
 def close_windows(
@@ -252,7 +258,7 @@ class Plan:
         return self.window.number == 0
 
     @property
-    def begins_anew(self) -> bool:
+    def starts_over(self) -> bool:
         """Whether it begins at the first remaining entry instead of a previous window."""
         return self.is_first or bool(self.breaks)
 
@@ -263,7 +269,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryLook:
+class RetrySnapshots:
     """A group on its retry stream, read in the same order as on the stream."""
 
     before: GroupSnapshot | None
@@ -280,7 +286,7 @@ class StreamRecord:
     before: dict[str, GroupSnapshot]  # existing groups
     after: dict[str, GroupSnapshot]
     all_groups: tuple[str, ...]  # including those that were not audited
-    retries: dict[str, RetryLook]
+    retries: dict[str, RetrySnapshots]
     ledgers: dict[str, LedgerEnd]
     counts_trimmed: bool  # see `ServerSnapshot`
 

@@ -19,7 +19,7 @@ from pelops.pipeline.archive.ids import bounded
 from pelops.pipeline.archive.ledger import GroupHistory
 from pelops.pipeline.archive.records import GroupRecord, Known
 from pelops.pipeline.archive.redis_reader import GroupSnapshot
-from pelops.pipeline.archive.snapshot import GroupLook, Presence, StreamLook
+from pelops.pipeline.archive.snapshot import GroupSnapshots, Presence, WindowSnapshot
 from pelops.pipeline.archive.windows import Plan, StreamRecord
 from pelops.pipeline.audit.gone_entries import certain_losses, gap_of
 from pelops.pipeline.audit.group_share import (
@@ -54,12 +54,12 @@ SIDES: Final = pa.schema(
         ("at_ms", pa.int64()),
         ("closed_ms", pa.int64()),
         ("stuck_after_ms", pa.int64()),
-        ("looks_gone", pa.bool_()),
+        ("may_miss_entries", pa.bool_()),
         ("exists", pa.bool_()),
         ("is_reached_still", pa.bool_()),
         ("position_holds", pa.bool_()),
         ("position_was_read", pa.bool_()),
-        ("is_anew", pa.bool_()),
+        ("is_recreated", pa.bool_()),
         *(
             (name, pa.list_(_RANGE))
             for name in ("seen", "watched", "gaps", "dropped", "dropped_since")
@@ -96,8 +96,8 @@ class Case:
     g: int
     plan: Plan
     target: AuditTarget
-    look: GroupLook
-    stream_look: StreamLook
+    snapshots: GroupSnapshots
+    window_snapshot: WindowSnapshot
     history: GroupHistory
     counts: StreamCounts
     share: GroupShare  # the group's part of the window
@@ -127,13 +127,13 @@ class Case:
 
         The snapshot does not check the presence of entries below that.
         """
-        before = self.look.before
+        before = self.snapshots.before
         return before is not None and before.position >= self.reached_before
 
     @property
     def position_holds(self) -> bool:
         """Whether the position moved only forward, and only by deliveries."""
-        before, after = self.look.before, self.look.after
+        before, after = self.snapshots.before, self.snapshots.after
         if before is None or after is None or after.is_another(before):
             return False
         if not self.reached_before <= before.position <= after.position:
@@ -155,13 +155,13 @@ class Case:
     @property
     def position_doubt(self) -> str | None:
         """Why entries up to the position may not have been delivered; None: they were."""
-        before = self.look.before
+        before = self.snapshots.before
         if before is None:
             return None
         return find_position_doubt(
             before,
             self.previous,
-            max_deleted=self.stream_look.stream.max_deleted,
+            max_deleted=self.window_snapshot.stream.max_deleted,
             created_at=self.share.begin,
         )
 
@@ -171,7 +171,7 @@ class Case:
         return self.position_holds and self.position_doubt is None
 
     @property
-    def looks_gone(self) -> bool:
+    def may_miss_entries(self) -> bool:
         """Whether entries of the group may have been removed before they were archived."""
         return self.share.archived < self.share.produced or bool(self.share.removed)
 
@@ -200,7 +200,7 @@ class CaseParts:
     g: int
     plan: Plan
     target: AuditTarget
-    look: StreamLook
+    window_snapshot: WindowSnapshot
     history: GroupHistory
     created: FileCreation
     counts: StreamCounts
@@ -211,8 +211,11 @@ class CaseParts:
 def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
     """Build a case. `count_until` returns the number of archived entries up to an ID."""
     plan, known, group = parts.plan, parts.known, parts.target.group
-    look, previous = parts.look.groups[group], previous_state(plan, known.record, group)
-    position = None if look.before is None else look.before.position
+    snapshots, previous = (
+        parts.window_snapshot.groups[group],
+        previous_state(plan, known.record, group),
+    )
+    position = None if snapshots.before is None else snapshots.before.position
     there = ArchivedWindow(
         entries=parts.counts.entries,
         count_until=count_until,
@@ -225,12 +228,13 @@ def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
         there,
         position=position,
     )
-    gone_before = min(begin.gone, plan.window.from_added) if plan.begins_anew else 0
+    gone_before = min(begin.gone, plan.window.from_added) if plan.starts_over else 0
     removed = Removed(
-        entries=plan.window.from_added - gone_before, max_deleted=parts.look.stream.max_deleted
+        entries=plan.window.from_added - gone_before,
+        max_deleted=parts.window_snapshot.stream.max_deleted,
     )
     share = find_share(
-        plan.window, there, begin=begin.at, removed=removed if plan.begins_anew else None
+        plan.window, there, begin=begin.at, removed=removed if plan.starts_over else None
     )
     record = previous_record(plan, known, group)
     after = share.after  # if the stream was created again, this window is the first
@@ -245,8 +249,8 @@ def build_case(parts: CaseParts, count_until: Callable[[EntryId], int]) -> Case:
         g=parts.g,
         plan=plan,
         target=parts.target,
-        look=look,
-        stream_look=parts.look,
+        snapshots=snapshots,
+        window_snapshot=parts.window_snapshot,
         history=parts.history,
         counts=parts.counts,
         share=replace(share, gone_before=gone_before),
@@ -269,12 +273,12 @@ def _sides(case: Case) -> list[dict[str, Any]]:
         "grp": target.group,
         "window": plan.number,
         "run_before": case.known.run if case.record is not None else 0,
-        "at_ms": case.stream_look.at_ms,
+        "at_ms": case.window_snapshot.at_ms,
         "closed_ms": bounded(EntryId(max(0, int(plan.window.at.timestamp() * 1000))))[0],
         "stuck_after_ms": target.stuck_after_ms,
-        "is_anew": bool(plan.breaks),
+        "is_recreated": bool(plan.breaks),
     }
-    look, presence = case.look, case.stream_look.presence
+    snapshots, presence = case.snapshots, case.window_snapshot.presence
     losses = certain_losses(case.history)
     exact = [one for one in losses if one.get("at_least", "") == one.get("at_most")]
     since = EntryId(0 if case.known.record is None else case.known.record.at_ms)
@@ -282,8 +286,8 @@ def _sides(case: Case) -> list[dict[str, Any]]:
     main = shared | {
         "copy": False,
         "stream": plan.stream,
-        "looks_gone": case.looks_gone,
-        "exists": look.before is not None,
+        "may_miss_entries": case.may_miss_entries,
+        "exists": snapshots.before is not None,
         "is_reached_still": case.is_reached_still,
         "position_holds": case.position_holds,
         "position_was_read": case.position_was_read,
@@ -300,27 +304,27 @@ def _sides(case: Case) -> list[dict[str, Any]]:
         upto=case.share.window.to_id,
         audited_after=case.audited_after,
         reached_before=case.reached_before,
-        **_positions(look),
+        **_positions(snapshots),
         last_known=case.last_known_position,
         **_presence(presence),
-        max_deleted=case.stream_look.stream.max_deleted,
+        max_deleted=case.window_snapshot.stream.max_deleted,
         archived_upto=plan.window.to_id,
         whole_after=case.share.whole.from_id,
     )
-    retry = case.stream_look.retries.get(target.group)
+    retry = case.window_snapshot.retries.get(target.group)
     if retry is None or retry[0].before is None:
         return [main]
     return [main, shared | _retry_side(case, *retry)]
 
 
-def _retry_side(case: Case, look: GroupLook, presence: Presence) -> dict[str, Any]:
+def _retry_side(case: Case, snapshots: GroupSnapshots, presence: Presence) -> dict[str, Any]:
     is_watched = case.history.exists and case.history.checkpoints > 0
     everything = [(EntryId.MIN, EntryId.MAX)] if is_watched else []
-    before, after = _position(look.before), _position(look.after)
+    before, after = _position(snapshots.before), _position(snapshots.after)
     return {
         "copy": True,
         "stream": case.retry,
-        "looks_gone": False,
+        "may_miss_entries": False,
         "exists": True,
         "is_reached_still": False,
         "position_holds": before <= after,
@@ -337,7 +341,7 @@ def _retry_side(case: Case, look: GroupLook, presence: Presence) -> dict[str, An
         upto=EntryId.MIN,
         audited_after=EntryId.MIN,
         reached_before=EntryId.MIN,
-        **_positions(look),
+        **_positions(snapshots),
         last_known=EntryId.MAX,
         **_presence(presence),
         max_deleted=EntryId.MIN,
@@ -346,12 +350,12 @@ def _retry_side(case: Case, look: GroupLook, presence: Presence) -> dict[str, An
     )
 
 
-def _position(look: GroupSnapshot | None) -> EntryId:
-    return EntryId.MIN if look is None else look.position
+def _position(snapshot: GroupSnapshot | None) -> EntryId:
+    return EntryId.MIN if snapshot is None else snapshot.position
 
 
-def _positions(look: GroupLook) -> dict[str, EntryId]:
-    return {"position": _position(look.before), "position_after": _position(look.after)}
+def _positions(snapshots: GroupSnapshots) -> dict[str, EntryId]:
+    return {"position": _position(snapshots.before), "position_after": _position(snapshots.after)}
 
 
 def _presence(presence: Presence) -> dict[str, EntryId]:

@@ -67,7 +67,12 @@ def account_for_gone(
 
 
 def count_undelivered(
-    look: GroupSnapshot | None, window: Window, *, counts_trimmed: bool, known: int, missing: int
+    snapshot: GroupSnapshot | None,
+    window: Window,
+    *,
+    counts_trimmed: bool,
+    known: int,
+    missing: int,
 ) -> int:
     """Number of missing entries of a window that are after the group's position.
 
@@ -75,13 +80,13 @@ def count_undelivered(
     it. Of these, the ones in neither the archive nor the ledger (`known`) were removed undelivered.
     0 if the numbers contradict each other.
     """
-    if look is None or look.entries_read is None or not counts_trimmed:
+    if snapshot is None or snapshot.entries_read is None or not counts_trimmed:
         return 0
-    if look.position >= window.to_id or look.entries_read > window.to_added:
+    if snapshot.position >= window.to_id or snapshot.entries_read > window.to_added:
         return 0
-    if look.position <= window.from_id and look.entries_read > window.from_added:
+    if snapshot.position <= window.from_id and snapshot.entries_read > window.from_added:
         return 0
-    ahead = window.to_added - max(look.entries_read, window.from_added)
+    ahead = window.to_added - max(snapshot.entries_read, window.from_added)
     undelivered = ahead - known
     return undelivered if 0 <= undelivered <= missing else 0
 

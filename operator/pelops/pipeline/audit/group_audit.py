@@ -148,12 +148,19 @@ class GroupAudit:
     def _undelivered(self, missing: int) -> int:
         """Missing entries that were never delivered, according to the group's counters."""
         case = self.case
-        look, window = case.look.before, case.share.whole
-        if not missing or look is None or look.position >= window.to_id or not case.position_holds:
+        snapshot, window = case.snapshots.before, case.share.whole
+        if (
+            not missing
+            or snapshot is None
+            or snapshot.position >= window.to_id
+            or not case.position_holds
+        ):
             return 0
         known = sum(one.ahead for one in self.measures.of(*_OF_WINDOW)) + self._beyond
-        trimmed = case.stream_look.counts_trimmed
-        return count_undelivered(look, window, counts_trimmed=trimmed, known=known, missing=missing)
+        trimmed = case.window_snapshot.counts_trimmed
+        return count_undelivered(
+            snapshot, window, counts_trimmed=trimmed, known=known, missing=missing
+        )
 
     @property
     def _produced(self) -> int:
@@ -170,7 +177,7 @@ class GroupAudit:
             sentence="entries were produced, but {found} have a status",
         )
         again = [one for one in measures.of(RowOrigin.EARLIER) if one.is_known]
-        pending = case.look.pending
+        pending = case.snapshots.pending
         after, upto = case.audited_after, case.plan.window.to_id
         in_range = pending.filter(~is_at_or_before(after) & is_at_or_before(upto)).num_rows
         open_count = sum(one.rows for one in measures.of(*_OF_WINDOW) if one.is_pending)
@@ -307,9 +314,9 @@ class GroupAudit:
         self, counts: Mapping[EntryStatus, int], balance: Balance
     ) -> Iterator[AuditFinding]:
         case = self.case
-        share, look = case.share, case.look.before
-        stream = case.stream_look.stream
-        yield from find_violations(balance.window, share.archived, counts, look, stream)
+        share, snapshot = case.share, case.snapshots.before
+        stream = case.window_snapshot.stream
+        yield from find_violations(balance.window, share.archived, counts, snapshot, stream)
         for why in case.plan.doubts:
             yield AuditFinding(kind="stream-in-doubt", count=1, sentence=why)
         beyond = self._beyond
@@ -332,9 +339,9 @@ class GroupAudit:
     def _failures(self) -> Iterator[AuditFinding]:
         for why in self.case.plan.breaks:
             yield AuditFinding(kind="epoch-break", count=1, sentence=why)
-        if not self.case.stream_look.stream.exists:
+        if not self.case.window_snapshot.stream.exists:
             yield AuditFinding(kind="stream-missing", count=1, sentence="the stream does not exist")
-        elif self.case.look.before is None:
+        elif self.case.snapshots.before is None:
             yield AuditFinding(kind="group-missing", count=1, sentence="the group does not exist")
 
     def _of_tables(self) -> Iterator[AuditFinding]:
@@ -587,7 +594,7 @@ def _measure_times(case: Case) -> dict[str, Any]:
     values = {
         "recovery_ms": moved["idle_ms"],
         "age_when_moved_ms": pc.subtract(moved["event_ms"], moved["ms"]),
-        "pending_idle_ms": case.look.pending["idle_ms"],
+        "pending_idle_ms": case.snapshots.pending["idle_ms"],
     }
     distributions: dict[str, Any] = {name: _shares(one) for name, one in values.items() if len(one)}
     if moved.num_rows:

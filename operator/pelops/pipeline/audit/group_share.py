@@ -246,7 +246,7 @@ def _position(details: Mapping[str, str], name: str) -> EntryId | None:
 
 
 def find_position_doubt(
-    look: GroupSnapshot,
+    snapshot: GroupSnapshot,
     last: PreviousGroupState,
     *,
     max_deleted: EntryId,
@@ -257,23 +257,23 @@ def find_position_doubt(
     `max_deleted` is the highest ID that XDEL ever removed from the stream. `created_at` is where
     the group was created in this window, according to the ledger or append-only files.
     """
-    if look.position in {EntryId.MIN, created_at}:
+    if snapshot.position in {EntryId.MIN, created_at}:
         return None
     if last.was_missing and created_at is None:
         return "the group was created since the audit before"
-    if last.group is not None and look.is_another(last.group):
+    if last.group is not None and snapshot.is_another(last.group):
         return "the group was deleted and created again since the audit before"
-    if look.entries_read is not None:
+    if snapshot.entries_read is not None:
         return None
-    at = f"the group's position {look.position} was set by XGROUP CREATE or SETID"
+    at = f"the group's position {snapshot.position} was set by XGROUP CREATE or SETID"
     # Once unknown, it stays unknown until a read reaches the end.
     was_unknown = created_at not in {None, EntryId.MIN} or (
         last.group is not None and last.group.entries_read is None
     )
     if max_deleted == EntryId.MIN and not was_unknown:
         return f"{at}: the server does not know how much was read up to it"
-    if look.given_ms is None:
+    if snapshot.given_ms is None:
         return f"{at}, or its consumers were deleted: none of them was ever given an entry"
-    if look.given_ms < look.position.ms:
+    if snapshot.given_ms < snapshot.position.ms:
         return f"{at}: no consumer was given an entry since that one was added"
     return None

@@ -248,12 +248,12 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
         for way, column in columns.items()
         if way in ways
     ]
-    looked = f"({' UNION ALL '.join(parts)})"
+    values = f"({' UNION ALL '.join(parts)})"
     rows = spark.sql(f"""
     SELECT stream, way, count(*) AS keys, sum(copies - 1) AS entries,
         min_by(struct(value, copies), struct(-copies, value), {MOST_DUPLICATES}) AS most
     FROM (
-        SELECT stream, way, value, count(*) AS copies FROM {looked}
+        SELECT stream, way, value, count(*) AS copies FROM {values}
         GROUP BY stream, way, value HAVING count(*) > 1
     ) GROUP BY stream, way
     """).collect()
@@ -269,7 +269,7 @@ def _find_duplicates(spark: SparkSession, plans: Sequence[Plan]) -> dict[tuple[s
         for row in spark.sql(f"""
         SELECT stream, way, value, copies, min(struct(ms, seq)) AS first,
             max(struct(ms, seq)) AS last
-        FROM {looked} JOIN pelops_most USING (stream, way, value)
+        FROM {values} JOIN pelops_most USING (stream, way, value)
         GROUP BY stream, way, value, copies ORDER BY copies DESC, value
         """).collect():
             first.setdefault((row["stream"], row["way"]), []).append(row.asDict())

@@ -26,12 +26,12 @@ FACTS: Final = ", ".join(
     f"{field.name} {_TYPES.get(str(field.type), 'STRING')}" for field in fields(EntryFacts)
 )
 # The columns of a row that has a status.
-JUDGED: Final = (
+CLASSIFIED: Final = (
     "g", "copy", "ms", "seq", "window", "origin", "status", "why", "status_before", "root_ms",
     "root_seq", "retry_count", "consumer", "idle_ms", "delivery_count", "act_at_ms", "act_idle_ms",
     "new_ms", "new_seq", "reason", "copy_ms", "copy_seq", "copy_in_retry", "proof",
 )  # fmt: skip
-JUDGED_SCHEMA: Final = (
+CLASSIFIED_SCHEMA: Final = (
     "g INT, copy BOOLEAN, ms BIGINT, seq BIGINT, window INT, origin STRING, status STRING,"
     " why STRING, status_before STRING, root_ms BIGINT, root_seq BIGINT, retry_count INT,"
     " consumer STRING, idle_ms BIGINT, delivery_count BIGINT, act_at_ms BIGINT,"
@@ -103,7 +103,7 @@ FROM pelops_before WHERE {IS_OPEN}
 """
 _OF_FILES: Final = """
     UNION ALL
-    SELECT g, FALSE, ms, seq, FALSE, FALSE, TRUE FROM pelops_proofs WHERE is_told"""
+    SELECT g, FALSE, ms, seq, FALSE, FALSE, TRUE FROM pelops_proofs WHERE is_known"""
 # Entries that only the driver's frame or only append-only files name.
 _UNLISTED: Final = f"""
 WITH named AS (
@@ -115,7 +115,7 @@ WITH named AS (
 ), placed AS (
     SELECT a.g, a.copy, a.ms, a.seq, s.window,
         CASE WHEN a.copy THEN IF(a.is_named, '{RowOrigin.COPY}', NULL)
-            WHEN s.looks_gone AND NOT {at_or_before("after")} AND {at_or_before("upto")}
+            WHEN s.may_miss_entries AND NOT {at_or_before("after")} AND {at_or_before("upto")}
                 THEN '{RowOrigin.GONE}'
             WHEN a.is_pending AND NOT {at_or_before("audited_after")} AND {at_or_before("after")}
                 THEN '{RowOrigin.EARLIER}' END AS origin
@@ -212,7 +212,7 @@ def _facts(listed: str, scope: Scope) -> str:
             AS position_holds,
         coalesce(pending_body, CASE WHEN was_reached THEN s.is_reached_still
             WHEN origin = '{RowOrigin.GONE}' THEN FALSE ELSE is_there END) AS has_body,
-        coalesce(status_before <> '{EntryStatus.UNDELIVERED}', FALSE) AND NOT s.is_anew
+        coalesce(status_before <> '{EntryStatus.UNDELIVERED}', FALSE) AND NOT s.is_recreated
             AS was_pending,
         IF(origin = '{RowOrigin.EARLIER}', status_before IS NOT NULL AND {within("dropped_since")},
             {within("dropped")}) AS may_be_dropped,
@@ -236,30 +236,32 @@ def _nulls(columns: str, types: Mapping[str, str]) -> str:
     return ", ".join(f"CAST(NULL AS {types.get(name, 'BIGINT')}) AS {name}" for name in names)
 
 
-def judge(spark: SparkSession, scope: Scope) -> list[DataFrame]:
-    """Create the view `pelops_judged`: the status of every entry of the round.
+def classify(spark: SparkSession, scope: Scope) -> list[DataFrame]:
+    """Create the view `pelops_classified`: the status of every entry of the round.
 
     The caller must unpersist the returned frames after use.
     """
     listed = _LISTED + (_LEFT_OPEN if scope.has_before else "")
     spark.sql(listed).createOrReplaceTempView("pelops_listed")
-    kept = [_keep(_judged(spark, "pelops_listed", scope), scope)]
+    kept = [_keep(_classified(spark, "pelops_listed", scope), scope)]
     kept[0].createOrReplaceTempView("pelops_listed")  # the following steps read its rows
-    parts = [spark.table("pelops_earlier").select(*JUDGED)]
+    parts = [spark.table("pelops_earlier").select(*CLASSIFIED)]
     if scope.has_known or scope.has_files:
         unlisted = _UNLISTED if scope.has_files else _UNLISTED.replace(_OF_FILES, "")
         spark.sql(unlisted).createOrReplaceTempView("pelops_unlisted")
-        parts.append(_judged(spark, "pelops_unlisted", scope))
+        parts.append(_classified(spark, "pelops_unlisted", scope))
     if scope.has_before:
-        parts.append(spark.sql(_FOLLOWED).select(*JUDGED))
+        parts.append(spark.sql(_FOLLOWED).select(*CLASSIFIED))
     kept.append(_keep(reduce(lambda one, other: one.unionByName(other), parts), scope))
-    kept[0].unionByName(kept[1]).createOrReplaceTempView("pelops_judged")
+    kept[0].unionByName(kept[1]).createOrReplaceTempView("pelops_classified")
     return kept
 
 
-def _judged(spark: SparkSession, view: str, scope: Scope) -> DataFrame:
+def _classified(spark: SparkSession, view: str, scope: Scope) -> DataFrame:
     facts = spark.sql(_facts(view, scope))
-    return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").select(*JUDGED)
+    return (
+        facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").select(*CLASSIFIED)
+    )
 
 
 def _keep(frame: DataFrame, scope: Scope) -> DataFrame:
@@ -300,18 +302,18 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
 
     The ledger names the last copy, even if the entry and the copies between were trimmed before
     they were archived. If only files show a requeue, the fields that Pelops added to the copy name
-    its root. The view `pelops_rows` joins the outcomes to `pelops_judged`.
+    its root. The view `pelops_rows` joins the outcomes to `pelops_classified`.
     """
     if not scope.has_roots:
         spark.sql("""
         SELECT *, CAST(NULL AS STRING) AS outcome, FALSE AS outcome_is_open,
             CAST(NULL AS BIGINT) AS last_ms, CAST(NULL AS BIGINT) AS last_seq,
             CAST(NULL AS BOOLEAN) AS last_in_retry
-        FROM pelops_judged""").createOrReplaceTempView("pelops_rows")
+        FROM pelops_classified""").createOrReplaceTempView("pelops_rows")
         return
     marked = """
         SELECT g, root_ms AS ms, root_seq AS seq, max(struct(ms, seq)) AS marked
-        FROM (SELECT g, root_ms, root_seq, ms, seq FROM pelops_judged
+        FROM (SELECT g, root_ms, root_seq, ms, seq FROM pelops_classified
             WHERE NOT copy AND root_ms IS NOT NULL AND origin IN ('window', 'gone'))
         GROUP BY g, root_ms, root_seq"""
     proofs = "SELECT g, ms, seq, proof FROM pelops_proofs"
@@ -336,7 +338,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         SELECT g, ms, seq, IF(origin = '{RowOrigin.FOLLOWED}', copy_ms, new_ms) AS copy_ms,
             IF(origin = '{RowOrigin.FOLLOWED}', copy_seq, new_seq) AS copy_seq,
             coalesce(copy_in_retry, FALSE) AS in_retry
-        FROM pelops_judged
+        FROM pelops_classified
         WHERE NOT copy AND root_ms IS NULL AND status IN ({COPIED})
     ), placed AS (
         SELECT a.g, a.ms, a.seq, e.act AS end_act,
@@ -347,7 +349,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
         LEFT JOIN pelops_ends e ON a.g = e.g AND a.ms = e.ms AND a.seq = e.seq
         LEFT JOIN ({marked}) m ON a.g = m.g AND a.ms = m.ms AND a.seq = m.seq
     ), fates AS (
-        SELECT g, copy, ms, seq, status AS fate, {IS_OPEN} AS fate_is_open FROM pelops_judged
+        SELECT g, copy, ms, seq, status AS fate, {IS_OPEN} AS fate_is_open FROM pelops_classified
         WHERE copy OR root_ms IS NOT NULL
     ), found AS (
         SELECT a.*, f.fate, f.fate_is_open, k.idle_ms, k.pending_body, p.proof
@@ -358,7 +360,7 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
             ON a.g = k.g AND a.in_retry = k.copy AND a.copy_ms = k.ms AND a.copy_seq = k.seq
         LEFT JOIN ({proofs}) p
             ON NOT a.in_retry AND a.g = p.g AND a.copy_ms = p.ms AND a.copy_seq = p.seq
-    ), told AS (
+    ), classified AS (
         SELECT a.*, coalesce({later}, a.copy_ms IS NOT NULL) AS is_later,
             coalesce({ahead}, a.copy_ms IS NOT NULL) AS is_ahead,
             coalesce({lost}, FALSE) AS is_lost,
@@ -378,12 +380,12 @@ def follow_roots(spark: SparkSession, scope: Scope) -> None:
             ELSE '{EntryStatus.ACKNOWLEDGED_INFERRED}' END AS outcome,
         coalesce(fate_is_open, is_later AND NOT is_lost)
             AND NOT coalesce(end_act IN ({words(_ENDS)}), FALSE) AS outcome_is_open
-    FROM told
+    FROM classified
     """)
     _keep(frame, scope).createOrReplaceTempView("pelops_outcomes")
     spark.sql(f"""
     SELECT j.*, o.outcome, coalesce(o.outcome_is_open, FALSE) AS outcome_is_open,
         o.copy_ms AS last_ms, o.copy_seq AS last_seq, o.in_retry AS last_in_retry
-    FROM pelops_judged j LEFT JOIN pelops_outcomes o
+    FROM pelops_classified j LEFT JOIN pelops_outcomes o
         ON j.g = o.g AND NOT j.copy AND j.status IN ({COPIED}) AND j.ms = o.ms AND j.seq = o.seq
     """).createOrReplaceTempView("pelops_rows")

@@ -407,7 +407,7 @@ def find_violations(
     window: Window,
     archived: int,
     counts: Mapping[EntryStatus, int],
-    look: GroupSnapshot | None,
+    snapshot: GroupSnapshot | None,
     stream: StreamSnapshot,
 ) -> Iterator[AuditFinding]:
     """A finding for each count that contradicts the others."""
@@ -426,13 +426,13 @@ def find_violations(
             count=abs(total - produced),
             sentence=f"{total} entries have a status, but {produced} were produced",
         )
-    if look is not None and look.pending < 0:
+    if snapshot is not None and snapshot.pending < 0:
         yield AuditFinding(kind="unbalanced", count=1, sentence="XINFO GROUPS counts below zero")
-    if look is not None and look.position > stream.last_generated:
+    if snapshot is not None and snapshot.position > stream.last_generated:
         yield AuditFinding(
             kind="position-ahead",
             count=1,
-            sentence=f"the group's position {look.position} is beyond the end of the stream "
+            sentence=f"the group's position {snapshot.position} is beyond the end of the stream "
             f"{stream.last_generated}: entries added below it are never delivered",
         )
 

@@ -212,7 +212,7 @@ class EntryTable:
         self.last = MIN
         self.is_exact = True
 
-    def doubt(self) -> None:
+    def mark_unknown(self) -> None:
         """Entries that were deleted with the stream may exist again: their removal is unknown."""
         for number, removal in enumerate(self.removals):
             if removal == Removal.STREAM_DELETED:
@@ -383,7 +383,7 @@ class GroupLives:
             held = [one for one in self._pending if self._consumer_of(one) == consumer]
             self._drop(held, Fate.CONSUMER_REMOVED, at_ms)
 
-    def doubt(self) -> None:
+    def mark_unknown(self) -> None:
         """The stream was replaced: the fate of entries without a final state is unknown."""
         open_fates = {Fate.UNDELIVERED, Fate.STREAM_DELETED}
         self.added.make_room(len(self._table))

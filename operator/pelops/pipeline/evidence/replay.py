@@ -213,9 +213,9 @@ class Replay:
         self._delete(keys)
         for history in map(self.streams.get, keys):
             if history is not None:
-                history.table.doubt()
+                history.table.mark_unknown()
                 for group in history.every_group():
-                    group.doubt()
+                    group.mark_unknown()
 
     def _note_records(self, act: Sequence[Command]) -> None:
         """Note the acts that ledgers record, for acknowledgements in the same transaction."""

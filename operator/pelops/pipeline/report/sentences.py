@@ -120,7 +120,7 @@ def _describe_progress(counts: Mapping[EntryStatus, int], whole: int, users: str
     on_way = {word: counts.get(status, 0) for status, word in _ON_THEIR_WAY.items()}
     moving = sum(on_way.values())
     unknown = counts.get(EntryStatus.INDETERMINATE, 0)
-    look = whole - done - moving - unknown
+    attention = whole - done - moving - unknown
     were, are = ("was", "is") if done == 1 else ("were", "are")
     pending = f", and {are} no longer pending" if inferred else ""
     parts = [f"{show_count(done)} of {what} ({show_share(done, whole)}) {were} {ended}{pending}"]
@@ -129,8 +129,8 @@ def _describe_progress(counts: Mapping[EntryStatus, int], whole: int, users: str
         parts.append(f"{count_of(moving, 'is', 'are')} in progress ({names})")
     if unknown:
         parts.append(f"{count_of(unknown, 'is', 'are')} indeterminate")
-    if look:
-        parts.append(f"{count_of(look, 'needs', 'need')} attention")
+    if attention:
+        parts.append(f"{count_of(attention, 'needs', 'need')} attention")
     return f"{'; '.join(parts)}."
 
 
