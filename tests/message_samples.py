@@ -529,7 +529,7 @@ def _scans() -> Iterator[EventContent]:
     for each in (*why, explain_idle(timedelta(minutes=5))):
         tally = OwnerTally(requeued=36, why=each, first=EntryId(1700000000000), at=NOW)
         requeued = Findings(trigger=Trigger.POD_DEATH, at=NOW, by_owner={"w-1": tally})
-        yield from requeued.happenings()
+        yield from requeued.list_events()
     moved = Findings(
         trigger=Trigger.POD_DEATH,
         at=NOW,
@@ -539,7 +539,7 @@ def _scans() -> Iterator[EventContent]:
         dangling=2,
         lowest_dangling=EntryId(1700000000000),
     )
-    yield from moved.happenings()
+    yield from moved.list_events()
     outcomes = [
         (DryRunAction.REQUEUE, "PodGone", 2_970),
         (DryRunAction.DEAD_LETTER, "MaxRetriesExceeded", 30),

@@ -55,7 +55,7 @@ FAULTS: Final = (
     Fault(
         "one failure is enough for an entry of a killed process",
         ATTEMPTS,
-        "return 2 if death is Death.KILLED and rules.runs_alone_first else 1",
+        "return 2 if death is Death.KILLED and rules.runs_isolated_first else 1",
         "return 1",
         "unit/test_attempts.py",
     ),

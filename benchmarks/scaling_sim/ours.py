@@ -86,7 +86,7 @@ class Pelops:
             ready=world.ready,
         )
         decision = self._autoscaler.observe(self._spec, workload, backlog, now=world.now)
-        if decision.wants_busy:
+        if decision.needs_busy_count:
             busy = sum(_is_busy(pod, decision) for pod in world.alive)
             return keep_busy_workers(decision, busy)
         return decision

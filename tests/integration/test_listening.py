@@ -9,7 +9,7 @@ import pytest
 from benchmarks.hostile_servers import HostileServers
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.kinds.group_kind import asking_for_expiry
+from pelops.controller.kinds.group_kind import with_lock_expiry
 from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, PROBLEM, ExpiryListener
 from pelops.controller.runtime.cache import Name
 from pelops.domain.endpoint import build_endpoint
@@ -120,7 +120,7 @@ async def test_many_expired_locks_request_few_scans_including_the_last(
 def test_only_resources_that_recover_ask_for_the_expiry_of_locks(
     spec: dict[str, Any], count: int
 ) -> None:
-    assert len(list(asking_for_expiry([manifest(**spec)]))) == count
+    assert len(list(with_lock_expiry([manifest(**spec)]))) == count
 
 
 async def test_a_group_that_is_not_named_any_more_is_not_listened_for(

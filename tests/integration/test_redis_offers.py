@@ -71,7 +71,7 @@ async def test_unclaimed_entries_are_offered_once_and_never_count_as_released(
     assert first.offered == 25
     for _ in range(5):
         again = await scan_once(server)
-        assert again.offered == 0 and again.happenings() == []
+        assert again.offered == 0 and again.list_events() == []
         assert again.offers is not None and again.offers.untaken == 25
         assert again.report().offered == 25
     assert len(await recorded(server, LedgerKind.RELEASED)) == 25
@@ -112,7 +112,7 @@ async def test_an_offer_that_was_read_and_lost_is_repeated_without_a_word(server
     assert await read_offers(server) == 1
     repeated = await scan_once(server)
     assert repeated.offers is not None and repeated.offers.repeated == 1
-    assert repeated.happenings() == []
+    assert repeated.list_events() == []
     assert await read_offers(server) == 1
     assert len(await recorded(server, LedgerKind.RELEASED)) == 3
 

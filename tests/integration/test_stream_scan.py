@@ -151,8 +151,8 @@ async def test_what_no_consumer_holds_is_reported_as_that(server: Server) -> Non
     findings = await scan(await a_run(server))
     (requeued,) = [event for event in await ledger(server) if event.kind == "requeued"]
     assert requeued.details["reason"] == "held by no consumer"
-    (happening,) = findings.happenings()
-    assert happening.note == "Requeued 1 entry that no consumer holds"
+    (event,) = findings.list_events()
+    assert event.note == "Requeued 1 entry that no consumer holds"
 
 
 # -- the end

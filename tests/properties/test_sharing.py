@@ -152,7 +152,7 @@ def test_one_leads_and_all_agree_who(claims: list[Claim]) -> None:
     leading = [
         one for one, sharing in zip(claims, sharings, strict=True) if sharing.role is Role.LEADS
     ]
-    deciding = [one for one in claims if one.says_number]
+    deciding = [one for one in claims if one.decides_replicas]
     assert len(leading) == min(1, len(deciding))
     assert {sharing.leader for sharing in sharings} == ({leading[0]} if leading else {None})
     assert all(one.order >= leading[0].order for one in deciding)

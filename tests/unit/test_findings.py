@@ -17,14 +17,14 @@ def findings_of(**by_owner: OwnerTally) -> Findings:
 
 
 def test_a_scan_that_did_nothing_reports_nothing() -> None:
-    assert Findings(trigger=Trigger.SCAN).happenings() == []
-    assert findings_of(worker=OwnerTally(why="gone")).happenings() == []
+    assert Findings(trigger=Trigger.SCAN).list_events() == []
+    assert findings_of(worker=OwnerTally(why="gone")).list_events() == []
 
 
 def test_dangling_pending_entries_of_live_workers_are_reported() -> None:
     """C2: a worker that claims would drop such entries without a word."""
     findings = Findings(trigger=Trigger.SCAN, dangling=2, lowest_dangling=EntryId(5, 1))
-    (reported,) = findings.happenings()
+    (reported,) = findings.list_events()
     assert (reported.type, reported.reason, reported.occurrence) == (
         "Warning",
         "PendingEntryDeleted",
@@ -36,7 +36,7 @@ def test_dangling_pending_entries_of_live_workers_are_reported() -> None:
 def test_acknowledged_and_dangling_deleted_entries_get_different_reasons() -> None:
     findings = findings_of(worker=OwnerTally(gone=1, at=NOW))
     findings.dangling, findings.lowest_dangling = 1, EntryId(5, 1)
-    acknowledged, missing = findings.happenings()
+    acknowledged, missing = findings.list_events()
     assert (acknowledged.reason, missing.reason) == ("PayloadGone", "PendingEntryDeleted")
     assert "Acknowledged" in acknowledged.note and "worker" in acknowledged.note
     assert "Acknowledged" not in missing.note
@@ -47,12 +47,12 @@ def test_the_same_bodies_are_reported_once() -> None:
         Findings(trigger=Trigger.SCAN, dangling=count, lowest_dangling=EntryId(5, 1))
         for count in (1, 7)
     )
-    assert one.happenings() == again.happenings()
+    assert one.list_events() == again.list_events()
 
 
 def test_each_outcome_of_an_owners_entries_has_its_own_reason() -> None:
     tally = OwnerTally(requeued=1, dead=2, gone=3, why="it is gone", first=EntryId(7, 0))
-    reported = findings_of(worker=tally).happenings()
+    reported = findings_of(worker=tally).list_events()
     assert [(one.type, one.reason) for one in reported] == [
         ("Normal", "Requeued"),
         ("Warning", "DeadLettered"),
@@ -83,20 +83,20 @@ def test_occurrences_differ_by_the_first_entry_or_the_time(tally: OwnerTally, wa
 )
 def test_many_owners_share_one_event(worst: OwnerTally, reported: tuple[str, str]) -> None:
     owners = {f"worker-{n}": OwnerTally(requeued=2) for n in range(MOST_EVENTS)}
-    (one,) = findings_of(**owners, other=worst).happenings()
+    (one,) = findings_of(**owners, other=worst).list_events()
     assert (one.type, one.reason) == reported
     assert f"{MOST_EVENTS + 1} consumers" in one.note
 
 
 def test_what_was_offered_is_reported() -> None:
-    (reported,) = Findings(trigger=Trigger.SCAN, at=NOW, offered=2).happenings()
+    (reported,) = Findings(trigger=Trigger.SCAN, at=NOW, offered=2).list_events()
     assert (reported.type, reported.reason, reported.occurrence) == ("Normal", "Released", str(NOW))
     assert "2 entries" in reported.note
 
 
 def test_consumers_that_were_removed_are_reported_in_one_event() -> None:
     findings = Findings(trigger=Trigger.SCAN, removed=[f"pod-{n}" for n in range(7)])
-    (reported,) = findings.happenings()
+    (reported,) = findings.list_events()
     assert (reported.type, reported.reason) == ("Normal", "ConsumerRemoved")
     assert "pod-0, pod-1, pod-2, pod-3, pod-4 and 2 more" in reported.note
 
@@ -126,7 +126,7 @@ def test_the_next_scan_is_due_when_the_first_end_can_be_proven() -> None:
 def test_claimed_and_waiting_offers_are_counted_without_an_event() -> None:
     findings = Findings(trigger=Trigger.SCAN, at=NOW, offered=2)
     findings.record_offers(Offers(now=NOW, taken={"scan": 3}, untaken=5, oldest=NOW, due=NOW))
-    assert [one.reason for one in findings.happenings()] == ["Released"]
+    assert [one.reason for one in findings.list_events()] == ["Released"]
     assert (findings.report().offered, findings.report().is_not_taken) == (7, False)
 
 

@@ -127,7 +127,7 @@ def test_it_is_read_each_interval_for_half_of_the_ownership_lifetime(
         await asyncio.sleep(10.5 * EVERY_S)
         assert 9 <= scene.reads <= 10
         assert not scene.due
-        assert scene.groups.holds(NAME)
+        assert scene.groups.is_settled(NAME)
 
     run(monkeypatch, scenario)
 
@@ -140,7 +140,7 @@ def test_another_digest_and_a_failure_make_it_due(
         scene.digest = digest
         await asyncio.sleep(1.5 * EVERY_S)
         assert len(scene.due) == 1
-        assert not scene.groups.holds(NAME)
+        assert not scene.groups.is_settled(NAME)
         await asyncio.sleep(2 * EVERY_S)
         assert len(scene.due) == 1, "from now on it is for the passes"
 
@@ -172,9 +172,9 @@ def test_what_was_read_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) 
 
     async def scenario(scene: Scene) -> None:
         monkeypatch.setattr(settled_groups, "read_digests", hang)
-        assert scene.groups.holds(NAME)
+        assert scene.groups.is_settled(NAME)
         await asyncio.sleep(LATE * EVERY_S)
-        assert not scene.groups.holds(NAME)
+        assert not scene.groups.is_settled(NAME)
 
     run(monkeypatch, scenario)
 

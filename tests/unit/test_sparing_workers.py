@@ -17,7 +17,7 @@ IDLE_FOR_LONG: dict[str, Any] = {"current": 8, "memory": wanting(0)}
 def test_workers_that_hold_entries_are_spared() -> None:
     decision = decide(LONG_JOBS, **IDLE_FOR_LONG)
     assert decision.replicas == 1
-    assert decision.wants_busy
+    assert decision.needs_busy_count
     spared = keep_busy_workers(decision, 4)
     assert (spared.replicas, spared.reason) == (4, Reason.SCALED)
     assert spared.message.endswith(
@@ -42,7 +42,7 @@ def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> Non
     """A scan's report may count as waiting what was handed to a worker since."""
     memory = wanting(0, empty_since=SECOND - 60)
     decision = decide(owing(waiting=2), current=1, memory=memory)
-    assert (decision.replicas, decision.wants_busy) == (0, True)
+    assert (decision.replicas, decision.needs_busy_count) == (0, True)
     spared = keep_busy_workers(decision, 1)
     assert (spared.replicas, spared.reason) == (1, Reason.SCALED)
     assert spared.message.endswith("held at 1, because 1 worker has pending entries")
@@ -53,8 +53,8 @@ def test_a_stateful_set_keeps_all_pods_while_one_is_busy() -> None:
     target = replace(TARGET, kind="StatefulSet")
     decision = decide(owing(held=1), current=8, target=target)
     assert keep_busy_workers(decision, 8).replicas == 8
-    assert not decide(owing(), current=8, target=target).wants_busy
+    assert not decide(owing(), current=8, target=target).needs_busy_count
 
 
 def test_without_pending_entries_no_busy_workers_are_counted() -> None:
-    assert not decide(owing(), **IDLE_FOR_LONG).wants_busy
+    assert not decide(owing(), **IDLE_FOR_LONG).needs_busy_count

@@ -67,7 +67,7 @@ FILES: Final = 65_536  # open at once, of which sockets are the most
 
 
 class MetricsAccess:
-    """Lets those read `/metrics` whose token the API server knows and whose rights include it."""
+    """Allows `/metrics` for tokens that the API server accepts and whose rights include it."""
 
     def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
         self._tokens = TokenAccess(api, clock)
@@ -241,7 +241,7 @@ class Replica:
         self._inspector: Inspector | None = None
         self._socket_runner: web.AppRunner | None = None
         self._problem = "no request to the API server has completed yet"
-        self._beat = self._clock()
+        self._housekept_at = self._clock()
         self._health: ReplicaHealth | None = None
 
     async def __aenter__(self) -> Self:
@@ -312,7 +312,7 @@ class Replica:
             keep_running("members", members.run),
             keep_running(
                 "housekeeping",
-                partial(self._keep_house, runtime, services.connections, services.progress),
+                partial(self._run_housekeeping, runtime, services.connections, services.progress),
             ),
             keep_running("heap", Heap().run),
         )
@@ -352,13 +352,13 @@ class Replica:
         result = await until_stopped(repeat(), self._stop)
         return None if self._stop.is_set() else result
 
-    async def _keep_house(
+    async def _run_housekeeping(
         self, runtime: Runtime, connections: Connections, progress: Progress
     ) -> None:
         ticks = 0
         while True:
             await asyncio.sleep(1)
-            self._beat = self._clock()
+            self._housekept_at = self._clock()
             ticks += 1
             if ticks % HOUSEKEEPING_S == 0:
                 runtime.prune()
@@ -373,7 +373,7 @@ class Replica:
 
     def why_not_alive(self) -> str:
         """The problem that requires a restart; empty: none. Independent of the API server."""
-        if self._problem == "" and self._clock() - self._beat > STUCK_S:
+        if self._problem == "" and self._clock() - self._housekept_at > STUCK_S:
             return f"the event loop has not run its housekeeping for more than {STUCK_S:g} s"
         return ""
 

@@ -57,7 +57,7 @@ class AuditIndex:
         }
 
     def notices(self, group: Name) -> tuple[AuditNotice, ...]:
-        """What the audits of its namespace say about a StreamConsumerGroup."""
+        """The notices that the audits of its namespace have for a StreamConsumerGroup."""
         audit_notices = (
             notices.get(group[1])
             for audit, notices in self._notices.items()
@@ -71,7 +71,7 @@ class AuditIndex:
         return self.auditing(change.name) if is_news else set()
 
     def _replace_notices(self, change: ObjectChange) -> set[Name]:
-        """An audit: the groups of which it says something else."""
+        """An audit: the groups for which its notices changed."""
         (namespace, name), manifest = change.name, change.after
         notices: dict[str, AuditNotice] = {}
         if manifest is not None:

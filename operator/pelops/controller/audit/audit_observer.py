@@ -92,8 +92,8 @@ class ObservedAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What Redis shows."""
+class _RedisObservation:
+    """The groups of an audit in Redis."""
 
     server: Server | None = None
     groups: tuple[RecordedGroup, ...] = ()
@@ -103,7 +103,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkObservation:
-    """What there is of a Spark operator's objects."""
+    """The objects of a Spark operator for one audit."""
 
     live: tuple[Manifest, ...] = ()
     runs: Runs = field(default_factory=Runs)
@@ -175,7 +175,7 @@ class AuditObserver:
         kind = spark_kind(audit)
         spark = SparkObservation() if kind is None else await self._spark.observe(audit, kind)
         plan, problem = self._plan(audit)
-        seen = _Seen() if plan is None else await self._observe_redis(audit, plan)
+        observed = _RedisObservation() if plan is None else await self._observe_redis(audit, plan)
         access = WorkerAccess()
         if plan is not None:
             redis, namespace = plan.redis, metadata.namespace
@@ -183,12 +183,12 @@ class AuditObserver:
         facts = AuditFacts(
             audit=audit,
             job=job_label(audit),
-            groups=seen.groups,
+            groups=observed.groups,
             runs=_remember(audit, _runs(job) if kind is None else spark.runs),
             plan_problem=problem or (plan.problem if plan else None),
             job_problem=(_name_taken(audit, job) if kind is None else spark.problem)
             or await self._secret_problem(audit, plan),
-            redis_problem=seen.problem,
+            redis_problem=observed.problem,
         )
         return ObservedAudit(
             facts=facts,
@@ -196,8 +196,8 @@ class AuditObserver:
             access=access,
             job=job,
             spark=spark.live,
-            server=seen.server,
-            keys=seen.keys,
+            server=observed.server,
+            keys=observed.keys,
         )
 
     async def _secret_problem(self, audit: StreamAudit, plan: AuditPlan | None) -> Finding | None:
@@ -245,7 +245,7 @@ class AuditObserver:
                 resources[group] = StreamConsumerGroup.parse(manifest)
         return resources
 
-    async def _observe_redis(self, audit: StreamAudit, plan: AuditPlan) -> _Seen:
+    async def _observe_redis(self, audit: StreamAudit, plan: AuditPlan) -> _RedisObservation:
         try:
             server = await self._connections.reach(plan.redis, audit.metadata.namespace)
             named = await self._name_groups(audit, plan, server)
@@ -253,7 +253,9 @@ class AuditObserver:
         except KubernetesUnavailable:
             raise
         except PelopsError as error:
-            return _Seen(problem=explain_unreachable(error, plan.redis, audit.metadata.namespace))
+            return _RedisObservation(
+                problem=explain_unreachable(error, plan.redis, audit.metadata.namespace)
+            )
 
     async def _name_groups(
         self, audit: StreamAudit, plan: AuditPlan, server: Server
@@ -279,7 +281,7 @@ class AuditObserver:
 
 async def _observe_groups(
     server: Server, name: str, named: Mapping[GroupKeys, str | None]
-) -> _Seen:
+) -> _RedisObservation:
     records, streams = await asyncio.gather(
         read_audits(server, named, name), observe_groups(server, named)
     )
@@ -288,7 +290,7 @@ async def _observe_groups(
         _group_audit(keys, resource, records[keys], end, streams[keys])
         for (keys, resource), end in zip(named.items(), ends, strict=True)
     ]
-    return _Seen(server, tuple(groups), tuple(named))
+    return _RedisObservation(server, tuple(groups), tuple(named))
 
 
 def _group_audit(

@@ -104,7 +104,7 @@ class RedisObservation:
 class _Answer:
     generation: int
     key: str
-    found: bool
+    exists: bool
     until: float
 
 
@@ -136,13 +136,13 @@ class FormerRetryStreams:
             and known.generation == metadata.generation
             and self._clock() < known.until
         ):
-            return known.found
+            return known.exists
         try:
             exists = await has_retry_stream(server, keys)
         except PelopsError as error:
             where = {"resource": metadata.key}
-            log.debug("cannot see whether %s exists: %s", keys.retry, error, extra=where)
-            return known is not None and known.found
+            log.debug("Could not check whether %s exists: %s", keys.retry, error, extra=where)
+            return known is not None and known.exists
         until = self._clock() + (KNOWN_S if exists else ABSENT_S)
         self._answers[metadata.uid] = _Answer(metadata.generation, keys.retry, exists, until)
         return exists
@@ -332,12 +332,12 @@ def names_stream(manifest: Manifest, resource: StreamConsumerGroup, stream: str)
     is_same_place = (
         secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
     )
-    is_same_address = redis.get("url") == ours.redis.url and _asks_same_sentinels(redis, ours.redis)
+    is_same_address = redis.get("url") == ours.redis.url and _has_same_sentinels(redis, ours.redis)
     is_same_redis = is_same_address and is_same_secret and is_same_place
     return bool(spec.get("stream") == stream and is_same_redis)
 
 
-def _asks_same_sentinels(redis: Mapping[str, Any], ours: RedisSpec) -> bool:
+def _has_same_sentinels(redis: Mapping[str, Any], ours: RedisSpec) -> bool:
     theirs = redis.get("sentinel") or {}
     own = ours.sentinel
     if own is None:

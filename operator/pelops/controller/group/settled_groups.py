@@ -91,7 +91,7 @@ class SettledGroups:
         )
         return stream.ownership.owned_until - stream.server_time - OWNERSHIP_LIFETIME / 2
 
-    def holds(self, name: Name) -> bool:
+    def is_settled(self, name: Name) -> bool:
         """Whether a group is settled, as was read not long ago."""
         one = self._settled.get(name)
         return one is not None and self._clock() - one.read_at < LATE * one.every_s

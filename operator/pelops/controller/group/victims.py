@@ -60,7 +60,7 @@ _WITH_COSTS: Final = frozenset({"Deployment", "ReplicaSet", "Rollout"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWorkers:
-    """The workers of one resource, and where to see what they hold."""
+    """The workers of one resource, and where to read their pending entries."""
 
     resource: StreamConsumerGroup
     server: Server

@@ -1,4 +1,4 @@
-"""The ways to ask a replica: a Unix socket beside it, and a path of its HTTP endpoint.
+"""How questions reach a replica: a Unix socket beside it, and a path of its HTTP endpoint.
 
     POST /inspection    a JSON question (redis_streams/inspection/questions.py)
 

@@ -187,8 +187,8 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         if not stays_as_it_is(decision.conditions[0]):
             return None
         observe_s = self.intervals(len(self._cache.resources)).observe_s
-        holds = self._settled.add(current.name, observation, every_s=observe_s)
-        return None if holds is None else max(observe_s, holds.total_seconds())
+        fresh_for = self._settled.add(current.name, observation, every_s=observe_s)
+        return None if fresh_for is None else max(observe_s, fresh_for.total_seconds())
 
     # --- the end of a resource
 
@@ -266,7 +266,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             "scaling": self._scaling.run,
             "settled groups": self._settled.run,
             "lock expiry": partial(
-                self._listener.run, lambda: asking_for_expiry(self._cache.resources.values())
+                self._listener.run, lambda: with_lock_expiry(self._cache.resources.values())
             ),
         }
 
@@ -274,7 +274,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         """Whether nothing of a group is pending, as was read or, by another replica, reported."""
         manifest = self._cache.resources.get(name)
         if manifest is None or self._members.place(self.rank_key(name)) == 0:
-            return self._settled.holds(name)
+            return self._settled.is_settled(name)
         generation = manifest["metadata"].get("generation", 0)
         return shows_nothing_pending(manifest.get("status") or {}, generation)
 
@@ -287,7 +287,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
                 self._scans.wake(name, Trigger.POD_DEATH)
 
 
-def asking_for_expiry(manifests: Iterable[Manifest]) -> Iterator[StreamConsumerGroup]:
+def with_lock_expiry(manifests: Iterable[Manifest]) -> Iterator[StreamConsumerGroup]:
     """The resources that ask for the expiry of their locks, and whose entries are recovered."""
     for manifest in list(manifests):
         # Without the schema of the CRD, any field may be missing or of another type.

@@ -230,7 +230,7 @@ class Findings:
         for verdict, count in self.verdicts.items():
             VERDICTS.labels(verdict.value).inc(count)
 
-    def happenings(self) -> list[EventContent]:
+    def list_events(self) -> list[EventContent]:
         """What people are informed, one Event for each owner; many owners share one."""
         owners = [
             (owner, tally)

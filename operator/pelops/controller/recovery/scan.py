@@ -213,7 +213,7 @@ class StreamScan:
         began = self.observation.cursor if self.is_main else ""
         cursor = await self._scan_pages(began)
         # What failed with an entry may lie in another part.
-        is_whole = self._rules.runs_alone_first or not (began or cursor)
+        is_whole = self._rules.runs_isolated_first or not (began or cursor)
         for failure in self._idle.values():
             self.crashes += await self._find_idle_crashes(failure, is_whole=is_whole)
         if cursor:

@@ -72,7 +72,7 @@ class ScanCloser:
     async def report(self, metadata: ObjectMeta, findings: Findings) -> None:
         """Count what a scan did in metrics, and create its Events. Does not raise."""
         findings.measure(metadata.namespace, metadata.name)
-        for event in findings.happenings():
+        for event in findings.list_events():
             await self._reporter.report(metadata, event)
 
 

@@ -1,4 +1,4 @@
-"""Whether the API server knows a token, and gives its user a right.
+"""Checks whether the API server accepts a token, and grants its user a right.
 
 That is a TokenReview, then a SubjectAccessReview. No token is kept: answers are remembered by a
 hash. Nothing that a request says of its sender counts, but the token.

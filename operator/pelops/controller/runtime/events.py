@@ -55,14 +55,14 @@ def list_transitions(
     is_beginning = not former and ready.get("reason") in BEGINNING
     if ready and ready["reason"] != former.get("reason") and not is_beginning:
         is_well = ready["status"] == "True" or ready["reason"] in UNDER_WAY
-        yield _happening(ready, action="Reconcile", severity="Normal" if is_well else "Warning")
+        yield _build_event(ready, action="Reconcile", severity="Normal" if is_well else "Warning")
     for kind in alarms:
         alarm = _find(after, kind)
         if alarm and not _find(before, kind):
-            yield _happening(alarm, action="Observe", severity="Warning")
+            yield _build_event(alarm, action="Observe", severity="Warning")
 
 
-def _happening(
+def _build_event(
     condition: Mapping[str, Any], *, action: str, severity: Literal["Normal", "Warning"]
 ) -> EventContent:
     return EventContent(

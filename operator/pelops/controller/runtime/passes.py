@@ -279,7 +279,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         try:
             answer = await self._services.api.apply(address, body)
         except NotFound:
-            return False  # the watch will say so
+            return False  # the watch will report the deletion
         except Conflict:
             if rank > 0:
                 return False
@@ -335,7 +335,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return memory.large_again_at - now
         if self._is_writing_large:
             return random.uniform(*LARGE_TAKEN_S)
-        # Until it has succeeded it counts as a failure: a write that is cut off says nothing.
+        # Until it has succeeded it counts as a failure: a write that is cut off reports nothing.
         memory.large_writes += 1
         pause_s = backoff_s(memory.large_writes, first_s=FIRST_LARGE_S, longest_s=LONGEST_LARGE_S)
         memory.large_again_at = now + with_jitter(pause_s)

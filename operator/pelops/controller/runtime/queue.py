@@ -67,7 +67,7 @@ class KeyedQueue(Generic[K]):
             self._push(key, self._clock() + delay_s)
 
     async def take(self) -> K:
-        """The next key that is due; the caller must say `done`."""
+        """The next key that is due; the caller must call `done`."""
         async with self._turns:
             while (wait_s := self._until_due()) is None or wait_s > 0:
                 self._changed.clear()

@@ -115,7 +115,7 @@ class Feed:
 
 
 class Watch:
-    """Follows kinds until cancelled, and says of each when the API server last answered."""
+    """Follows kinds until cancelled, and records for each when the API server last answered."""
 
     def __init__(
         self,

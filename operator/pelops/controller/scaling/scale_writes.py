@@ -61,7 +61,7 @@ class ScaleWrites:
         if decision.replicas is None or not workload.exists:
             return decision
         workers = find_workers(scaled.resource, redis, workload)
-        if decision.is_change and decision.wants_busy:
+        if decision.is_change and decision.needs_busy_count:
             busy = None
             if workers is not None:
                 only_at_work = decision.only_at_work

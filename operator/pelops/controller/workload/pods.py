@@ -94,14 +94,14 @@ class Pods:
         self,
         clock: Callable[[], float],
         concerned: Callable[[str, Mapping[str, str]], set[Name]],
-        is_inhabited: Callable[[str], bool],
+        has_resources: Callable[[str], bool],
     ) -> None:
         """`concerned` returns the resources whose worker a pod with these labels is.
 
-        `is_inhabited` returns whether a namespace has resources.
+        `has_resources` returns whether a namespace has resources.
         """
         self._concerned = concerned
-        self._is_inhabited = is_inhabited
+        self._has_resources = has_resources
         self._live: dict[str, dict[Name, Pod]] = defaultdict(dict)  # by namespace
         self._owned: dict[Name, dict[Name, Pod]] = defaultdict(dict)  # by their resource
         self.gone = GonePods(clock)
@@ -141,7 +141,7 @@ class Pods:
         self._report(name, pod, None, pod.labels)
 
     def _record_end(self, namespace: str, pod: Pod) -> None:
-        if self._is_inhabited(namespace):
+        if self._has_resources(namespace):
             self.gone.add(namespace, pod.observation, pod.labels)
 
     def get(self, name: Name) -> PodObservation | None:

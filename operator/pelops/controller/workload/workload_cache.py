@@ -133,7 +133,7 @@ class WorkloadCache:
         self.clock = clock
         self.objects = Cache() if objects is None else objects
         self.deployments: dict[Name, Deployment] = {}
-        self.pods = Pods(clock, self._concerned_by_pod, self._is_inhabited)
+        self.pods = Pods(clock, self._concerned_by_pod, self._has_resources)
         self.nodes: dict[str, NodeObservation] = {}
         self.unready_nodes: set[str] = set()
         self.autoscalers: dict[Name, Target] = {}
@@ -288,11 +288,11 @@ class WorkloadCache:
         name = change.name[1]
         if change.after is None:
             self.nodes.pop(name, None)
-            return self._turn_node(name, is_ready=True)
+            return self._set_node_ready(name, is_ready=True)
         node = self.nodes[name] = observe_node(change.after)
-        return self._turn_node(name, is_ready=bool(node.is_ready))
+        return self._set_node_ready(name, is_ready=bool(node.is_ready))
 
-    def _turn_node(self, name: str, *, is_ready: bool) -> set[Name]:
+    def _set_node_ready(self, name: str, *, is_ready: bool) -> set[Name]:
         was_ready = name not in self.unready_nodes
         (self.unready_nodes.discard if is_ready else self.unready_nodes.add)(name)
         return set() if was_ready == is_ready else self.pods.concerned_by_node(name)
@@ -347,7 +347,7 @@ class WorkloadCache:
             for name in names
         }
 
-    def _is_inhabited(self, namespace: str) -> bool:
+    def _has_resources(self, namespace: str) -> bool:
         return any(names and identity[0] == namespace for identity, names in self._targets.items())
 
     def _selects(self, identity: Identity, labels: Mapping[str, str]) -> bool:
@@ -358,7 +358,7 @@ class WorkloadCache:
 
 
 def _spec_version(manifest: Manifest | None) -> tuple[object, ...] | None:
-    """What says whether a resource is asked for in another way; its status does not."""
+    """A value that changes with the spec, the target or a deletion, and not with the status."""
     if manifest is None:
         return None
     metadata, identity = manifest["metadata"], target_of(manifest).identity

@@ -84,7 +84,7 @@ class Rules:
         return self.max_retries == 0
 
     @property
-    def runs_alone_first(self) -> bool:
+    def runs_isolated_first(self) -> bool:
         """Whether an entry runs in isolation before it becomes a dead letter: from two retries on.
 
         With fewer, its co-failed entries decide, so all of them must be known.
@@ -425,7 +425,7 @@ def _must_wait(suspect: Suspect, after: Settlement, rules: Rules, now: datetime)
 
 
 def _needed(death: Death, rules: Rules) -> int:
-    return 2 if death is Death.KILLED and rules.runs_alone_first else 1
+    return 2 if death is Death.KILLED and rules.runs_isolated_first else 1
 
 
 def _co_failed(crash: Crash, counted: Sequence[Suspect]) -> datetime | None:

@@ -69,8 +69,9 @@ class Autoscaler:
         and Disabled, and with a HorizontalPodAutoscaler, the result is that of `decide_fixed`.
         `name` is that of the resource; `others` are the demands of other groups that count.
 
-        If `wants_busy`, the caller counts the pods that hold entries and continues with the result
-        of `keep_busy_workers`. If `is_change`, it writes `replicas`, then calls `record_write`.
+        If `needs_busy_count`, the caller counts the pods that hold entries and continues with the
+        result of `keep_busy_workers`. If `is_change`, it writes `replicas`, then calls
+        `record_write`.
         """
         fixed = decide_fixed(spec, workload)
         if fixed is not None or spec.scaling is None:
@@ -158,7 +159,7 @@ class Autoscaler:
             if since is None or now - since < cooldown:
                 replicas, note = 1, f"held at 1 by the cool-down of {render_seconds(cooldown)}"
 
-        # The bounds override all other limits, except that no worker is added in vain.
+        # The bounds override all other limits, except that no useless worker is added.
         bounded = max(least, min(replicas, most))
         if bounded < replicas or wanted > bounded == most:
             note = f"limited to {bounded:,} by maxReplicas"

@@ -43,7 +43,7 @@ class ScalingDecision:
         return self.replicas is not None and self.replicas != self.current
 
     @property
-    def wants_busy(self) -> bool:
+    def needs_busy_count(self) -> bool:
         """Whether to count the busy pods, and call `keep_busy_workers`, before writing."""
         return self.replicas is not None and self.keep_at_most > self.replicas
 
@@ -141,7 +141,7 @@ def keep_busy_workers(decision: ScalingDecision, busy: int | None) -> ScalingDec
     It never adds workers. `busy` is the number of such pods; None: not known, keep as many as may
     hold entries.
     """
-    if decision.replicas is None or not decision.wants_busy:
+    if decision.replicas is None or not decision.needs_busy_count:
         return decision
     kept = decision.keep_at_most if busy is None else min(busy, decision.keep_at_most)
     if kept <= decision.replicas:

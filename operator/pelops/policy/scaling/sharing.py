@@ -45,7 +45,7 @@ class Claim:
     is_ending: bool = False  # it is being deleted, and has no role any more
 
     @property
-    def says_number(self) -> bool:
+    def decides_replicas(self) -> bool:
         """Whether it decides by itself, from its backlog or from spec.replicas."""
         if self.is_ending:
             return False
@@ -71,7 +71,7 @@ class Claim:
     @property
     def rank(self) -> tuple[bool, bool, str, str]:
         """Sort key if not all are counted: those that are counted come first."""
-        return not self.says_number, *self.order
+        return not self.decides_replicas, *self.order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def decide_sharing(own: Claim, claims: Iterable[Claim]) -> Sharing:
     If there are too many resources, `own` may not be among the claims.
     """
     everyone = sorted(claims, key=lambda one: one.name)
-    leader = min((one for one in everyone if one.says_number), key=_order, default=None)
+    leader = min((one for one in everyone if one.decides_replicas), key=_order, default=None)
     followers = (one for one in everyone if one.follows)
     return Sharing(
         role=_role(own, leader),
@@ -124,7 +124,7 @@ def _order(claim: Claim) -> tuple[bool, str, str]:
 
 
 def _role(own: Claim, leader: Claim | None) -> Role:
-    if own.says_number:
+    if own.decides_replicas:
         return Role.LEADS if leader is not None and leader.uid == own.uid else Role.CONTENDS
     return Role.FOLLOWS if own.mode is ScalingMode.FOLLOW else Role.UNCOUNTED
 

@@ -114,7 +114,7 @@ class Wait:
             try:
                 await self._serve()
             except PelopsError as error:
-                log.debug("%s is not waited on for entries now: %s", self._server.address, error)
+                log.debug("Could not wait for entries at %s: %s", self._server.address, error)
             except Exception:
                 log.exception("Unexpected error while waiting for new entries")
             was_listening, self.is_listening = self.is_listening, False
@@ -250,7 +250,7 @@ class Wait:
             try:
                 was_waiting = await self._unblock()
             except PelopsError as error:
-                log.debug("the wait for entries cannot be ended: %s", error)
+                log.debug("Could not unblock the read of new entries: %s", error)
                 return
             await asyncio.sleep(GATHER_S / 2)
             if was_waiting and not await self._has_new_read(reads):
