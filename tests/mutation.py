@@ -300,7 +300,7 @@ FAULTS: Final = (
         f"{LUA}/offer_entries.lua",
         "elseif is_offered(id, at - entry[3]) then",
         "elseif false then",
-        "integration/test_redis_offer_entries.py",
+        "integration/test_redis_settling.py",
     ),
     Fault(
         "the youngest of two resources acts on a group",
