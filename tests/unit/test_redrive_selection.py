@@ -78,24 +78,24 @@ def a_letter(
 )
 def test_all_parts_of_a_selection_have_to_fit(selection: Selection, is_taken: bool) -> None:
     letter = a_letter()
-    assert selection.takes(letter) is is_taken
+    assert selection.selects(letter) is is_taken
 
 
 def test_a_dead_letter_that_returned_too_often_stays() -> None:
-    assert not Selection(max_returned=1).takes(a_letter(returned=2))
-    assert Selection(max_returned=2).takes(a_letter(returned=2))
+    assert not Selection(max_returned=1).selects(a_letter(returned=2))
+    assert Selection(max_returned=2).selects(a_letter(returned=2))
 
 
 def test_a_regular_expression_that_would_hang_is_searched_at_once() -> None:
     pattern = compile_pattern("(a+)+$")
     letter = a_letter(error="a" * 4000 + "b")
-    assert not Selection(error_matches=pattern).takes(letter)
+    assert not Selection(error_matches=pattern).selects(letter)
 
 
 def test_only_the_beginning_of_an_error_is_searched() -> None:
     selection = Selection(error_matches=compile_pattern("b$|b"))
-    assert not selection.takes(a_letter(error="a" * 4096 + "b"))
-    assert selection.takes(a_letter(error="a" * 4095 + "b"))
+    assert not selection.selects(a_letter(error="a" * 4096 + "b"))
+    assert selection.selects(a_letter(error="a" * 4095 + "b"))
 
 
 def test_an_expression_that_compiles_too_large_is_refused_with_a_remedy() -> None:
@@ -186,7 +186,7 @@ def test_the_sample_selects_what_recovery_gives_up() -> None:
         reason=LetterReason.MAX_RETRIES,
         error="the worker failed 4 times while it processed the entry, the last time in isolation",
     )
-    assert build_selection(sample.spec.selection).takes(letter)
+    assert build_selection(sample.spec.selection).selects(letter)
 
 
 def test_every_reason_that_a_person_can_copy_exists() -> None:

@@ -68,7 +68,7 @@ class AuditMemory(Memory):
     """What one replica keeps about an audit between passes."""
 
     # The uid, generation, and content of an apply that changed nothing: it is not repeated.
-    settled: tuple[str, int, str] | None = None
+    unchanged_apply: tuple[str, int, str] | None = None
 
 
 class AuditActions:
@@ -135,7 +135,8 @@ class AuditActions:
         hold_template(body, observed.level, "spec", "jobTemplate", "spec", "template")
         fingerprint = fingerprint_of(body)
         if live is not None and (
-            is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
+            is_applied(body, unpack(live))
+            or memory.unchanged_apply == _apply_key(live, fingerprint)
         ):
             return None
         name = audit_job_name(audit.metadata.name)
@@ -144,7 +145,7 @@ class AuditActions:
         async def write() -> None:
             answer = await self._api.apply(address, _bound(body, live))
             if live is not None and _version(answer) == _version(live):
-                memory.settled = _settled(answer, fingerprint)
+                memory.unchanged_apply = _apply_key(answer, fingerprint)
             self._cache.put_answer(CRON_JOB, answer, writer=STREAM_AUDIT)
 
         what = f"update CronJob {name}" if live else f"create CronJob {name}"
@@ -180,7 +181,7 @@ class AuditActions:
         return PlannedAction(part=AuditPart.RESOURCE, what=f"acknowledge {asked}", do=write)
 
 
-def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
+def _apply_key(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
     metadata = live["metadata"]
     return metadata["uid"], metadata.get("generation", 0), fingerprint
 
@@ -222,15 +223,17 @@ class SparkActions:
                 path = ("spec", "template", role, "template")
                 hold_template(body, observed.level, *path)
         live = observed.spark[0] if observed.spark else None
-        settled = (audit.metadata.uid, audit.metadata.generation, fingerprint_of(body))
-        if live is not None and (is_applied(body, live) or memory.settled == settled):
+        unchanged_apply = (audit.metadata.uid, audit.metadata.generation, fingerprint_of(body))
+        if live is not None and (
+            is_applied(body, live) or memory.unchanged_apply == unchanged_apply
+        ):
             return None
         address = _address(SCHEDULED_SPARK_APPLICATION, body)
 
         async def write() -> None:
             answer = await self._api.apply(address, _bound(body, live))
             if live is not None and _version(answer) == _version(live):
-                memory.settled = settled
+                memory.unchanged_apply = unchanged_apply
 
         what = f"apply ScheduledSparkApplication {body['metadata']['name']}"
         return PlannedAction(

@@ -46,7 +46,7 @@ class GroupActions:
         facts = observed.facts
         if facts.resource.spec.suspend or facts.is_dry or facts.redis_problem is not None:
             return
-        first = self._settle_finalizer(observed) or self._provision(observed, memory)
+        first = self._ensure_finalizer(observed) or self._provision(observed, memory)
         if first is not None:
             yield first
         elif facts.is_group_ready:
@@ -57,7 +57,7 @@ class GroupActions:
                 if action is not None:
                     yield action
 
-    def _settle_finalizer(self, observed: ObservedGroup) -> PlannedAction | None:
+    def _ensure_finalizer(self, observed: ObservedGroup) -> PlannedAction | None:
         resource = observed.facts.resource
         wanted = decide_finalizer(
             deletes_group=resource.spec.deletion_policy == "Delete",

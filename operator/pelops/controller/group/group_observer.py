@@ -419,11 +419,11 @@ class GroupMemory(Memory):
     """One group's memory."""
 
     # The uid, generation, and content of an apply that changed nothing: it is not repeated.
-    settled: tuple[str, int, str] | None = None
+    unchanged_apply: tuple[str, int, str] | None = None
     # The input for a Deployment that needed no apply: it is not built again.
     confirmed: tuple[str, int, WorkerAccess, PodSecurity, str] | None = None
     # The same for the PodDisruptionBudget, and when an apply is tried again after a refusal.
-    budget_settled: tuple[str, int, str] | None = None
+    unchanged_budget_apply: tuple[str, int, str] | None = None
     budget_refused_until: float = float("-inf")
     owned: OwnedGroup | None = (
         None  # the group that this resource acts on, released after its deletion

@@ -105,10 +105,10 @@ class SettledGroups:
         async with asyncio.TaskGroup() as checks:
             while is_wanted():
                 await asyncio.sleep(TICK_S)
-                for place, names in self._take_due():
+                for place, names in self._select_due():
                     checks.create_task(self._check(place, names))
 
-    def _take_due(self) -> Iterator[tuple[Place, list[Name]]]:
+    def _select_due(self) -> Iterator[tuple[Place, list[Name]]]:
         """What is read now: each place with a group that is due, and all that soon will be."""
         now = self._clock()
         early: dict[Place, list[Name]] = defaultdict(list)

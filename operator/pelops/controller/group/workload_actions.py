@@ -77,7 +77,8 @@ class WorkloadActions:
         hold_template(body, observed.level, "spec", "template")
         fingerprint = fingerprint_of(body)  # without the replicas, which are not compared
         if live is not None and (
-            is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
+            is_applied(body, unpack(live))
+            or memory.unchanged_apply == _apply_key(live, fingerprint)
         ):
             memory.confirmed = seen
             return None
@@ -88,7 +89,7 @@ class WorkloadActions:
         async def write() -> None:
             answer = await self._api.apply(_address(name), body)
             if live is not None and _version(answer) == _version(live):
-                memory.settled = _settled(answer, fingerprint)
+                memory.unchanged_apply = _apply_key(answer, fingerprint)
             self._cache.put(DEPLOYMENT, answer)
 
         what = f"update Deployment {name[1]}" if live else f"create Deployment {name[1]}"
@@ -163,7 +164,7 @@ def _replicas(observed: ObservedGroup) -> int:
     return spec.replicas
 
 
-def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
+def _apply_key(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
     metadata = live["metadata"]
     return metadata["uid"], metadata.get("generation", 0), fingerprint
 
@@ -206,7 +207,8 @@ class BudgetActions:
         self, name: Name, body: Manifest, known: DisruptionBudget | None, memory: GroupMemory
     ) -> PlannedAction | None:
         if known is not None and (
-            is_as_built(body, known) or memory.budget_settled == _settled_budget(known, body)
+            is_as_built(body, known)
+            or memory.unchanged_budget_apply == _budget_apply_key(known, body)
         ):
             return None
         if self._cache.clock() < memory.budget_refused_until:
@@ -227,7 +229,7 @@ class BudgetActions:
             live = self._cache.budgets.get(name)
             if live is not None and not is_as_built(body, live):
                 # An admission webhook changes it: another write would have the same result.
-                memory.budget_settled = _settled_budget(live, body)
+                memory.unchanged_budget_apply = _budget_apply_key(live, body)
             return None
 
         what = f"{'update' if known else 'create'} PodDisruptionBudget {name[1]}"
@@ -284,5 +286,5 @@ def _budget_address(name: Name) -> Address:
     return Address(kind=DISRUPTION_BUDGET, namespace=name[0], name=name[1])
 
 
-def _settled_budget(live: DisruptionBudget, body: Manifest) -> tuple[str, int, str]:
+def _budget_apply_key(live: DisruptionBudget, body: Manifest) -> tuple[str, int, str]:
     return live.uid, live.generation, fingerprint_of(body)

@@ -145,7 +145,7 @@ class PodHistory:
         """A pod that a GET did not find, and whose deletion no event reported."""
         return self._former(pod, clocks.translate(self._absent_since(pod.uid)))
 
-    def found(self, pod: PodObservation) -> None:
+    def record_presence(self, pod: PodObservation) -> None:
         """A GET found it, so it was never absent."""
         self._absent.pop(pod.uid, None)
 
@@ -241,8 +241,8 @@ class _Candidates:
     @property
     def uids(self) -> set[str]:
         """The uids of all these pods."""
-        found = {pod.uid for pod in self.match.pods} | {one.pod.uid for one in self.match.gone}
-        return found if self.match.vanished_uid is None else found | {self.match.vanished_uid}
+        uids = {pod.uid for pod in self.match.pods} | {one.pod.uid for one in self.match.gone}
+        return uids if self.match.vanished_uid is None else uids | {self.match.vanished_uid}
 
     def cached(self, name: str) -> PodObservation | None:
         """The live pod of this name, in its last state from the watch."""
@@ -429,7 +429,7 @@ class LivenessEvidence:
             self._confirmed[former.uid] = None
         if live is not None:
             self._confirmed[live.uid] = live
-            self._history.found(live)
+            self._history.record_presence(live)
 
     async def _with_node(self, former: FormerPod) -> FormerPod:
         """The former pod, with its node read live when nothing else proves the end."""

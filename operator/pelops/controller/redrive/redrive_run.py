@@ -228,7 +228,7 @@ class RedriveRun:
         end = self._clock() + TURN_S
         for letter in page.letters:
             began = time.thread_time()
-            if self._selection.takes(letter):
+            if self._selection.selects(letter):
                 taken.append(letter)
             self._searched_s += time.thread_time() - began
             if self._searched_s > MOST_SEARCH_S and self._selection.error_matches is not None:

@@ -206,13 +206,13 @@ class Connections:
         a client certificate of its own, or without one.
         """
         tls, sentinel = redis.tls or TlsSpec(), redis.sentinel
-        secret = await self._part(namespace, reference)
+        secret = await self._read_secret(namespace, reference)
         fields = secret
         if reference is not None and reference == redis.auth_secret_ref:
             fields = _choose(secret, reference, ("password",), ("username",))
         cert_ref = tls.cert_secret_ref if reference in {None, redis.login_ref} else None
-        cert = await self._part(namespace, cert_ref, "tls.crt", "tls.key")
-        trusted = await self._part(namespace, tls.ca_secret_ref, "ca.crt")
+        cert = await self._read_secret(namespace, cert_ref, "tls.crt", "tls.key")
+        trusted = await self._read_secret(namespace, tls.ca_secret_ref, "ca.crt")
         endpoint = build_endpoint(
             url=redis.url,
             secret={**fields, **_only(trusted, "ca.crt"), **_only(cert, "tls.crt", "tls.key")},
@@ -232,7 +232,7 @@ class Connections:
             endpoint = confine_credentials(endpoint, secret, name=reference.name)
         return endpoint
 
-    async def _part(
+    async def _read_secret(
         self, namespace: str, reference: SecretRef | None, *needed: str
     ) -> Mapping[str, bytes]:
         """The fields of a Secret; none without one. Raises InvalidSpec when one is missing."""

@@ -45,7 +45,7 @@ class Selection:
     planned: frozenset[EntryId] | None = None  # from `read_planned`; None: any
     max_returned: int | None = None  # most redrives that it had before; None: any
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def selects(self, letter: DeadLetter) -> bool:
         """Whether a dead letter is selected. The expensive criteria come last."""
         return (
             (self.ids is None or letter.entry_id in self.ids)

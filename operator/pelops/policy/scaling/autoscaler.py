@@ -81,7 +81,7 @@ class Autoscaler:
         late_change = self.writes.observe(workload, now=now)
         if not workload.exists or self.writes.is_paused:
             self._restart()
-            return _leave(workload)
+            return _leave_unchanged(workload)
         current = self.writes.current(workload.wished or 0, now=now)
         self.history.record_change(late_change, now=now)
         self._note_unready(workload.ready, wanted=current, now=now)
@@ -217,7 +217,7 @@ class Autoscaler:
         return demand.floods[0].flood, useful
 
 
-def _leave(workload: WorkloadObservation) -> ScalingDecision:
+def _leave_unchanged(workload: WorkloadObservation) -> ScalingDecision:
     """Return why a workload is left alone that is missing, or that others scale."""
     if not workload.exists:
         return ScalingDecision(

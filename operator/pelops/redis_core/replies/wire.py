@@ -159,7 +159,7 @@ class BoundedReader:
             some, self._held = some[: cut.start()], cut[0]
         self._feed_counted(some)
         if self._bytes > self.limit.bytes:
-            self._take_whole()
+            self._parse_whole()
             if self._bytes > self.limit.bytes:
                 raise UnboundedReply(f"more than {self.limit.bytes} bytes")
 
@@ -189,7 +189,7 @@ class BoundedReader:
         self._ready.clear()
         self._bytes = 0
 
-    def _take_whole(self) -> None:
+    def _parse_whole(self) -> None:
         while (reply := self._next()) is not NOT_ENOUGH_DATA:
             self._ready.append(reply)
 
@@ -215,7 +215,7 @@ class BoundedReader:
         return reply
 
     def _count_if_begins(self, digits: bytes) -> None:
-        self._take_whole()
+        self._parse_whole()
         if self._inner.has_data():
             return  # the match is inside an incomplete string
         self._elements += int(digits) if len(digits) < 12 else 10**12
