@@ -69,11 +69,18 @@ class Masters:
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and return when all of them have ended."""
+    """Cancel tasks and return when all of them have ended, also if the caller is cancelled."""
     pending = {task for task in tasks if not task.done()}
+    interruption: asyncio.CancelledError | None = None
     while pending:
         for task in pending:
             task.cancel()
-        # Before Python 3.12 wait_for, which redis-py uses, may swallow a cancellation that comes
-        # together with its result: https://github.com/python/cpython/issues/86296
-        _, pending = await asyncio.wait(pending, timeout=0.1)
+        try:
+            # Before Python 3.12 wait_for, which redis-py uses, may swallow a cancellation that
+            # comes together with its result: https://github.com/python/cpython/issues/86296
+            await asyncio.wait(pending, timeout=0.1)
+        except asyncio.CancelledError as error:
+            interruption = error
+        pending = {task for task in pending if not task.done()}
+    if interruption is not None:
+        raise interruption
