@@ -138,7 +138,7 @@ def check_kept(messages: Iterable[WriterCommitMessage | None], options: WriteOpt
             if isinstance(message, Appended) and time.time() < message.until:
                 for stream, token in message.tokens:
                     key = _tokens_key(stream, message.write)
-                    if connections.ask(stream, "HGET", key, token) is None:
+                    if connections.execute(stream, "HGET", key, token) is None:
                         raise DataLoss(_forgotten(stream))
 
 
@@ -201,7 +201,7 @@ class Appender:
         body: list[Argument] = []
         for row in rows:
             body += (len(row) - 1, *row)
-        verdict = self._connections.ask(
+        verdict = self._connections.execute(
             stream, "EVAL", self._script, 2, stream, _tokens_key(stream, self._write),
             self._token(stream), _digest(rows), self._before(stream), self._options.token_ttl_s,
             *self._trimming(), *body,

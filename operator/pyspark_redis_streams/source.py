@@ -76,13 +76,15 @@ class DefaultSource(DataSource):
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of any view. Raises OptionError and SchemaError."""
-        options = parse_read_options(_settle(self.options, schema, Use.READ), Use.READ)
+        options = parse_read_options(_options_of_table(self.options, schema, Use.READ), Use.READ)
         return _READERS[options.view](schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read of entries; an OptionError or SchemaError is raised when it begins."""
         try:
-            options = parse_read_options(_settle(self.options, schema, Use.STREAM), Use.STREAM)
+            options = parse_read_options(
+                _options_of_table(self.options, schema, Use.STREAM), Use.STREAM
+            )
             refuse_what_spark_lacks(options)
             return RedisStreamReader(schema, options)
         except RedisStreamsError as error:
@@ -134,7 +136,7 @@ def _columns_of(options: ReadOptions) -> str:
     return default_schema(options)
 
 
-def _settle(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[str, str]:
+def _options_of_table(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[str, str]:
     """The options of a read or write: those given, or those stored in the table's schema.
 
     Raises OptionError.
@@ -175,7 +177,7 @@ def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOp
             f"the table is not a single stream ({_shown(kept)}): write with format('redis_streams')"
             " and option 'stream'"
         )
-    options = parse_write_options(_settle(given, schema, Use.WRITE))
+    options = parse_write_options(_options_of_table(given, schema, Use.WRITE))
     if options.keep_ids:
         raise OptionError(
             "option 'keepIds' is true, and INSERT INTO gives each row a new ID: write with"

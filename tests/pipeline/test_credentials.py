@@ -103,7 +103,7 @@ def test_a_job_follows_a_cluster_to_no_other_address() -> None:
         given: dict[str, Any] = {**place.options, "topology": "cluster", "stream": "s"}
         del given["db"]
         with pytest.raises(ServerError, match="a loopback address"):
-            ServerConnections(parse_read_options(given, Use.READ).server).ask("s", "TIME")
+            ServerConnections(parse_read_options(given, Use.READ).server).execute("s", "TIME")
         assert inner.connections == 0
 
 
@@ -116,7 +116,7 @@ def test_a_job_sends_its_password_only_to_nodes_in_the_secret() -> None:
         given: dict[str, Any] = {**place.options, "topology": "cluster", "stream": "s"}
         del given["db"]
         with pytest.raises(ServerError, match=f"127.0.0.1:{inner.port}"):
-            ServerConnections(parse_read_options(given, Use.READ).server).ask("s", "TIME")
+            ServerConnections(parse_read_options(given, Use.READ).server).execute("s", "TIME")
         assert inner.connections == 0
 
 

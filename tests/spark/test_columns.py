@@ -53,7 +53,7 @@ def build(wanted: StructType, *entries: Entry, **given: str) -> list[dict[str, A
     options = parse_read_options({"stream": "orders"} | given, Use.READ)
     builder = BatchBuilder(wanted, options)
     builder.add("orders", list(entries))
-    batch = builder.take()
+    batch = builder.finish()
     assert batch.schema.equals(to_arrow_schema(wanted, timezone="UTC"))
     batch.validate(full=True)
     rows: list[dict[str, Any]] = batch.to_pylist()

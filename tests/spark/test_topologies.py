@@ -149,12 +149,12 @@ def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(
         wanted = fill(client, "orders", 20)
     settings = parse_read_options(QUICK | options | {"stream": "orders"}, Use.READ).server
     with ServerConnections(settings) as connections:
-        assert connections.ask("orders", "XLEN", "orders") == len(wanted)
+        assert connections.execute("orders", "XLEN", "orders") == len(wanted)
         known.stop()
         connections.forget()  # so that it has to ask again
         try:
             assert others[0].is_alive()
-            assert connections.ask("orders", "XLEN", "orders") == len(wanted)
+            assert connections.execute("orders", "XLEN", "orders") == len(wanted)
         finally:
             known.start()
 

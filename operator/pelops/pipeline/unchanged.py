@@ -29,7 +29,7 @@ def is_unchanged(
     False if entries are pending: they may have become stuck, although no counter has changed.
     """
     record = known.record
-    if record is None or known.unfinished or not _asks_the_same(settings, record.plan, targets):
+    if record is None or known.unfinished or not _has_same_settings(settings, record.plan, targets):
         return False
     if not _is_stream_unchanged(watch, record):
         return False
@@ -44,7 +44,9 @@ def is_unchanged(
     )
 
 
-def _asks_the_same(settings: PipelineSettings, plan: Plan, targets: Sequence[AuditTarget]) -> bool:
+def _has_same_settings(
+    settings: PipelineSettings, plan: Plan, targets: Sequence[AuditTarget]
+) -> bool:
     tables = settings.sent is not None or settings.effects is not None
     wished = (tuple(targets), settings.payload, settings.business_key)
     # The user's tables may change without a change in Redis.
@@ -107,7 +109,7 @@ def _is_ledger_unchanged(watch: RedisReader, record: StreamRecord, group: str) -
 
 def _are_checkpoints(watch: RedisReader, ledger: str, end: LedgerEnd, plan: Plan) -> bool:
     command = ("XRANGE", ledger, f"({end.last}", "+", "COUNT", _MOST_CHECKPOINTS)
-    page = watch.ask(ledger, *command)
+    page = watch.execute(ledger, *command)
     checkpoints = [
         read_checkpoint(
             parse_ledger_event(

@@ -82,7 +82,7 @@ class PageReader:
     def pages(self) -> Iterator[list[Entry]]:
         """Every entry of the range, in order. Raises DataLoss and ServerError."""
         expected = str(self._wanted.first).encode()
-        self._ask_from(expected, overlap=0)
+        self._request_from(expected, overlap=0)
         is_first = True
         while True:
             began = time.monotonic()
@@ -97,7 +97,7 @@ class PageReader:
                 yield from self._finish(page, drops_first=overlaps and not is_first)
                 return
             expected = page[-1][0]
-            self._ask_from(expected, overlap=1)
+            self._request_from(expected, overlap=1)
             if overlaps and not is_first:
                 del page[0]
             yield page
@@ -121,7 +121,7 @@ class PageReader:
         if page:
             yield page
 
-    def _ask_from(self, first: bytes, *, overlap: int) -> None:
+    def _request_from(self, first: bytes, *, overlap: int) -> None:
         stream = self._wanted.stream
         self._asked = self._sizer.count + overlap
         self._request = ("XRANGE", stream, first, self._until, "COUNT", self._asked)
@@ -138,7 +138,7 @@ class PageReader:
                 return page
             except Away:
                 self._connections.forget()
-        page = self._connections.ask(self._wanted.stream, *self._request)
+        page = self._connections.execute(self._wanted.stream, *self._request)
         return page
 
     def _refuse_gap(self, missing: bytes) -> None:

@@ -58,7 +58,7 @@ def _existing_cuts(connections: ServerConnections, span: Span, parts: int) -> li
         samples.append(sampler.sample(next_point(span, samples)))
     cuts = []
     for wished in choose_cuts(span, samples, parts):
-        found = connections.ask(
+        found = connections.execute(
             span.stream, "XRANGE", span.stream, str(wished), str(span.last), "COUNT", 1
         )
         if found:
@@ -76,7 +76,9 @@ class _Sampler:
         stream, last = self._span.stream, str(self._span.last)
         # A single entry does not show the density.
         count = max(2, self._sizer.count)
-        found = self._connections.ask(stream, "XRANGE", stream, str(point), last, "COUNT", count)
+        found = self._connections.execute(
+            stream, "XRANGE", stream, str(point), last, "COUNT", count
+        )
         self._sizer.observe(found)
         return Sample(point, tuple(parse_entry_id(entry[0]) for entry in found))
 
@@ -92,7 +94,7 @@ def walk(
     sizer = PageSizer(_PAGE)
     while passed < most:
         asked = min(sizer.count, most - passed)
-        page = connections.ask(stream, "XRANGE", stream, f"({last}", str(until), "COUNT", asked)
+        page = connections.execute(stream, "XRANGE", stream, f"({last}", str(until), "COUNT", asked)
         passed += len(page)
         sizer.observe(page)
         if page:
@@ -116,7 +118,7 @@ def estimated_end(
     connections: ServerConnections, stream: str, start: Position, full: Position, most: int
 ) -> Position:
     """An estimate of `exact_end`: it assumes an even density from the first entry to `full`."""
-    found = connections.ask(stream, "XRANGE", stream, f"({start.id}", str(full.id), "COUNT", 1)
+    found = connections.execute(stream, "XRANGE", stream, f"({start.id}", str(full.id), "COUNT", 1)
     if not found:
         return full
     available = max(1, full.added - start.added)
@@ -128,7 +130,7 @@ def estimated_end(
         entries=available,
     )
     wished = Axis(span).id_at(min(1.0, most / available))
-    found = connections.ask(stream, "XRANGE", stream, str(wished), str(full.id), "COUNT", 1)
+    found = connections.execute(stream, "XRANGE", stream, str(wished), str(full.id), "COUNT", 1)
     end = parse_entry_id(found[0][0]) if found else full.id
     if end >= full.id:
         return full

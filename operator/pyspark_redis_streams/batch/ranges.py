@@ -47,7 +47,7 @@ def parse_bounds(options: ReadOptions, *, default_start: str = EARLIEST) -> Boun
         times = options.starting_times.items()
         first = replace(first, by_stream={stream: EntryId(ms, 0) for stream, ms in times})
     bounds = Bounds(start=first, end=_parse_bound("endingId", end or LATEST, is_start=False))
-    _refuse_strangers(options, bounds)
+    _refuse_unread_streams(options, bounds)
     return bounds
 
 
@@ -91,12 +91,12 @@ def _parse_end(option: str, text: str, *, is_start: bool) -> EntryId | None:
     return parsed.after() if is_start else parsed.before()
 
 
-def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
+def _refuse_unread_streams(options: ReadOptions, bounds: Bounds) -> None:
     start = "startingId" if options.starting_times is None else "startingOffsetsByTimestamp"
     for option, bound in ((start, bounds.start), ("endingId", bounds.end)):
-        strangers = sorted(set(bound.by_stream) - set(options.streams))
-        if strangers and options.stream_pattern is None:
-            raise OptionError(f"option '{option}' names stream '{strangers[0]}', which is not read")
+        unread = sorted(set(bound.by_stream) - set(options.streams))
+        if unread and options.stream_pattern is None:
+            raise OptionError(f"option '{option}' names stream '{unread[0]}', which is not read")
 
 
 def batch_spans(connections: ServerConnections, bounds: Bounds, options: ReadOptions) -> list[Span]:
@@ -119,8 +119,8 @@ def span_between(
     """The entries from `lower` to `upper`, both included; None when there are none."""
     if lower > upper:
         return None
-    first = connections.ask(stream, "XRANGE", stream, str(lower), str(upper), "COUNT", 1)
-    last = connections.ask(stream, "XREVRANGE", stream, str(upper), str(lower), "COUNT", 1)
+    first = connections.execute(stream, "XRANGE", stream, str(lower), str(upper), "COUNT", 1)
+    last = connections.execute(stream, "XREVRANGE", stream, str(upper), str(lower), "COUNT", 1)
     if not first or not last:
         return None
     return Span(

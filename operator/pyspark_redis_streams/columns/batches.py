@@ -102,7 +102,7 @@ class BatchBuilder:
         keeps_first = self._options.duplicate_fields == "first"
         return values_by_field(flats, self._fields, keeps_first=keeps_first)
 
-    def take(self) -> pa.RecordBatch:
+    def finish(self) -> pa.RecordBatch:
         """All rows so far as one batch; the builder is empty again. Raises BadValue."""
         base = self._base_columns()
         arrays: list[pa.Array] = []
@@ -112,7 +112,7 @@ class BatchBuilder:
             arrays.append(array)
             for row in rows:
                 bad.setdefault(row, column.name)
-        batch = self._settle(arrays, bad)
+        batch = self._finish(arrays, bad)
         self._clear()
         return batch
 
@@ -159,7 +159,7 @@ class BatchBuilder:
             return raw_converter(arrow)
         return lambda raw: (raw.cast(arrow), [])
 
-    def _settle(self, arrays: list[pa.Array], bad: dict[int, str]) -> pa.RecordBatch:
+    def _finish(self, arrays: list[pa.Array], bad: dict[int, str]) -> pa.RecordBatch:
         if bad and self._options.mode == "FAILFAST":
             row = min(bad)
             raise BadValue(

@@ -72,7 +72,7 @@ def went_back(position: Position, state: StreamState) -> bool:
     )
 
 
-def was_made_anew(position: Position, state: StreamState) -> bool:
+def was_recreated(position: Position, state: StreamState) -> bool:
     """Whether more entries exist than were added since the position, so it is a new stream."""
     if position.is_estimate or state.first is None or state.first <= position.id:
         return False
@@ -103,7 +103,7 @@ def explain_loss(stream: str, position: Position, state: StreamState) -> str | N
             f" {position.id}, and now it has {state.added} up to {state.last_generated}; it was"
             " deleted and created again, or a failover lost its newest entries"
         )
-    if was_made_anew(position, state):
+    if was_recreated(position, state):
         return (
             f"stream '{stream}' was deleted or flushed and created again: it has {state.length}"
             f" entries after {position.id}, but only {state.added - position.added} were added"

@@ -22,7 +22,7 @@ from pyspark_redis_streams.micro_batch.offsets import (
     explain_loss,
     share_limit,
     tail,
-    was_made_anew,
+    was_recreated,
     went_back,
 )
 from pyspark_redis_streams.options.parsed import ReadOptions
@@ -63,7 +63,7 @@ class PositionFinder:
             if target is not None and stream not in target and stream not in start:
                 continue  # created after the query fixed its target (trigger availableNow)
             state = self._state(stream)
-            begins[stream] = self._settle(stream, start.get(stream, beginning(state)), state)
+            begins[stream] = self._resume(stream, start.get(stream, beginning(state)), state)
             fulls[stream] = _capped(tail(state), target, stream)
         available = {s: max(0, fulls[s].added - begins[s].added) for s in begins}
         if most is not None and sum(available.values()) > most:
@@ -79,7 +79,7 @@ class PositionFinder:
             if known is not None and known.id == until.id:
                 continue
             state = self._state(stream)
-            begin = self._settle(stream, known or beginning(state), state)
+            begin = self._resume(stream, known or beginning(state), state)
             entries = max(1, until.added - begin.added)
             lower = begin.id.after()
             span = span_between(self._connections, stream, lower, until.id, entries=entries)
@@ -121,13 +121,13 @@ class PositionFinder:
             return beginning(later)  # trimmed while it was counted
         return Position(id=before, added=state.added - behind)
 
-    def _settle(self, stream: str, position: Position, state: StreamState) -> Position:
+    def _resume(self, stream: str, position: Position, state: StreamState) -> Position:
         """The position to continue from: the same, or after lost entries if they are tolerated."""
         problem = explain_loss(stream, position, state)
         if problem is None:
             return position
         self._refuse(problem)
-        if went_back(position, state) or was_made_anew(position, state):
+        if went_back(position, state) or was_recreated(position, state):
             return beginning(state)
         return Position(id=position.id, added=state.removed)
 

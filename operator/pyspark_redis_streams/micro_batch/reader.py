@@ -242,14 +242,14 @@ class ProgressGroup:
             self._refuse_readers(stream)
         place = (stream, self._name, str(position.id), "ENTRIESREAD", position.added)
         try:
-            self._connections.ask(stream, "XGROUP", "SETID", *place)
+            self._connections.execute(stream, "XGROUP", "SETID", *place)
         except GroupMissing:
-            self._connections.ask(stream, "XGROUP", "CREATE", *place)
+            self._connections.execute(stream, "XGROUP", "CREATE", *place)
         self._shown[stream] = position
 
     def _refuse_readers(self, stream: str) -> None:
         """Raise OptionError if consumers use the group: moving it would skip entries for them."""
-        for group in map(named, self._connections.ask(stream, "XINFO", "GROUPS", stream)):
+        for group in map(named, self._connections.execute(stream, "XINFO", "GROUPS", stream)):
             if group["name"] == self._name and (group["consumers"] or group["pending"]):
                 raise OptionError(
                     f"option 'progressGroup' is '{self._name}', but consumers of stream "

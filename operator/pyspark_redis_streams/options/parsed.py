@@ -246,7 +246,7 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
     """
     values = OPTIONS.parse(given, READS if use is None else {use})
     OPTIONS.refuse_other_views(given, values["view"])
-    settled = {
+    resolved = {
         "server": read_server_settings(values, given),
         "streams": _named_streams(values, given),
         "computed": values["computed"] or (),
@@ -254,14 +254,14 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
     }
     zone = values["time_zone"]
     for name in ("starting_timestamp", "ending_timestamp"):
-        settled[name] = _settle_moment(name, values[name], zone)
+        resolved[name] = _resolve_moment(name, values[name], zone)
     times = values["starting_times"]
     if times is not None:
-        settled["starting_times"] = {
-            stream: _settle_moment("starting_times", moment, zone)
+        resolved["starting_times"] = {
+            stream: _resolve_moment("starting_times", moment, zone)
             for stream, moment in times.items()
         }
-    options = ReadOptions(**(values_for(ReadOptions, values) | settled))
+    options = ReadOptions(**(values_for(ReadOptions, values) | resolved))
     _refuse_contradictions(options)
     if use is Use.STREAM and options.view is not View.ENTRIES:
         raise OptionError(
@@ -276,11 +276,11 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     if values["stream"] is not None and values["path"] is not None:
         raise OptionError("option 'stream' is given, and `save` names a stream as well: give one")
     _refuse_two(maxLen=values["max_len"], minId=values["min_id"])
-    settled = {
+    resolved = {
         "server": read_server_settings(values, given),
         "stream": values["stream"] or values["path"],
     }
-    return WriteOptions(**(values_for(WriteOptions, values) | settled))
+    return WriteOptions(**(values_for(WriteOptions, values) | resolved))
 
 
 def _named_streams(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
@@ -303,7 +303,7 @@ def _named_streams(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple
     return () if used[0] == "stream_pattern" else (value,)
 
 
-def _settle_moment(field: str, moment: int | datetime | None, zone: str | None) -> int | None:
+def _resolve_moment(field: str, moment: int | datetime | None, zone: str | None) -> int | None:
     """A time in milliseconds; `zone` is needed because Spark does not pass the session's zone."""
     if not isinstance(moment, datetime):
         return moment

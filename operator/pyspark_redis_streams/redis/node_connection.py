@@ -64,7 +64,7 @@ class NodeConnection:
         self._topology = settings.topology
         self._connection = _connection(node, settings, is_sentinel=is_sentinel)
 
-    def ask(self, *command: Argument) -> Any:
+    def execute(self, *command: Argument) -> Any:
         """The reply to one command. Raises Away or a ServerError."""
         self.send(*command)
         return self.receive(*command)

@@ -43,9 +43,9 @@ class ServerConnections:
         self._chosen: Node | None = None
         self._known: list[Node] = []  # nodes of a cluster to ask for the slot map
 
-    def ask(self, stream: str, *command: Argument) -> Any:
+    def execute(self, stream: str, *command: Argument) -> Any:
         """The reply of the node that holds `stream`, after retries. Raises ServerError."""
-        return self.persist(lambda: self.link_for(stream).ask(*command))
+        return self.persist(lambda: self.link_for(stream).execute(*command))
 
     def persist(self, action: Callable[[], Answer]) -> Answer:
         """The result of the action, which is retried from its beginning while it raises Away.
@@ -61,7 +61,7 @@ class ServerConnections:
             self.forget()
             if attempt < self._settings.retries:
                 time.sleep(self._wait_s(attempt))
-        raise ServerUnavailable(self._gave_up(away, time.monotonic() - began)) from away
+        raise ServerUnavailable(self._explain_failure(away, time.monotonic() - began)) from away
 
     def link_for(self, stream: str) -> NodeConnection:
         """A link to the node that holds the stream, by the cached topology. Raises Away."""
@@ -109,7 +109,7 @@ class ServerConnections:
         if link is None:
             link = NodeConnection(address, self._settings)
             if self._from_replica and self._settings.topology == "cluster":
-                link.ask("READONLY")
+                link.execute("READONLY")
             if self._settings.topology == "sentinel" and not self._from_replica:
                 _require_master(link)
             self._links[address] = link
@@ -126,7 +126,7 @@ class ServerConnections:
         # Jitter: tasks that lost the same server must not reconnect at the same moment.
         return float(longest * random.uniform(0.5, 1.0))
 
-    def _gave_up(self, away: Away, took_s: float) -> str:
+    def _explain_failure(self, away: Away, took_s: float) -> str:
         times = self._settings.retries + 1
         return (
             f"{away}; tried {times} times in {took_s:.1f} s. Is the server up and reachable from"
@@ -136,7 +136,7 @@ class ServerConnections:
 
 def _require_master(link: NodeConnection) -> None:
     try:
-        info = link.ask("INFO", "replication")
+        info = link.execute("INFO", "replication")
     except NotPermitted:
         return  # the role cannot be read
     if is_replica(info):
@@ -163,7 +163,7 @@ def read_slots(settings: ServerSettings, known: Sequence[Node]) -> SlotMap:
 def _slots_reported_by(seed: Node, settings: ServerSettings) -> SlotMap:
     link = NodeConnection(seed, settings)
     try:
-        return SlotMap.parse(link.ask(*SLOT_MAP), seed)
+        return SlotMap.parse(link.execute(*SLOT_MAP), seed)
     except RedisUnavailable as error:
         raise Away(str(error)) from error
     except InvalidReply as error:
@@ -182,7 +182,7 @@ def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, repl
     for node in answers.order:
         link = NodeConnection(node, settings, is_sentinel=True)
         try:
-            return _ask_sentinel(link, answers, replica=replica)
+            return _query_sentinel(link, answers, replica=replica)
         except (Away, ServerError, RedisUnavailable, InvalidReply) as error:
             problems.append((node, error))
         finally:
@@ -197,13 +197,13 @@ def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, repl
     raise Away(str(answers.failure(problems)))
 
 
-def _ask_sentinel(link: NodeConnection, answers: SentinelAnswers, *, replica: bool) -> Node:
-    address = link.ask(*answers.master_command)
+def _query_sentinel(link: NodeConnection, answers: SentinelAnswers, *, replica: bool) -> Node:
+    address = link.execute(*answers.master_command)
     try:
-        others = link.ask(*answers.others_command)
+        others = link.execute(*answers.others_command)
     except ServerError:
         others = None  # only the Sentinels of the options are known then
     master = answers.master(link.node, address, others)
     if not replica:
         return master
-    return next(iter(usable_replicas(link.ask(*answers.replicas_command))), master)
+    return next(iter(usable_replicas(link.execute(*answers.replicas_command))), master)

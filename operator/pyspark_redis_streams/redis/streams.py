@@ -44,7 +44,7 @@ def _scan(link: NodeConnection, pattern: str) -> list[bytes]:
     cursor: bytes | int = 0
     while True:
         asked = cursor
-        cursor, some = link.ask(
+        cursor, some = link.execute(
             "SCAN", asked, "MATCH", pattern, "COUNT", _SCAN_COUNT, "TYPE", "stream"
         )
         keys.update(some)
@@ -92,7 +92,7 @@ def observe_stream(
 ) -> StreamState:
     """The stream now. Raises StreamMissing unless `allow_missing`, and other ServerErrors."""
     try:
-        return parse_stream_state(connections.ask(stream, "XINFO", "STREAM", stream))
+        return parse_stream_state(connections.execute(stream, "XINFO", "STREAM", stream))
     except StreamMissing as error:
         if allow_missing:
             return ABSENT

@@ -57,9 +57,9 @@ def read_batches(
         for stream, page in _pages(partition, page_size, options):
             builder.add(stream, page)
             if builder.rows + page_size > options.batch_rows or builder.bytes > _BYTES_OF_A_BATCH:
-                yield builder.take()
+                yield builder.finish()
         if builder.rows:
-            yield builder.take()
+            yield builder.finish()
 
 
 def _pages(

@@ -74,7 +74,7 @@ def _read_end(
     flats: list[Flat] = []
     size = 0
     while len(flats) < _ENTRIES_OF_AN_END and size < BYTES_OF_A_PAGE:
-        page = connections.ask(stream, command, stream, start, end, "COUNT", _ENTRIES_OF_A_CALL)
+        page = connections.execute(stream, command, stream, start, end, "COUNT", _ENTRIES_OF_A_CALL)
         flats += [flat for _, flat in page]
         size += sum(len(part) for _, flat in page for part in flat)
         if len(page) < _ENTRIES_OF_A_CALL:

@@ -112,7 +112,7 @@ def read_groups(connections: ServerConnections, stream: str, options: ReadOption
     """
     if observe_stream(connections, stream, allow_missing=options.allow_missing) is ABSENT:
         return []
-    replies = connections.ask(stream, "XINFO", "GROUPS", stream)
+    replies = connections.execute(stream, "XINFO", "GROUPS", stream)
     groups = [named(reply) | {RAW_NAME: reply[reply.index(b"name") + 1]} for reply in replies]
     if options.group is None:
         return groups
@@ -193,7 +193,7 @@ class ConsumersReader(RowsReader):
         try:
             return [
                 named(reply)
-                for reply in connections.ask(stream, "XINFO", "CONSUMERS", stream, group)
+                for reply in connections.execute(stream, "XINFO", "CONSUMERS", stream, group)
             ]
         except GroupMissing:
             if self._options.group is not None:
@@ -222,7 +222,7 @@ class PendingReader(RowsReader):
         only: tuple[Argument, ...] = () if options.consumer is None else (options.consumer,)
         start = "-"
         while True:
-            page = connections.ask(
+            page = connections.execute(
                 stream, "XPENDING", stream, group, "IDLE", options.min_idle_ms,
                 start, "+", options.page_size, *only,
             )  # fmt: skip

@@ -139,7 +139,7 @@ def _is_same(watch: RedisReader, last: Plan) -> bool | None:
 def _digest(watch: RedisReader, stream: str, entry_id: EntryId) -> str | None:
     """A digest of the fields of an entry; None if it does not exist."""
     digest = blake2b(digest_size=16)
-    for _, flat in watch.ask(stream, "XRANGE", stream, str(entry_id), str(entry_id)):
+    for _, flat in watch.execute(stream, "XRANGE", stream, str(entry_id), str(entry_id)):
         for part in flat:
             digest.update(b"%d:%b" % (len(part), part))
         return digest.hexdigest()
@@ -156,7 +156,7 @@ def _is_ledger_left(watch: RedisReader, record: StreamRecord | None) -> bool | N
         assert record is not None
         ledger, event = derive_keys(record.plan.stream, group).ledger, str(end.last)
         if end.exists and end.last > EntryId.MIN:
-            is_left = bool(watch.ask(ledger, "XRANGE", ledger, event, event))
+            is_left = bool(watch.execute(ledger, "XRANGE", ledger, event, event))
         if is_left:
             return True
     return is_left

@@ -87,9 +87,9 @@ class RedisReader:
         if self._connected is not None:
             self.connections.forget()
 
-    def ask(self, key: str, *command: str | int) -> Any:
+    def execute(self, key: str, *command: str | int) -> Any:
         """The reply of the node that holds a key."""
-        return self.connections.ask(key, *command)
+        return self.connections.execute(key, *command)
 
     @property
     def place(self) -> RedisPlace:
@@ -113,13 +113,13 @@ class RedisReader:
 
     def now_ms(self, key: str) -> int:
         """The time of the server that holds a key, in milliseconds."""
-        seconds, micros = self.ask(key, "TIME")
+        seconds, micros = self.execute(key, "TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     def stream(self, name: str) -> StreamSnapshot:
         """A snapshot of a stream, by one command."""
         try:
-            reply = self.ask(name, "XINFO", "STREAM", name)
+            reply = self.execute(name, "XINFO", "STREAM", name)
         except StreamMissing:
             return StreamSnapshot()
         state = parse_stream_state(reply)
@@ -138,7 +138,7 @@ class RedisReader:
         A group whose name is not valid UTF-8 is logged and left out.
         """
         try:
-            replies = self.ask(stream, "XINFO", "GROUPS", stream)
+            replies = self.execute(stream, "XINFO", "GROUPS", stream)
         except StreamMissing:
             return {}
         named = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
@@ -171,7 +171,7 @@ class RedisReader:
         Redis 7.0 returns only the time of the last request of a consumer.
         """
         try:
-            replies = self.ask(stream, "XINFO", "CONSUMERS", stream, group)
+            replies = self.execute(stream, "XINFO", "CONSUMERS", stream, group)
         except (StreamMissing, GroupMissing):
             return None
         times = []
@@ -185,7 +185,7 @@ class RedisReader:
     def server(self, key: str) -> ServerSnapshot:
         """The server that holds a key; with default values if its ACL forbids INFO."""
         try:
-            text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
+            text = b"".join(self.execute(key, "INFO", part) for part in ("server", "persistence"))
         except NotPermitted:
             text = b""
         info = dict(
@@ -212,7 +212,7 @@ class RedisReader:
         sizer = PageSizer(_PAGE)
         while after < last:
             asked = sizer.count
-            page = self.ask(stream, "XRANGE", stream, f"({after}", str(last), "COUNT", asked)
+            page = self.execute(stream, "XRANGE", stream, f"({after}", str(last), "COUNT", asked)
             sizer.observe(page)
             for entry_id, flat in page:
                 after = parse_entry_id(entry_id)
@@ -227,7 +227,7 @@ class RedisReader:
         """
         after = "-"
         while True:
-            page = self.ask(stream, "XPENDING", stream, group, after, "+", _PAGE)
+            page = self.execute(stream, "XPENDING", stream, group, after, "+", _PAGE)
             for entry_id, consumer, idle_ms, deliveries in page:
                 name = consumer.decode("utf-8", "backslashreplace")
                 yield parse_entry_id(entry_id), name, idle_ms, bound_deliveries(deliveries)
@@ -244,14 +244,14 @@ class RedisReader:
         return found
 
     def _are_there(self, stream: str, commands: Sequence[tuple[str, ...]]) -> list[bool]:
-        def ask() -> list[bool]:
+        def read_bodies() -> list[bool]:
             link = self.connections.link_for(stream)
             for command in commands:
                 link.send(*command)
             return [bool(link.receive(*command)) for command in commands]
 
         try:
-            return self.connections.persist(ask)
+            return self.connections.persist(read_bodies)
         except RedisStreamsError:
             self.connections.forget()  # unread replies must not be read as those of later commands
             raise
@@ -274,4 +274,4 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _is_cluster(connections: ServerConnections) -> bool:
-    return b"cluster_enabled:1" in connections.ask("-", "INFO", "cluster")
+    return b"cluster_enabled:1" in connections.execute("-", "INFO", "cluster")
