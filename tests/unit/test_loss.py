@@ -1,5 +1,6 @@
 """What the group will never be given, and what only looks like it; and a group that went back."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -288,6 +289,18 @@ NEWEST: dict[str, tuple[LastSeen | None, LastSeen | None, GroupState, str]] = {
     "a status that is ahead": (None, last(at=None, entries_added=11), REMEMBERS, "status"),
     "a status that is behind": (None, last(at=None, entries_added=9), REMEMBERS, "state"),
     "a status alone": (None, last(at=None), GroupState(), "status"),
+    "a status that may be older than the group": (
+        None,
+        last(at=None, entries_added=11),
+        replace(REMEMBERS, created_at=later(minutes=-1)),
+        "state",
+    ),
+    "a status that may be older than a recorded loss": (
+        None,
+        last(at=None, entries_added=11),
+        replace(REMEMBERS, loss_found_at=later(minutes=-1)),
+        "state",
+    ),
 }
 
 
@@ -299,6 +312,15 @@ def test_the_newest_observation_counts(
     remembered = None if state.seen is None else LastSeen.remembered(state.seen)
     named = {"nothing": None, "memory": memory, "status": status, "state": remembered}
     assert choose_newest(memory, status, stream(state=state)) == named[expected]
+
+
+def test_a_loss_soon_after_the_creation_is_found_though_a_status_is_ahead() -> None:
+    state = replace(REMEMBERS, created_at=later(minutes=-5))
+    seen_now = another_stream(state=state)
+    before = choose_newest(None, last(at=None, entries_added=11), seen_now)
+    loss = find_vanished(before, seen_now)
+    assert loss is not None
+    assert (loss.cause, loss.undelivered, loss.pending) == (GONE, 7, 1)
 
 
 def test_a_status_of_an_older_generation_gives_only_the_position() -> None:

@@ -119,7 +119,11 @@ def choose_newest(
     last_seen = memory or status
     if last_seen is None or remembered is None:
         return last_seen or remembered
-    return last_seen if _progress(last_seen) >= _progress(remembered) else remembered
+    # After a creation or a loss, counters without a time may be those from before it.
+    found_at, now = stream.state.loss_found_at, stream.server_time
+    is_ambiguous = was_made_since(last_seen, stream) or happened_since(last_seen, found_at, now)
+    is_behind = _progress(last_seen) < _progress(remembered)
+    return remembered if is_ambiguous or is_behind else last_seen
 
 
 def _progress(seen: LastSeen) -> tuple[int, EntryId]:
