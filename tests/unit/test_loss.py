@@ -198,6 +198,17 @@ VANISHED: dict[
     ),
     "the group alone is gone": (last(), another_stream(10, first=1), None),
     "more was added": (last(), another_stream(12, first=1, group=group()), None),
+    "another stream has more entries by now": (last(), another_stream(15), (GONE, 7, 1)),
+    "another stream was trimmed by less than there was": (
+        last(),
+        another_stream(15, first=13, length=6),
+        (GONE, 7, 1),
+    ),
+    "all that was there was trimmed, and more was added": (
+        last(),
+        another_stream(15, first=11, length=5),
+        None,
+    ),
     "all was trimmed": (
         last(),
         stream(

@@ -85,9 +85,10 @@ def find_vanished(before: LastSeen | None, stream: StreamObservation) -> Loss | 
     """Return the unfinished entries of the last observation that were deleted with their stream.
 
     None if nothing shows that, or if it is recorded already. A stream that was deleted, evicted or
-    flushed is missing, or another one has its name. One that lost its end (the server restarted
-    with an older state) counts fewer entries than before. Trimming and XDEL have neither effect. A
-    deleted stream without undelivered or pending entries is not a loss.
+    flushed is missing, or another one has its name: it has none of the entries of then, and counts
+    fewer, or never removed so many. One that lost its end (the server restarted with an older
+    state) counts fewer entries than before. Trimming and XDEL have none of these effects. A deleted
+    stream without undelivered or pending entries is not a loss.
     """
     if before is None or was_made_since(before, stream):
         return None
@@ -120,8 +121,13 @@ def _gone(before: LastSeen, stream: StreamObservation) -> tuple[LossCause | None
     added, generated = stream.entries_added, before.last_generated_id
     if not stream.exists or added is None:
         return LossCause.STREAM_GONE, before.undelivered, before.pending
-    missing = (before.entries_added or 0) - added
+    known = before.entries_added or 0
+    missing = known - added
     is_older = missing > 0 or (generated is not None and stream.last_generated_id < generated)
+    has_none_left = generated is not None and (stream.first_id or EntryId.MIN) > generated
+    if not is_older and has_none_left and added - stream.length < known:
+        # The entries of then are gone, but the stream never removed so many: it is another one.
+        return LossCause.STREAM_GONE, before.undelivered, before.pending
     if not is_older:
         return None, 0, 0
     if stream.first_id is None or (generated is not None and stream.first_id > generated):
