@@ -85,10 +85,10 @@ def find_vanished(before: LastSeen | None, stream: StreamObservation) -> Loss | 
     """Return the unfinished entries of the last observation that were deleted with their stream.
 
     None if nothing shows that, or if it is recorded already. A stream that was deleted, evicted or
-    flushed is missing, or another one has its name: it has none of the entries of then, and counts
-    fewer, or never removed so many. One that lost its end (the server restarted with an older
-    state) counts fewer entries than before. Trimming and XDEL have none of these effects. A deleted
-    stream without undelivered or pending entries is not a loss.
+    flushed is missing, or another one has its name. The other one has none of the entries of then,
+    and counts fewer, or never removed so many. One that lost its end (the server restarted with an
+    older state) counts fewer entries than before. Trimming and XDEL have none of these effects. A
+    deleted stream without undelivered or pending entries is not a loss.
     """
     if before is None or was_made_since(before, stream):
         return None
@@ -126,7 +126,7 @@ def _gone(before: LastSeen, stream: StreamObservation) -> tuple[LossCause | None
     is_older = missing > 0 or (generated is not None and stream.last_generated_id < generated)
     has_none_left = generated is not None and (stream.first_id or EntryId.MIN) > generated
     if not is_older and has_none_left and added - stream.length < known:
-        # The entries of then are gone, but the stream never removed so many: it is another one.
+        # No entry of then is left, but this stream never removed so many: it is another one.
         return LossCause.STREAM_GONE, before.undelivered, before.pending
     if not is_older:
         return None, 0, 0
