@@ -23,7 +23,7 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
 from pelops.cli.doctor.report import page_of
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from tests.cluster_fixtures import FAST
 from tests.operators import GROUPS, ROOT, SERVICE_ACCOUNT, Operators, Resources, install
 
@@ -234,7 +234,7 @@ def _set_running(plane: ControlPlane, namespace: str, pod: str) -> None:
 def _declare(plane: ControlPlane, redis: StandaloneServers) -> Resources:
     """A resource with the least rights in Redis, its Deployment, and a worker on a node."""
     resources = Resources(plane, "shop")
-    rules = acl_rules(derive_keys("orders", "workers"), Role.OPERATOR, FEATURES)
+    rules = acl_rules(derive_keys("orders", "workers"), UserRole.OPERATOR, FEATURES)
     redis.cli("ACL", "SETUSER", "pelops", "on", f">{PASSWORD}", *rules)
     labels = {"app": "orders"}
     resources.apply_raw(

@@ -16,7 +16,7 @@ from local_cluster.nodes import Node
 from local_cluster.processes import Process, start_process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from tests.e2e.declaring import Object
 from tests.e2e.other_languages import LANGUAGES, CannotBuild, Program, find_program
 from tests.e2e.recovering import Group
@@ -73,7 +73,7 @@ class Trial:
 
     def add_user(self) -> None:
         """Let the processes in, to what a plain worker needs and no more."""
-        rules = acl_rules(derive_keys(self.stream, GROUP), Role.WORKER)
+        rules = acl_rules(derive_keys(self.stream, GROUP), UserRole.WORKER)
         self._servers.acl_setuser(self._user, "on", f">{PASSWORD}", *rules)
 
     def start(self) -> Process:

@@ -14,7 +14,7 @@ from local_cluster.redis_servers import (
 )
 from local_cluster.redis_servers.tls import make_tls_files
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from tests.e2e.declaring import NAME, a_spec, group_of, secret
 from tests.e2e.recovering import Group
 from tests.operators import Resources
@@ -77,7 +77,7 @@ def test_a_secret_that_cannot_be_used_is_reported_without_its_content(
 def test_a_command_that_the_acl_forbids_is_named_and_tried_again(
     resources: Resources, redis_86: RedisServers, stream: str, command: str
 ) -> None:
-    rules = acl_rules(derive_keys(stream, NAME), Role.OPERATOR)
+    rules = acl_rules(derive_keys(stream, NAME), UserRole.OPERATOR)
     user = f"user-{stream}"
     # EVAL would do the same as EVALSHA.
     taken = [f"-{command}", *(["-eval"] if command == "evalsha" else [])]
@@ -93,7 +93,7 @@ def test_a_command_that_the_acl_forbids_is_named_and_tried_again(
 def test_a_key_that_the_acl_forbids_is_named(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
-    rules = acl_rules(derive_keys(stream, "another-group"), Role.OPERATOR)
+    rules = acl_rules(derive_keys(stream, "another-group"), UserRole.OPERATOR)
     user = f"user-{stream}"
     redis_86.acl_setuser(user, "on", ">password", *rules)
     resources.apply_raw(secret("redis", url=redis_86.url, username=user, password="password"))

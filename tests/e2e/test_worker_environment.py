@@ -12,7 +12,7 @@ from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers, ServerOptions, StandaloneServers
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from tests.e2e.declaring import (
     NAME,
     WAIT_S,
@@ -226,7 +226,7 @@ def test_a_worker_reaches_redis_over_tls_as_a_user_of_its_own(
 ) -> None:
     keys = derive_keys(stream, NAME)
     user, worker = f"operator-{stream}", f"worker-{stream}"
-    redis_tls.acl_setuser(user, "on", f">{PASSWORD}", *acl_rules(keys, Role.OPERATOR))
+    redis_tls.acl_setuser(user, "on", f">{PASSWORD}", *acl_rules(keys, UserRole.OPERATOR))
     redis_tls.acl_setuser(worker, "on", ">worker-password", "+@all", "~environment:*")
     entries = redis_tls.secret()
     resources.apply_raw(

@@ -11,7 +11,7 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import ClusterServers, ServerOptions, StandaloneServers
 from pelops.cli.main import run
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from tests.redis_fixtures import RunRedis
 
 KEYS = derive_keys("orders", "workers")
@@ -75,7 +75,7 @@ def test_the_least_rights_are_enough_for_every_check_that_needs_no_settings(
 ) -> None:
     servers = run_redis(options=DURABLE)
     url = with_group(servers)
-    rules = acl_rules(KEYS, Role.OPERATOR, [Feature.RECOVERY, Feature.SCALING])
+    rules = acl_rules(KEYS, UserRole.OPERATOR, [Feature.RECOVERY, Feature.SCALING])
     servers.cli("ACL", "SETUSER", "pelops", "on", ">word", *rules)
     checks = doctor.run(url.replace("redis://", "redis://pelops:word@"), *NAMES)
     assert faults(checks) == {}

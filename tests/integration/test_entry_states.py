@@ -11,7 +11,7 @@ from pelops.api.group.recovery import BackoffSpec, RecoveryStrategy
 from pelops.domain.entry_id import EntryId
 from pelops.domain.locks import lock_key
 from pelops.domain.outcome import EntryState
-from pelops.domain.records.inspection import Place
+from pelops.domain.records.inspection import StreamKind
 from pelops.domain.records.state import RETRY_BATCH
 from pelops.domain.recovery import LivenessReason, no_cutoff
 from pelops.redis_core.server import Server
@@ -168,7 +168,7 @@ async def test_a_copy_in_the_retry_stream_is_followed_by_the_ledger(server: Serv
     await read_new(server, KEYS, 1, consumer="web-b", stream=KEYS.retry)
     report = await explain(server, held, strategy=strategy)
     assert report.finding.state is EntryState.HELD_BY_LIVE_WORKER
-    assert report.place is Place.RETRY_STREAM
+    assert report.place is StreamKind.RETRY_STREAM
 
 
 async def test_a_dead_letter_is_found_by_every_id_of_its_chain(server: Server) -> None:

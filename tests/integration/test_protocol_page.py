@@ -13,7 +13,7 @@ from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.records.ledger import LedgerKind, parse_ledger_event
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from tests.operators import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "protocol.md").read_text()
@@ -29,7 +29,7 @@ class Side:
         self.all: Any = redis.Redis.from_url(
             servers.url, password=servers.password, decode_responses=True
         )
-        rules = acl_rules(self.keys, Role.SDK_WORKER)
+        rules = acl_rules(self.keys, UserRole.SDK_WORKER)
         servers.acl_setuser("page", "on", ">of-the-page", *rules)
         self._user: Any = redis.Redis.from_url(
             servers.url, username="page", password="of-the-page", decode_responses=True

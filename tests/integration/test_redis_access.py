@@ -12,7 +12,7 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.records.state import StickyCondition
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
 from pelops.redis_core.server import Flavour, Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.lifecycle import destroy_group, provision_group, release_group
 from pelops.redis_streams.group.maintenance import (
@@ -44,7 +44,7 @@ async def _redrive(server: Server) -> None:
 KEYS = derive_keys("orders:ev ents", "proc*ssing", dead_letter="{orders:ev ents}:given-up")
 OWNER = an_owner()
 FEATURES: Final = {Feature.DELETE_POLICY, Feature.RETENTION, Feature.SCALING}
-RULES: Final = acl_rules(KEYS, Role.OPERATOR, FEATURES)
+RULES: Final = acl_rules(KEYS, UserRole.OPERATOR, FEATURES)
 GRANTS: Final = [rule for rule in RULES if rule[0] in "~+"]
 USER: Final = "pelops"
 PASSWORD: Final = "sesame"
@@ -94,7 +94,7 @@ async def test_the_least_rules_suffice_on_a_cluster(empty_cluster: ClusterServer
         empty_cluster,
         acl_rules(
             KEYS,
-            Role.OPERATOR,
+            UserRole.OPERATOR,
             FEATURES | {Feature.CLUSTER},
         ),
     )
@@ -160,9 +160,9 @@ async def test_a_missing_permission_stops_everything_before_a_write(
         assert writes_so_far(empty_redis) == before
 
 
-@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("role", list(UserRole))
 async def test_no_role_can_write_to_foreign_keys(
-    empty_redis: StandaloneServers, role: Role
+    empty_redis: StandaloneServers, role: UserRole
 ) -> None:
     grant(empty_redis, acl_rules(KEYS, role, {Feature.DELETE_POLICY, Feature.RECOVERY}))
     # The wildcards of Pelops' own names must not match other names.
@@ -172,7 +172,7 @@ async def test_no_role_can_write_to_foreign_keys(
 
 
 async def test_a_worker_may_read_and_acknowledge(empty_redis: StandaloneServers) -> None:
-    grant(empty_redis, acl_rules(KEYS, Role.WORKER))
+    grant(empty_redis, acl_rules(KEYS, UserRole.WORKER))
     allowed: list[tuple[str, ...]] = [
         ("XREADGROUP", "GROUP", KEYS.group, "w", "STREAMS", KEYS.stream, KEYS.retry, ">", ">"),
         ("XACK", KEYS.stream, KEYS.group, "1-1"),
@@ -195,5 +195,5 @@ async def test_every_rule_of_every_feature_is_known_to_the_server(
 ) -> None:
     # XNACK, XACKDEL and CLIENT SETINFO are the newest: asked for only where the server has them.
     features = set(Feature) - {Feature.RELEASE, Feature.DELETING, Feature.CLIENT_INFO}
-    for role in Role:
+    for role in UserRole:
         grant(empty_redis, acl_rules(KEYS, role, features))

@@ -10,7 +10,7 @@ from pelops.domain.naming import audit_index_key
 from pelops.domain.records.audit import MOST_AUDITS, MOST_GROUPS
 from pelops.errors import InvalidSpec, PermissionDenied, WrongType
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from pelops.redis_streams.audit.records import (
     acknowledge_audit,
     forget_audit,
@@ -113,7 +113,7 @@ async def test_an_auditor_records_under_the_least_rights_and_changes_nothing_els
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     await provision(server, KEYS)
-    empty_redis.acl_setuser("auditor", "on", ">secret", *acl_rules(KEYS, Role.AUDITOR))
+    empty_redis.acl_setuser("auditor", "on", ">secret", *acl_rules(KEYS, UserRole.AUDITOR))
     endpoint = endpoint_of(empty_redis, username="auditor", password="secret")
     async with connected(endpoint) as auditor:
         await record_audit(auditor, KEYS, NAME, a_summary(), archived=EntryId(7))
@@ -129,7 +129,7 @@ async def test_the_operator_reads_and_acknowledges_under_its_least_rights(
 ) -> None:
     await provision(server, KEYS)
     await record_audit(server, KEYS, NAME, a_summary(lost=1))
-    empty_redis.acl_setuser("poor", "on", ">secret", *acl_rules(KEYS, Role.OPERATOR))
+    empty_redis.acl_setuser("poor", "on", ">secret", *acl_rules(KEYS, UserRole.OPERATOR))
     endpoint = endpoint_of(empty_redis, username="poor", password="secret")
     async with connected(endpoint) as operator:
         assert await recorded(operator) == (0, 1, 0)

@@ -7,7 +7,7 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from pelops.redis_streams.recovery.keyspace_events import NOT_ENABLED, ExpiryEvents
 from tests.integration.expiring import REPORTING, expire_until_reported, listening_to
 from tests.integration.redis_adapter import connected, endpoint_of
@@ -65,7 +65,7 @@ LIMITED: Final = {"username": "pelops", "password": "sesame"}
 
 
 def grant(servers: RedisServers, *features: Feature) -> None:
-    rules = acl_rules(derive_keys("orders", "g"), Role.OPERATOR, features)
+    rules = acl_rules(derive_keys("orders", "g"), UserRole.OPERATOR, features)
     servers.acl_setuser("pelops", "reset", "on", ">sesame", *rules)
 
 

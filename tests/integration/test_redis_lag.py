@@ -2,7 +2,7 @@
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.maintenance import repair_lag
 from tests.integration.lag_cases import (
@@ -93,7 +93,7 @@ async def test_big_entries_end_the_count_early(server: Server) -> None:
 async def test_without_xrange_the_lag_is_known_only_at_the_end(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
-    rules = acl_rules(KEYS, Role.OPERATOR)
+    rules = acl_rules(KEYS, UserRole.OPERATOR)
     empty_redis.acl_setuser("narrow", "reset", "on", ">sesame", *rules, "-xrange")
     await fill(server, 10)
     await deliver_from_start(server, 4)

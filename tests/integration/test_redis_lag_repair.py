@@ -10,7 +10,7 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied, WrongType
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from pelops.redis_streams.group.group_observation import (
     ObservationRequest,
     observe_group,
@@ -126,7 +126,7 @@ async def test_what_a_repair_lacks_is_named(server: Server, empty_redis: Standal
     await fill(server, 10)
     await created_in_the_middle(server)
     await provision(server, KEYS)
-    rules = acl_rules(KEYS, Role.OPERATOR, {Feature.SCALING})
+    rules = acl_rules(KEYS, UserRole.OPERATOR, {Feature.SCALING})
     for word in ("xgroup|setid", "xrange", "xinfo|stream", "hmget"):
         allowed = [rule for rule in rules if rule != f"+{word}"]
         empty_redis.acl_setuser("narrow", "reset", "on", ">sesame", *allowed)

@@ -14,7 +14,7 @@ from pelops.errors import (
     WrongType,
 )
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from tests.integration.recovering import (
     KEYS,
     bodies,
@@ -31,7 +31,7 @@ from tests.integration.redis_adapter import (
 )
 
 GRANTED: Final = acl_rules(
-    KEYS, Role.OPERATOR, {Feature.RECOVERY, Feature.CLEANUP, Feature.DELETE_POLICY}
+    KEYS, UserRole.OPERATOR, {Feature.RECOVERY, Feature.CLEANUP, Feature.DELETE_POLICY}
 )
 USED: Final = (  # by the scripts that move
     *("+time", "+type", "+xinfo|stream", "+xinfo|groups", "+xpending", "+xrange"),

@@ -14,7 +14,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.stream_observation import RetryObservation
 from pelops.errors import NotOurs, PermissionDenied, PositionAhead, WouldDuplicate, WrongType
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.group.lifecycle import destroy_group, provision_group
 from pelops.redis_streams.group.maintenance import (
@@ -224,7 +224,7 @@ async def test_what_refuses_the_script_comes_before_its_first_write(
         await give_back(server, owner=an_owner("uid-2"))
     with pytest.raises(NotOurs):
         await note_retry_wait(server, KEYS, an_owner("uid-2"), forget=False)
-    rules = acl_rules(KEYS, Role.OPERATOR, {Feature.RECOVERY})
+    rules = acl_rules(KEYS, UserRole.OPERATOR, {Feature.RECOVERY})
     empty_redis.acl_setuser("least", "reset", "on", ">sesame", *rules)
     for word in ("+xdel", "+xadd", "+hincrby"):
         fewer = [rule for rule in rules if rule != word]

@@ -272,6 +272,26 @@ async def test_a_deleted_stream_is_recorded_as_a_loss_once(
     assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.DATA_LOSS) == 1
 
 
+async def test_a_deleted_stream_that_was_refilled_beyond_its_count_is_a_loss(
+    server: Server,
+) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("DEL", KEYS.stream)
+    await add_all(server, range(11, 26))
+    loss = find_vanished(before, await observe_group(server, KEYS))
+    assert loss is not None
+    assert (loss.cause, loss.undelivered, loss.pending) == (LossCause.STREAM_GONE, 4, 2)
+
+
+async def test_a_stream_that_was_trimmed_and_refilled_is_no_deleted_one(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", "0", key=KEYS.stream)
+    await add_all(server, range(11, 26))
+    assert find_vanished(before, await observe_group(server, KEYS)) is None
+
+
 async def test_what_the_state_remembers_is_enough_to_report_a_loss(server: Server) -> None:
     await with_pending_3_and_5(server)
     await server.execute("DEL", KEYS.stream)

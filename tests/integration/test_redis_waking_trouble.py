@@ -18,7 +18,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys, key_slot
 from pelops.redis_core import transport
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from pelops.redis_streams.scaling import idle_streams as waiting
 from pelops.redis_streams.scaling import idle_streams as waking
 from pelops.redis_streams.scaling.idle_streams import Waker
@@ -35,7 +35,7 @@ RULES: Final = (
     "~*",
     *(
         rule
-        for rule in acl_rules(derive_keys("orders", "g"), Role.OPERATOR, {Feature.WAKE})
+        for rule in acl_rules(derive_keys("orders", "g"), UserRole.OPERATOR, {Feature.WAKE})
         if rule.startswith("+")
     ),
 )

@@ -8,7 +8,7 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.errors import PermissionDenied, RedisError, WrongType
-from pelops.redis_streams.access import Role, acl_rules, producer_rules
+from pelops.redis_streams.access import UserRole, acl_rules, producer_rules
 from pelops.worker import Producer
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
@@ -153,6 +153,6 @@ async def test_a_producer_needs_the_one_right_that_it_has(
 
 
 def test_a_producers_rights_do_not_depend_on_a_group() -> None:
-    assert acl_rules(KEYS, Role.PRODUCER) == producer_rules(KEYS.stream)
+    assert acl_rules(KEYS, UserRole.PRODUCER) == producer_rules(KEYS.stream)
     patterns = [rule for rule in producer_rules(KEYS.stream) if rule.startswith("~")]
     assert patterns == [f"~{KEYS.stream}"]

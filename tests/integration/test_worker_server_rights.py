@@ -9,7 +9,7 @@ from redis import exceptions as redis_errors
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.naming import derive_keys
 from pelops.errors import PermissionDenied
-from pelops.redis_streams.access import Access, Role, acl_rules, combined_rules
+from pelops.redis_streams.access import Access, UserRole, acl_rules, combined_rules
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.integration.worker_adapter import (
@@ -30,7 +30,7 @@ OF_CLIENTS: Final = {"+hello", "+auth", "+ping", "+client|setname"}  # sent by c
 OF_OWN_ACCORD: Final = {b"client|setinfo", b"cluster|slots"}  # asked of any server, and not needed
 OF_OTHERS: Final = {"+xautoclaim"}  # of workers without the SDK's scripts
 OF_RUNS_ALONE: Final = {"+hincrby"}  # of workers without an operator
-RULES: Final = acl_rules(KEYS, Role.SDK_WORKER)
+RULES: Final = acl_rules(KEYS, UserRole.SDK_WORKER)
 WORDS: Final = sorted(
     {part for rule in RULES for part in rule.strip("()").split() if part[0] == "+"}
 )
@@ -147,9 +147,9 @@ async def test_a_user_of_two_groups_works_in_both(
     other = derive_keys("refunds", "checks")
     rules = combined_rules(
         [
-            Access(KEYS, Role.SDK_WORKER),
-            Access(other, Role.SDK_WORKER),
-            Access(derive_keys("invoices", "any"), Role.PRODUCER),
+            Access(KEYS, UserRole.SDK_WORKER),
+            Access(other, UserRole.SDK_WORKER),
+            Access(derive_keys("invoices", "any"), UserRole.PRODUCER),
         ]
     )
     empty_redis.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *rules)

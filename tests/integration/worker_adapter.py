@@ -9,7 +9,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.server import Server
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from pelops.worker.server.adapter import Delivered
 from pelops.worker.server.redis_adapter import RedisAdapter
 from pelops.worker.settings import WorkerPlace
@@ -26,14 +26,14 @@ def grant(
     servers: RedisServers, keys: GroupKeys = KEYS, features: Collection[Feature] = frozenset()
 ) -> None:
     """Let the worker's user do what a worker of the SDK needs, and nothing else."""
-    rules = acl_rules(keys, Role.SDK_WORKER, features)
+    rules = acl_rules(keys, UserRole.SDK_WORKER, features)
     servers.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *rules)
 
 
 def grant_all_but(servers: RedisServers, *left_out: str) -> None:
     """The same without some words of the rules, such as +xack or ~orders."""
     rules = []
-    for rule in acl_rules(KEYS, Role.SDK_WORKER):
+    for rule in acl_rules(KEYS, UserRole.SDK_WORKER):
         kept = [word for word in rule.strip("()").split(" ") if word not in left_out]
         rules += [f"({' '.join(kept)})"] if rule.startswith("(") else kept
     servers.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *rules)

@@ -11,7 +11,7 @@ from pelops.domain.outcome import EntryStatus
 from pelops.domain.records.audit import TOTALS_PREFIX, AuditEvidence
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import ArchivedPayload, read_place
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from tests.pipeline.audited import FIRST_MS, Audited, by_password_file, changed
 
 NAME = "shop/nightly"
@@ -27,7 +27,7 @@ def restricted(
     servers = request.getfixturevalue(request.param)
     with Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited:
         user = f"auditor-{abs(hash(key_prefix))}"
-        rules = acl_rules(audited.keys, Role.AUDITOR)
+        rules = acl_rules(audited.keys, UserRole.AUDITOR)
         audited.client.execute_command("ACL", "SETUSER", user, "on", ">secret", *rules)
         audited.client.execute_command("ACL", "LOG", "RESET")
         place = read_place({}, f"redis://{user}:secret@127.0.0.1:{audited.port}/0")

@@ -21,7 +21,7 @@ from pelops.pipeline import rounds
 from pelops.pipeline.archive import snapshot
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, read_place
-from pelops.redis_streams.access import Feature, Role, acl_rules
+from pelops.redis_streams.access import Feature, UserRole, acl_rules
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited, by_password_file, changed
 from tests.pipeline.hardships import amid, half_read
 
@@ -95,7 +95,7 @@ def test_streams_on_every_shard_are_audited_under_the_least_rights(
 
 def _rules(keys: list[GroupKeys]) -> list[str]:
     """Of each group the patterns, after one reset."""
-    rules = [acl_rules(one, Role.AUDITOR, {Feature.CLUSTER}) for one in keys]
+    rules = [acl_rules(one, UserRole.AUDITOR, {Feature.CLUSTER}) for one in keys]
     patterns = [word for words in rules for word in words if "~" in word]
     return [*(word for word in rules[0] if "~" not in word), *patterns]
 
@@ -196,7 +196,7 @@ def test_tls_with_a_certificate_and_the_rights_of_an_auditor(
     )  # fmt: skip
     with Audited(lazy_spark, redis_tls, key_prefix, tmp_path / "archive") as audited:
         at(audited, client, **reported)
-        rules = acl_rules(audited.keys, Role.AUDITOR)
+        rules = acl_rules(audited.keys, UserRole.AUDITOR)
         redis_tls.acl_setuser("auditor", "on", ">secret", *rules)
         half_read(audited)
         summary = audited.audit_one()

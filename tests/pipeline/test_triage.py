@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.records.redrive import LetterAction, PlanHeader, PlannedLetter, parse_plan
+from pelops.domain.records.redrive import PlanHeader, PlannedLetter, PlannedLetterAction, parse_plan
 from pelops.pipeline.triage.clusters import MOST_RETRIES
 from pelops.pipeline.triage.redrive_plan import (
     BYTES_SHOWN,
@@ -85,7 +85,7 @@ def test_a_letter_of_another_hand_is_its_own_root_and_is_inspected() -> None:
     (cluster,) = triage_dead_letters([foreign_letter(1, [("a", b"1")])]).clusters
     assert cluster.signature.reason == "Unknown"
     assert cluster.examples[0].root_id == cluster.examples[0].entry_id
-    assert cluster.advice.action == LetterAction.INSPECT
+    assert cluster.advice.action == PlannedLetterAction.INSPECT
 
 
 def test_another_field_prefix_is_understood() -> None:
@@ -119,7 +119,7 @@ def test_what_comes_back_after_a_redrive_is_inspected() -> None:
     again = [dead_letter(n, ORDER, error="TimeoutError: late", original_id="5-0") for n in range(2)]
     (cluster,) = triage_dead_letters(again).clusters
     assert (cluster.letters, cluster.returned) == (2, 1)
-    assert cluster.advice.action == LetterAction.INSPECT
+    assert cluster.advice.action == PlannedLetterAction.INSPECT
 
 
 def test_a_redriven_letter_counts_as_returned_and_keeps_its_cluster() -> None:
@@ -130,7 +130,7 @@ def test_a_redriven_letter_counts_as_returned_and_keeps_its_cluster() -> None:
     assert [[name.head for name, _ in one.fields] for one in cluster.examples] == (
         [[b"order", b"body"]] * 2
     )
-    assert cluster.advice.action == LetterAction.INSPECT
+    assert cluster.advice.action == PlannedLetterAction.INSPECT
 
 
 def test_marks_of_a_redrive_within_a_payload_are_the_users() -> None:

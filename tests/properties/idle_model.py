@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import FINISHED, PARALLEL, Death, Progress, RetryBatch, Suspect
+from pelops.domain.recovery import FINISHED, PARALLEL, ConsumerProgress, Death, RetryBatch, Suspect
 from pelops.policy.recovery.attempts import (
     AttemptPlan,
     Backoff,
@@ -288,7 +288,7 @@ class IdleWorld(World):
         held = self.holdings[owner].values()
         reports = self.idle_scene.reports_progress
         asked = own.asked if reports else own.given
-        progress = Progress(
+        progress = ConsumerProgress(
             asked=asked or self.now,
             inactive=self.now - own.given if reports and own.given else None,
             newest=self.now - max(held) if held else None,

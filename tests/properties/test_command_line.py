@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pelops.cli.main import main
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.access import Role, acl_rules
+from pelops.redis_streams.access import UserRole, acl_rules
 from tests.properties.strategies import NAME
 
 ODD = st.text(alphabet="\"'\\ \t\n\x07a*é>{}", min_size=1, max_size=8)
@@ -55,8 +55,10 @@ def unescape(after: bytes) -> bytes:
     return known.get(after[:1], after[:1])
 
 
-@given(NAME | ODD, NAME | ODD, st.sampled_from(list(Role)))
-def test_an_acl_line_says_to_redis_cli_what_was_meant(stream: str, group: str, role: Role) -> None:
+@given(NAME | ODD, NAME | ODD, st.sampled_from(list(UserRole)))
+def test_an_acl_line_says_to_redis_cli_what_was_meant(
+    stream: str, group: str, role: UserRole
+) -> None:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         main(["acl", f"--stream={stream}", f"--group={group}", "--role", role.value])

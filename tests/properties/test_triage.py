@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.domain.records.redrive import LetterAction
+from pelops.domain.records.redrive import PlannedLetterAction
 from pelops.policy.redrive.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
 from pelops.policy.redrive.triage import (
     TYPE_LIMIT,
@@ -188,18 +188,20 @@ def _advice(reason: str, error: str = "", returned: int = 0) -> Advice:
 @pytest.mark.parametrize(
     ("reason", "error", "returned", "action"),
     [
-        ("PayloadGone", "gone", 0, LetterAction.DISCARD),
-        ("StreamExhausted", "", 0, LetterAction.REDRIVE),
-        ("HandlerFailed", "ConnectTimeout: late", 0, LetterAction.REDRIVE),
-        ("HandlerFailed", "OSError: connection refused", 0, LetterAction.REDRIVE),
-        ("HandlerFailed", "ConnectTimeout: late", 1, LetterAction.INSPECT),
-        ("HandlerFailed", "KeyError: 'x'", 0, LetterAction.INSPECT),
-        ("Undecodable", "connection: is no number", 0, LetterAction.INSPECT),
-        ("MaxRetriesExceeded", "the connection of pod web ended", 0, LetterAction.INSPECT),
-        ("Unknown", "", 0, LetterAction.INSPECT),
+        ("PayloadGone", "gone", 0, PlannedLetterAction.DISCARD),
+        ("StreamExhausted", "", 0, PlannedLetterAction.REDRIVE),
+        ("HandlerFailed", "ConnectTimeout: late", 0, PlannedLetterAction.REDRIVE),
+        ("HandlerFailed", "OSError: connection refused", 0, PlannedLetterAction.REDRIVE),
+        ("HandlerFailed", "ConnectTimeout: late", 1, PlannedLetterAction.INSPECT),
+        ("HandlerFailed", "KeyError: 'x'", 0, PlannedLetterAction.INSPECT),
+        ("Undecodable", "connection: is no number", 0, PlannedLetterAction.INSPECT),
+        ("MaxRetriesExceeded", "the connection of pod web ended", 0, PlannedLetterAction.INSPECT),
+        ("Unknown", "", 0, PlannedLetterAction.INSPECT),
     ],
 )
-def test_what_is_advised(reason: str, error: str, returned: int, action: LetterAction) -> None:
+def test_what_is_advised(
+    reason: str, error: str, returned: int, action: PlannedLetterAction
+) -> None:
     assert _advice(reason, error, returned).action == action
 
 
@@ -207,4 +209,6 @@ def test_what_is_advised(reason: str, error: str, returned: int, action: LetterA
 def test_nothing_is_discarded_but_what_is_gone(reason: str, error: str) -> None:
     advice = _advice(reason, error)
     assert advice.reason.endswith(".")
-    assert (advice.action == LetterAction.DISCARD) == (normalize_words(reason) == "PayloadGone")
+    assert (advice.action == PlannedLetterAction.DISCARD) == (
+        normalize_words(reason) == "PayloadGone"
+    )

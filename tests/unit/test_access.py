@@ -11,7 +11,7 @@ from pelops.redis_core.commands import COMMANDS
 from pelops.redis_streams.access import (
     Access,
     Feature,
-    Role,
+    UserRole,
     acl_rules,
     combined_rules,
     sent_beside_scripts,
@@ -22,12 +22,12 @@ KEYS = derive_keys("orders:events", "g")
 
 
 def test_every_role_starts_without_rights() -> None:
-    for role in Role:
+    for role in UserRole:
         assert acl_rules(KEYS, role)[:3] == ("resetkeys", "resetchannels", "-@all")
 
 
 def test_a_worker_may_read_and_acknowledge_and_little_else() -> None:
-    rules = acl_rules(KEYS, Role.WORKER)
+    rules = acl_rules(KEYS, UserRole.WORKER)
     assert "~orders:events" in rules
     assert [rule for rule in rules if rule.startswith("~")] == [
         *("~orders:events", "~{orders:events}:g:retry", "~{orders:events}:g:handover")
@@ -37,7 +37,7 @@ def test_a_worker_may_read_and_acknowledge_and_little_else() -> None:
 
 
 def test_a_producer_may_add_to_its_stream_and_see_nothing() -> None:
-    rules = acl_rules(KEYS, Role.PRODUCER, frozenset(Feature))
+    rules = acl_rules(KEYS, UserRole.PRODUCER, frozenset(Feature))
     assert [rule for rule in rules if rule.startswith("~")] == ["~orders:events"]
     assert [rule for rule in rules if rule.startswith("+x")] == ["+xadd"]
     assert not {"+eval", "+evalsha", "+hset", "+del"} & set(rules)
@@ -45,27 +45,27 @@ def test_a_producer_may_add_to_its_stream_and_see_nothing() -> None:
 
 def test_a_custom_dead_letter_stream_is_granted_to_roles_that_write_it() -> None:
     keys = derive_keys("orders", "g", dead_letter="{orders}:given-up")
-    assert "~{orders}:given-up" in acl_rules(keys, Role.OPERATOR)
-    assert "~{orders}:given-up" in acl_rules(keys, Role.SDK_WORKER)
-    assert not any(":dlq" in rule for rule in acl_rules(keys, Role.SDK_WORKER))
-    assert "~{orders}:given-up" not in acl_rules(keys, Role.WORKER)
+    assert "~{orders}:given-up" in acl_rules(keys, UserRole.OPERATOR)
+    assert "~{orders}:given-up" in acl_rules(keys, UserRole.SDK_WORKER)
+    assert not any(":dlq" in rule for rule in acl_rules(keys, UserRole.SDK_WORKER))
+    assert "~{orders}:given-up" not in acl_rules(keys, UserRole.WORKER)
 
 
 def test_a_name_with_wildcards_grants_no_other_name() -> None:
-    assert "~a\\*" in acl_rules(derive_keys("a*", "g"), Role.OPERATOR)
+    assert "~a\\*" in acl_rules(derive_keys("a*", "g"), UserRole.OPERATOR)
 
 
 def test_an_optional_feature_is_granted_only_on_request() -> None:
-    least = set(acl_rules(KEYS, Role.OPERATOR))
+    least = set(acl_rules(KEYS, UserRole.OPERATOR))
     assert not {"+xgroup|destroy", "+unlink", "+xack", "+xread", "~lock:{orders:events}:*"} & least
-    everything = set(acl_rules(KEYS, Role.OPERATOR, frozenset(Feature)))
+    everything = set(acl_rules(KEYS, UserRole.OPERATOR, frozenset(Feature)))
     assert least < everything
     assert {"+xgroup|destroy", "+unlink", "~lock:{orders:events}:*"} <= everything
 
 
 def test_an_auditor_reads_everything_of_a_group_and_writes_one_key() -> None:
     keys = derive_keys("orders", "g", dead_letter="{orders}:given-up")
-    patterns = [word for word in acl_rules(keys, Role.AUDITOR) if "~" in word]
+    patterns = [word for word in acl_rules(keys, UserRole.AUDITOR) if "~" in word]
     assert patterns == [
         *("%R~orders", "%R~{orders}:g:*", "~{orders}:g:audit"),
         "%R~{orders}:given-up",
@@ -73,25 +73,25 @@ def test_an_auditor_reads_everything_of_a_group_and_writes_one_key() -> None:
 
 
 def test_no_word_is_said_twice() -> None:
-    for role in Role:
+    for role in UserRole:
         rules = acl_rules(KEYS, role, frozenset(Feature))
         assert len(rules) == len(set(rules))
 
 
 def test_recovery_may_move_entries_and_remove_consumers() -> None:
-    words = set(acl_rules(KEYS, Role.OPERATOR, {Feature.RECOVERY}))
+    words = set(acl_rules(KEYS, UserRole.OPERATOR, {Feature.RECOVERY}))
     assert {"+xrange", "+xack", "+xpending", "+xinfo|consumers", "+xgroup|delconsumer"} <= words
     assert not {"+xgroup|destroy", "+xgroup|setid", "+xreadgroup", "+del"} & words
 
 
 def test_scaling_may_put_a_count_right_and_wait_for_entries() -> None:
-    words = set(acl_rules(KEYS, Role.OPERATOR, {Feature.SCALING, Feature.WAKE}))
+    words = set(acl_rules(KEYS, UserRole.OPERATOR, {Feature.SCALING, Feature.WAKE}))
     assert {"+xgroup|setid", "+xrange", "+xread", "+client|id", "+client|unblock"} <= words
     assert "+xreadgroup" not in words
 
 
 def test_no_role_may_do_what_is_never_needed() -> None:
-    for role in Role:
+    for role in UserRole:
         words = acl_rules(KEYS, role, frozenset(Feature))
         assert not any(word.startswith(("+@", "+config", "+keys", "+flush")) for word in words)
         assert "+acl" not in words
@@ -113,38 +113,40 @@ AUDITOR = (
     " xinfo|groups xinfo|consumers hmget hset"
 )
 LEAST = {
-    Role.OPERATOR: OPERATOR,
-    Role.WORKER: f"{CLIENT} xreadgroup xack",
-    Role.SDK_WORKER: SDK,
-    Role.AUDITOR: AUDITOR,
-    Role.PRODUCER: f"{CLIENT} xadd",
+    UserRole.OPERATOR: OPERATOR,
+    UserRole.WORKER: f"{CLIENT} xreadgroup xack",
+    UserRole.SDK_WORKER: SDK,
+    UserRole.AUDITOR: AUDITOR,
+    UserRole.PRODUCER: f"{CLIENT} xadd",
 }
 BEYOND = {
-    (Role.OPERATOR, Feature.CLUSTER): "cluster|slots asking",
-    (Role.OPERATOR, Feature.DATABASE): "select",
-    (Role.OPERATOR, Feature.DELETE_POLICY): "xgroup|destroy unlink",
-    (Role.OPERATOR, Feature.RECOVERY): (
+    (UserRole.OPERATOR, Feature.CLUSTER): "cluster|slots asking",
+    (UserRole.OPERATOR, Feature.DATABASE): "select",
+    (UserRole.OPERATOR, Feature.DELETE_POLICY): "xgroup|destroy unlink",
+    (UserRole.OPERATOR, Feature.RECOVERY): (
         "xack xclaim xinfo|consumers xgroup|delconsumer hget hincrby"
     ),
-    (Role.OPERATOR, Feature.RETENTION): "hincrby",
+    (UserRole.OPERATOR, Feature.RETENTION): "hincrby",
     # HGET: the script that removes a consumer asks by it who acts on the group.
-    (Role.OPERATOR, Feature.CLEANUP): "xinfo|consumers xgroup|delconsumer hget",
-    (Role.OPERATOR, Feature.LOCKS): "exists pttl",
-    (Role.OPERATOR, Feature.EXPIRY_EVENTS): "psubscribe punsubscribe",
-    (Role.OPERATOR, Feature.WAKE): "xread client|id client|unblock",
-    (Role.OPERATOR, Feature.RELEASE): "xnack",
-    (Role.OPERATOR, Feature.SCALING): "xgroup|setid",
-    (Role.SDK_WORKER, Feature.RELEASE): "xnack",
-    (Role.SDK_WORKER, Feature.DELETING): "xackdel",
+    (UserRole.OPERATOR, Feature.CLEANUP): "xinfo|consumers xgroup|delconsumer hget",
+    (UserRole.OPERATOR, Feature.LOCKS): "exists pttl",
+    (UserRole.OPERATOR, Feature.EXPIRY_EVENTS): "psubscribe punsubscribe",
+    (UserRole.OPERATOR, Feature.WAKE): "xread client|id client|unblock",
+    (UserRole.OPERATOR, Feature.RELEASE): "xnack",
+    (UserRole.OPERATOR, Feature.SCALING): "xgroup|setid",
+    (UserRole.SDK_WORKER, Feature.RELEASE): "xnack",
+    (UserRole.SDK_WORKER, Feature.DELETING): "xackdel",
 }
-for role in set(Role) - {Role.OPERATOR}:
+for role in set(UserRole) - {UserRole.OPERATOR}:
     BEYOND |= {(role, Feature.CLUSTER): CLUSTER, (role, Feature.DATABASE): "select"}
     BEYOND |= {(role, Feature.CLIENT_INFO): "client|setinfo"}
 
 
 @pytest.mark.parametrize("feature", [None, *Feature])
-@pytest.mark.parametrize("role", Role)
-def test_each_role_and_feature_is_granted_these_words(role: Role, feature: Feature | None) -> None:
+@pytest.mark.parametrize("role", UserRole)
+def test_each_role_and_feature_is_granted_these_words(
+    role: UserRole, feature: Feature | None
+) -> None:
     rules = acl_rules(KEYS, role, {feature} if feature else set())
     words = f"{LEAST[role]} {BEYOND.get((role, feature), '')}" if feature else LEAST[role]
     assert words_of(rules) == {f"+{one}" for one in words.split()}
@@ -167,7 +169,7 @@ def may(rules: Iterable[str], command: str, key: str) -> bool:
 
 
 def test_an_sdk_worker_gets_only_the_commands_it_needs_on_each_key() -> None:
-    rules = acl_rules(KEYS, Role.SDK_WORKER, frozenset(Feature))
+    rules = acl_rules(KEYS, UserRole.SDK_WORKER, frozenset(Feature))
     for key in (KEYS.state, KEYS.ledger, KEYS.audit):
         assert not any(f"~{key}" in one for one in permissions_of(rules)), key
     assert not any("*" in part for one in permissions_of(rules) for part in one)
@@ -183,9 +185,9 @@ def test_a_user_of_several_groups_gets_the_rights_of_each_role() -> None:
     other, third = derive_keys("invoices", "h"), derive_keys('it\'s "odd"', "x")
     rules = combined_rules(
         [
-            Access(KEYS, Role.SDK_WORKER),
-            Access(other, Role.SDK_WORKER),
-            Access(third, Role.PRODUCER),
+            Access(KEYS, UserRole.SDK_WORKER),
+            Access(other, UserRole.SDK_WORKER),
+            Access(third, UserRole.PRODUCER),
         ]
     )
     assert rules[:4] == ("resetkeys", "resetchannels", "-@all", "clearselectors")
@@ -202,8 +204,8 @@ UNGRANTED = {"eval", "evalsha", "config|get", "sentinel|get-master-addr-by-name"
 UNGRANTED |= {"sentinel|sentinels"}
 CONTAINERS = {"XINFO", "XGROUP", "CLIENT", "CLUSTER", "CONFIG", "SENTINEL"}
 SOURCES = {
-    Role.OPERATOR: ("redis_core", "redis_streams", "controller"),
-    Role.SDK_WORKER: ("worker/server",),
+    UserRole.OPERATOR: ("redis_core", "redis_streams", "controller"),
+    UserRole.SDK_WORKER: ("worker/server",),
 }
 
 
@@ -228,7 +230,7 @@ def spelt(parts: list[ast.expr]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("role", SOURCES)
-def test_what_is_sent_beside_scripts_is_declared(role: Role) -> None:
+def test_what_is_sent_beside_scripts_is_declared(role: UserRole) -> None:
     package = ROOT / "operator" / "pelops"
     sent = {command for folder in SOURCES[role] for command in sent_by(package / folder)}
     assert len(sent) > 5

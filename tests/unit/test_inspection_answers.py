@@ -15,7 +15,7 @@ from pelops.domain.records.inspection import (
     LettersPage,
     PendingLine,
     PendingReport,
-    Place,
+    StreamKind,
     render_answer,
 )
 
@@ -26,7 +26,7 @@ LETTER = LetterDetails(reason="HandlerFailed", error="E", consumer="w-1", delive
 def found(letter: LetterDetails | None, *pairs: tuple[bytes, bytes]) -> FoundEntry:
     return FoundEntry(
         entry_id=EntryId(5, 1),
-        place=Place.DEAD_LETTERS,
+        place=StreamKind.DEAD_LETTERS,
         stream="dlq",
         root_id=EntryId(4),
         bytes=12,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import pytest
 
-from pelops.domain.records.json_codec import Bound, Codec, Count, Id, Ratio, names
+from pelops.domain.records.json_codec import Codec, Count, Id, Ratio, ValueLimits, names
 from pelops.domain.records.state import (
     GroupState,
     ScanReport,
@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    parts: Annotated[tuple[Part, ...], Bound(fail_fast=True)] = ()
+    parts: Annotated[tuple[Part, ...], ValueLimits(fail_fast=True)] = ()
     by_name: dict[str, Part] | None = None
     entry_id: Id | None = None
     is_new: bool = False

@@ -8,23 +8,23 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.records.redrive import (
-    LetterAction,
     PlanHeader,
     PlannedCluster,
     PlannedLetter,
+    PlannedLetterAction,
     parse_plan,
     render_plan,
 )
 from pelops.errors import InvalidSpec
 
-REDRIVE, INSPECT = LetterAction.REDRIVE, LetterAction.INSPECT
+REDRIVE, INSPECT = PlannedLetterAction.REDRIVE, PlannedLetterAction.INSPECT
 HEADER = PlanHeader(
     stream="orders\u2028:events",
     group="mail",
     dead_letter="{orders}:mail:dlq",
     at=datetime(2026, 1, 1, tzinfo=UTC),
     letters=2,
-    actions=dict(zip(LetterAction, (1, 1, 0), strict=True)),
+    actions=dict(zip(PlannedLetterAction, (1, 1, 0), strict=True)),
     clusters=(PlannedCluster(cluster="ab" * 8, letters=2, action=REDRIVE, reason="It passes."),),
 )
 LETTERS = [

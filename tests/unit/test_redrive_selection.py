@@ -11,7 +11,12 @@ from pelops.api.redrive.stream_redrive import SelectionSpec, StreamRedrive
 from pelops.controller.redrive.redrive_selection import build_selection
 from pelops.domain.entry_id import EntryId
 from pelops.domain.records.dead_letter import DeadLetter
-from pelops.domain.records.redrive import LetterAction, PlanHeader, PlannedLetter, render_plan
+from pelops.domain.records.redrive import (
+    PlanHeader,
+    PlannedLetter,
+    PlannedLetterAction,
+    render_plan,
+)
 from pelops.domain.recovery import LetterReason
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.progress import Outcomes, Trial, fails_again, find_limit
@@ -131,7 +136,7 @@ def test_only_the_dead_letters_that_a_plan_redrives_are_selected() -> None:
     header = PlanHeader(stream="s", group="g", dead_letter="d", at=NOON, letters=2)
     letters = [
         PlannedLetter(entry_id=EntryId(number), root_id=EntryId(1), cluster="c", action=action)
-        for number, action in ((1, LetterAction.REDRIVE), (2, LetterAction.INSPECT))
+        for number, action in ((1, PlannedLetterAction.REDRIVE), (2, PlannedLetterAction.INSPECT))
     ]
     lines = list(render_plan(header, letters))
     assert read_planned(lines, stream="s", group="g") == {EntryId(1)}

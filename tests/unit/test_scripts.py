@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pelops.redis_streams.access import Feature, Role
+from pelops.redis_streams.access import Feature, UserRole
 from pelops.scripts.answers import Refusal, reader_of
 from pelops.scripts.calls import Script
 from pelops.scripts.declaration import (
@@ -153,7 +153,7 @@ def loaded(package: str) -> dict[str, Script[Any]]:
 def test_users_and_features_are_known(name: str, package: str) -> None:
     declared = read_declaration(name, package)
     assert declared.roles
-    assert set(declared.roles) <= set(Role)
+    assert set(declared.roles) <= set(UserRole)
     features = {*declared.features, *(one for run in declared.runs() for one in run.features)}
     assert features <= set(Feature)
 

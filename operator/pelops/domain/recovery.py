@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.records.json_codec import Bound, Codec, Stored
+from pelops.domain.records.json_codec import Codec, Stored, ValueLimits
 from pelops.domain.workload import NodeObservation, PodObservation
 from pelops.errors import InvalidSpec
 
@@ -146,7 +146,7 @@ class Offers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ConsumerProgress:
     """What the server reports about the activity of a consumer and of its group's other consumers.
 
     `None`: never, or the server does not report it (before Redis 7.2).
@@ -335,10 +335,10 @@ class OwnerMatch:
 class PodRecord:
     """One field `pod:<consumer>`: identifies a pod in case its end is not observed."""
 
-    uid: Annotated[str, Bound(min_length=1)]
-    name: Annotated[str, Bound(min_length=1)]
+    uid: Annotated[str, ValueLimits(min_length=1)]
+    name: Annotated[str, ValueLimits(min_length=1)]
     node: str
-    grace_s: Annotated[float, Stored(Annotated[float, Bound(ge=0)], lambda s: min(s, 1e9))]
+    grace_s: Annotated[float, Stored(Annotated[float, ValueLimits(ge=0)], lambda s: min(s, 1e9))]
     namespace: str
     cluster: str = ""  # identity of its Kubernetes cluster; empty when unknown
     is_successor: bool = False  # earlier pods of its name were proven to have ended

@@ -22,7 +22,7 @@ from pelops.scripts.declaration import (
 )
 
 
-class Role(StrEnum):
+class UserRole(StrEnum):
     """The kind of program that a Redis user is for."""
 
     OPERATOR = "operator"
@@ -60,9 +60,9 @@ _ANY_CLUSTER: Final = (
     "[cluster|slots for cluster]; [cluster|shards for cluster]; [command for cluster];"
     "[asking for cluster];"
 )
-_SENT: Final[dict[Role, str]] = {
+_SENT: Final[dict[UserRole, str]] = {
     # AUTH needs no rule: every user may run it. An earlier version needed XCLAIM; it stays granted.
-    Role.OPERATOR: """
+    UserRole.OPERATOR: """
         [info]; time; type retry; hmget state worker_state audit; hset audit; hdel audit;
         xrange stream; [xrevrange stream retry dead_letter]; [xlen dead_letter];
         xinfo|groups stream retry for recovery; xinfo|consumers stream retry for recovery;
@@ -71,23 +71,23 @@ _SENT: Final[dict[Role, str]] = {
         xread stream for wake; client|id for wake; client|unblock for wake;
         cluster|slots for cluster; asking for cluster; select for database
     """,
-    Role.WORKER: f"{_ANY_CLIENT} xreadgroup stream retry offer_stream;"
+    UserRole.WORKER: f"{_ANY_CLIENT} xreadgroup stream retry offer_stream;"
     " xack stream retry offer_stream;"
     f"{_ANY_CLUSTER}",
     # XAUTOCLAIM is for workers that do not use the SDK's scripts.
-    Role.SDK_WORKER: f"""
+    UserRole.SDK_WORKER: f"""
         {_ANY_CLIENT} hset started; hget worker_state; xreadgroup stream retry offer_stream;
         xack stream retry offer_stream; xpending stream retry; xrange stream retry;
         hincrby worker_state; hdel worker_state; [xautoclaim stream];
         [xackdel stream retry for deleting];
         {_ANY_CLUSTER}
     """,
-    Role.AUDITOR: f"""
+    UserRole.AUDITOR: f"""
         {_ANY_CLIENT} info; time; multi; exec; xrange stream ledger dead_letter; xrevrange stream;
         xlen stream; xpending stream; xinfo|stream stream; xinfo|groups stream;
         xinfo|consumers stream; hset audit; {_ANY_CLUSTER}
     """,
-    Role.PRODUCER: f"{_ANY_CLIENT} xadd stream; {_ANY_CLUSTER}",
+    UserRole.PRODUCER: f"{_ANY_CLIENT} xadd stream; {_ANY_CLUSTER}",
 }
 _CHANNELS: Final = {Feature.EXPIRY_EVENTS: "&__keyevent@*__:expired"}
 _RESET: Final = ("resetkeys", "resetchannels", "-@all", "clearselectors")
@@ -100,7 +100,7 @@ _STANDS_FOR: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def runs_of(role: Role) -> tuple[DeclaredCommand, ...]:
+def runs_of(role: UserRole) -> tuple[DeclaredCommand, ...]:
     """Every command of a role: those that it sends, then those that its scripts run."""
     of_scripts = tuple(
         replace(run, features=run.features or script.features)
@@ -110,13 +110,13 @@ def runs_of(role: Role) -> tuple[DeclaredCommand, ...]:
     return (*sent_beside_scripts(role), *of_scripts)
 
 
-def sent_beside_scripts(role: Role) -> tuple[DeclaredCommand, ...]:
+def sent_beside_scripts(role: UserRole) -> tuple[DeclaredCommand, ...]:
     """The commands that a role sends outside of scripts."""
     return parse_runs(_SENT[role])
 
 
 @cache
-def scripts_of(role: Role) -> tuple[Declaration, ...]:
+def scripts_of(role: UserRole) -> tuple[Declaration, ...]:
     """The scripts that a role runs."""
     found = (
         read_declaration(name, package)
@@ -128,11 +128,11 @@ def scripts_of(role: Role) -> tuple[Declaration, ...]:
 
 def worker_needs(keys: NamedKeys) -> tuple[Need, ...]:
     """Every command that an SDK worker requires, on each key of its group."""
-    return role_needs(Role.SDK_WORKER, keys)
+    return role_needs(UserRole.SDK_WORKER, keys)
 
 
 def role_needs(
-    role: Role, keys: NamedKeys, features: Collection[Feature] = frozenset()
+    role: UserRole, keys: NamedKeys, features: Collection[Feature] = frozenset()
 ) -> tuple[Need, ...]:
     """Every command that a role requires, on each key of its group.
 
@@ -161,7 +161,7 @@ class Access:
     """The rights of a user on one stream, or on one group of it."""
 
     keys: GroupKeys
-    role: Role
+    role: UserRole
     features: Collection[Feature] = frozenset()
 
 
@@ -179,7 +179,7 @@ class _Permission:
 
 
 def acl_rules(
-    keys: GroupKeys, role: Role, features: Collection[Feature] = frozenset()
+    keys: GroupKeys, role: UserRole, features: Collection[Feature] = frozenset()
 ) -> tuple[str, ...]:
     """The words that follow `ACL SETUSER <name> on ><password>`, for one group.
 
@@ -200,13 +200,13 @@ def combined_rules(accesses: Iterable[Access]) -> tuple[str, ...]:
 
 def producer_rules(stream: str, features: Collection[Feature] = frozenset()) -> tuple[str, ...]:
     """The rules of a producer, which only adds entries to a stream."""
-    words = tuple(_words(Role.PRODUCER, features))
+    words = tuple(_words(UserRole.PRODUCER, features))
     return (*_RESET, f"~{escape_glob(stream)}", *words)
 
 
 def _permissions(access: Access) -> Iterable[_Permission]:
     keys, role, features = access.keys, access.role, access.features
-    if role == Role.SDK_WORKER:
+    if role == UserRole.SDK_WORKER:
         yield from _worker_permissions(keys, features)
     else:
         patterns = tuple(dict.fromkeys(_key_patterns(keys, role, features)))
@@ -223,7 +223,7 @@ def _worker_permissions(keys: GroupKeys, features: Collection[Feature]) -> Itera
     named = keys.by_name()
     used: dict[str, dict[str, None]] = {}
     words: dict[str, dict[str, None]] = {kind: {} for kind in ("any", "stream", "add", "hash")}
-    for run in runs_of(Role.SDK_WORKER):
+    for run in runs_of(UserRole.SDK_WORKER):
         if not _is_wanted(run, features):
             continue
         places = [place for key in run.keys for place in _STANDS_FOR.get(key, (key,))]
@@ -245,29 +245,31 @@ def _kind_of(command: str, places: Collection[str]) -> str:
     return "add" if command == "xadd" else "stream"
 
 
-def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) -> Iterable[str]:
-    may = "%R~" if role == Role.AUDITOR else "~"
+def _key_patterns(keys: GroupKeys, role: UserRole, features: Collection[Feature]) -> Iterable[str]:
+    may = "%R~" if role == UserRole.AUDITOR else "~"
     yield f"{may}{escape_glob(keys.stream)}"
-    if role == Role.PRODUCER:
+    if role == UserRole.PRODUCER:
         return
-    if role == Role.WORKER:
+    if role == UserRole.WORKER:
         yield from (f"~{escape_glob(key)}" for key in (keys.retry, keys.offer_stream))
         return
     yield f"{may}{escape_glob(keys.prefix)}:*"
-    if role == Role.AUDITOR:
+    if role == UserRole.AUDITOR:
         yield f"~{escape_glob(keys.audit)}"
     if not keys.dead_letter.startswith(f"{keys.prefix}:"):
         yield f"{may}{escape_glob(keys.dead_letter)}"
-        if role == Role.OPERATOR:
+        if role == UserRole.OPERATOR:
             yield f"{may}{escape_glob(keys.dead_letter_owner)}"
-    if role == Role.OPERATOR and Feature.LOCKS in features:
+    if role == UserRole.OPERATOR and Feature.LOCKS in features:
         yield f"~lock:{{{escape_glob(keys.tag)}}}:*"
 
 
-def _words(role: Role, features: Collection[Feature]) -> Iterable[str]:
+def _words(role: UserRole, features: Collection[Feature]) -> Iterable[str]:
     commands = [f"+{run.command}" for run in runs_of(role) if _is_wanted(run, features)]
     scripting = ("+eval", "+evalsha") if scripts_of(role) else ()
     channels = (
-        word for feature, word in _CHANNELS.items() if role == Role.OPERATOR and feature in features
+        word
+        for feature, word in _CHANNELS.items()
+        if role == UserRole.OPERATOR and feature in features
     )
     return dict.fromkeys((*scripting, *commands, *channels))

@@ -10,7 +10,7 @@ from pelops.cli.console import Console
 from pelops.cli.errors import ExitCode
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
-from pelops.redis_streams.access import Access, Feature, Role, combined_rules
+from pelops.redis_streams.access import Access, Feature, UserRole, combined_rules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--group", metavar="NAME", help="name of the group; every role except producer requires it")
     add(
         "--role",
-        choices=[role.value for role in Role],
+        choices=[role.value for role in UserRole],
         default="operator",
         help="who connects as the user",
     )
@@ -73,12 +73,12 @@ def _rules(arguments: argparse.Namespace) -> Sequence[str]:
 def _read_access(
     arguments: argparse.Namespace, role: str, stream: str, group: str | None
 ) -> Access:
-    if role not in set(Role):
-        raise InvalidSpec(f"unknown role {role}: must be one of {', '.join(Role)}")
-    if group is None and role != Role.PRODUCER:
+    if role not in set(UserRole):
+        raise InvalidSpec(f"unknown role {role}: must be one of {', '.join(UserRole)}")
+    if group is None and role != UserRole.PRODUCER:
         raise InvalidSpec(f"role {role} requires --group, or GROUP after --also")
     keys = derive_keys(stream, "any" if group is None else group)
-    return Access(keys, Role(role), [Feature(name) for name in arguments.feature])
+    return Access(keys, UserRole(role), [Feature(name) for name in arguments.feature])
 
 
 def _quote(word: str) -> str:

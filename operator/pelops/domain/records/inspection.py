@@ -52,7 +52,7 @@ Span: TypeAlias = Annotated[timedelta, Stored(float, write=timedelta.total_secon
 Pairs: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 
-class Place(StrEnum):
+class StreamKind(StrEnum):
     """Which of a group's streams holds an entry."""
 
     STREAM = "stream"
@@ -78,7 +78,7 @@ class FoundEntry:
     """An entry that is in one of the group's streams."""
 
     entry_id: Id
-    place: Place
+    place: StreamKind
     stream: str
     root_id: Id
     bytes: int | None  # of its fields and values; None: too large to be read
@@ -110,7 +110,7 @@ class EntryLocation:
 
     entry_id: EntryId
     now: datetime
-    place: Place  # the stream that the ID is of
+    place: StreamKind  # the stream that the ID is of
     found: FoundEntry | None  # None: it is not in its stream
     position: StreamPosition
     pending: PendingEntry | None = None
@@ -206,7 +206,7 @@ class EntryReport:
     asked: str  # as the user asked
     entry_id: Id  # the last copy, or the entry itself
     root_id: Id
-    place: Place
+    place: StreamKind
     at: Time
     finding: EntryFinding
     pending: HeldEntry | None

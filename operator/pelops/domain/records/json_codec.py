@@ -30,7 +30,7 @@ _PATH_LIMIT: Final = 128  # characters; names in a document may be hostile
 _SUBJECT: Final = re.compile(r"^\w+ should ")
 
 
-class Bound:
+class ValueLimits:
     """Limits of a value, by the names of pydantic: `ge`, `lt`, `max_length`, and others."""
 
     def __init__(self, **limits: object) -> None:
@@ -65,11 +65,13 @@ class Stored:
 
 
 # The range of a Redis counter.
-Count: TypeAlias = Annotated[int, Bound(strict=True, ge=0, lt=2**63)]
-Ratio: TypeAlias = Annotated[float, Bound(strict=True, gt=-1e15, lt=1e15, allow_inf_nan=False)]
-Word: TypeAlias = Annotated[str, Bound(max_length=64)]
-Text: TypeAlias = Annotated[str, Bound(max_length=4096)]
-IdText: TypeAlias = Annotated[str, Bound(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
+Count: TypeAlias = Annotated[int, ValueLimits(strict=True, ge=0, lt=2**63)]
+Ratio: TypeAlias = Annotated[
+    float, ValueLimits(strict=True, gt=-1e15, lt=1e15, allow_inf_nan=False)
+]
+Word: TypeAlias = Annotated[str, ValueLimits(max_length=64)]
+Text: TypeAlias = Annotated[str, ValueLimits(max_length=4096)]
+IdText: TypeAlias = Annotated[str, ValueLimits(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
 Id: TypeAlias = Annotated[EntryId, Stored(IdText, parse_entry_id, str)]
 Moment: TypeAlias = Annotated[datetime, Stored(Count, from_ms, to_ms)]  # in milliseconds
 

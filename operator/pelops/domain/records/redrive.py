@@ -17,13 +17,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.records.json_codec import (
-    Bound,
     Codec,
     Count,
     Id,
     Moment,
     Stored,
     Text,
+    ValueLimits,
     Word,
     names,
     only_version,
@@ -35,7 +35,7 @@ VERSION: Final = 1
 _LINE_LIMIT: Final = 1024 * 1024  # bytes; a header names every cluster
 
 
-class LetterAction(StrEnum):
+class PlannedLetterAction(StrEnum):
     """What a redrive does with a dead letter."""
 
     REDRIVE = "redrive"  # move it back: it can succeed as it is
@@ -49,7 +49,7 @@ class PlannedCluster:
 
     cluster: Word
     letters: Count
-    action: LetterAction
+    action: PlannedLetterAction
     reason: Text
 
 
@@ -66,14 +66,15 @@ class PlanHeader:
     letters: Count
     # Number of dead letters by action; in JSON, every action.
     actions: Annotated[
-        Mapping[LetterAction, int],
+        Mapping[PlannedLetterAction, int],
         Stored(
-            dict[LetterAction, Count],
+            dict[PlannedLetterAction, Count],
             dict,
-            lambda counts: {action: counts.get(action, 0) for action in LetterAction},
+            lambda counts: {action: counts.get(action, 0) for action in PlannedLetterAction},
         ),
     ] = field(default_factory=dict)
-    clusters: Annotated[tuple[PlannedCluster, ...], Bound(fail_fast=True)] = ()  # the largest ones
+    # The largest ones.
+    clusters: Annotated[tuple[PlannedCluster, ...], ValueLimits(fail_fast=True)] = ()
     __pydantic_config__: ClassVar[Any] = names(at="at_ms")
 
 
@@ -84,7 +85,7 @@ class PlannedLetter:
     entry_id: Id  # in the dead-letter stream
     root_id: Id  # of the original entry
     cluster: Word
-    action: LetterAction
+    action: PlannedLetterAction
     __pydantic_config__: ClassVar[Any] = names(entry_id="id", root_id="root")
 
 

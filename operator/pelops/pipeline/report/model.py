@@ -35,7 +35,7 @@ from pelops.domain.records.audit import (
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.records.redrive import LetterAction
+from pelops.domain.records.redrive import PlannedLetterAction
 from pelops.pipeline.report.findings import ReportFinding, list_findings, list_notes
 from pelops.pipeline.report.overview import GroupLine, describe_groups, sort_lines
 from pelops.pipeline.report.parts import (
@@ -193,7 +193,7 @@ class DeadLetterCluster(ReportPart):
         "counts this many and more."
     )
     returned: Count = Field(description="Dead letters whose entry was dead-lettered before.")
-    action: LetterAction
+    action: PlannedLetterAction
     advice: str
     examples: tuple[DeadLetterExample, ...]
 

@@ -18,10 +18,10 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.records.dead_letter import REDRIVE_MARKS
 from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.domain.records.redrive import (
-    LetterAction,
     PlanHeader,
     PlannedCluster,
     PlannedLetter,
+    PlannedLetterAction,
     render_plan,
 )
 from pelops.errors import InvalidEntryId
@@ -194,10 +194,10 @@ def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
 
     The action for dead letters of clusters that are not reported is `inspect`.
     """
-    actions = dict.fromkeys(LetterAction, 0)
+    actions = dict.fromkeys(PlannedLetterAction, 0)
     for cluster in triage.clusters:
         actions[cluster.advice.action] += cluster.letters
-    actions[LetterAction.INSPECT] += triage.letters - sum(actions.values())
+    actions[PlannedLetterAction.INSPECT] += triage.letters - sum(actions.values())
     filled = replace(
         header,
         letters=triage.letters,
@@ -212,7 +212,7 @@ def plan_redrive(triage: Triage, header: PlanHeader) -> Iterator[str]:
                 entry_id=entry_id,
                 root_id=root_id,
                 cluster=cluster,
-                action=chosen.get(cluster, LetterAction.INSPECT),
+                action=chosen.get(cluster, PlannedLetterAction.INSPECT),
             )
             for entry_id, root_id, cluster in triage.placed
         ),

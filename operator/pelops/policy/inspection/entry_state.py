@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.domain.outcome import EntryState
-from pelops.domain.records.inspection import EntryFinding, EntryLocation, Evidence, Place
+from pelops.domain.records.inspection import EntryFinding, EntryLocation, Evidence, StreamKind
 from pelops.domain.recovery import Action, Cutoff, Death, LivenessReason, PendingEntry, Suspect
 from pelops.policy.inspection.absence import decide_absence
 from pelops.policy.recovery.attempts import Crash, Rules, plan_attempts
@@ -41,9 +41,9 @@ def decide_state(
     `evidence` is from the ledger, for entries that are neither pending nor moved. `obstacle` is why
     recovery does nothing in this group now; empty if nothing prevents it.
     """
-    if location.place is Place.DEAD_LETTERS:
+    if location.place is StreamKind.DEAD_LETTERS:
         return _letter(location)
-    if location.place is Place.DISCARDED:
+    if location.place is StreamKind.DISCARDED:
         return _discarded(location)
     if location.pending is not None:
         return _Pending(location, location.pending, recovery, obstacle).decide()
@@ -88,7 +88,7 @@ def _discarded(location: EntryLocation) -> EntryFinding:
 
 
 def _undelivered(location: EntryLocation) -> EntryFinding:
-    if location.place is Place.RETRY_STREAM:
+    if location.place is StreamKind.RETRY_STREAM:
         return EntryFinding(
             state=EntryState.IN_RETRY_STREAM,
             message="A copy of it waits in the retry stream, and no worker has read it yet. "

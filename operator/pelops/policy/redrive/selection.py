@@ -11,7 +11,7 @@ import re2
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.records.dead_letter import DeadLetter
-from pelops.domain.records.redrive import LetterAction, parse_plan
+from pelops.domain.records.redrive import PlannedLetterAction, parse_plan
 from pelops.errors import InvalidSpec
 from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import build_signature
@@ -111,4 +111,4 @@ def read_planned(lines: Iterable[str], *, stream: str, group: str) -> frozenset[
             f"the redrive plan is for group {header.group} of stream {header.stream}, not for "
             f"group {group} of stream {stream}"
         )
-    return frozenset(one.entry_id for one in letters if one.action is LetterAction.REDRIVE)
+    return frozenset(one.entry_id for one in letters if one.action is PlannedLetterAction.REDRIVE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
-from pelops.domain.records.redrive import LetterAction
+from pelops.domain.records.redrive import PlannedLetterAction
 
 WORDS_LIMIT: Final = 240  # characters of a normalized text
 TYPE_LIMIT: Final = 120
@@ -146,7 +146,7 @@ _PASSING_TYPE: Final = re.compile(
 class Advice:
     """A suggestion."""
 
-    action: LetterAction
+    action: PlannedLetterAction
     reason: str  # a sentence for the user who decides
 
 
@@ -164,22 +164,21 @@ def advise_redrive(facts: ClusterFacts) -> Advice:
     reason = facts.signature.reason
     if reason == "PayloadGone":
         return Advice(
-            action=LetterAction.DISCARD,
+            action=PlannedLetterAction.DISCARD,
             reason="The body of the entry was deleted or trimmed while it was pending, so there is "
             "nothing to redrive.",
         )
     if facts.returned:
         return Advice(
-            action=LetterAction.INSPECT,
+            action=PlannedLetterAction.INSPECT,
             reason=f"{facts.returned} of {facts.letters} failed again after an earlier "
             "redrive. Fix the cause before you redrive them.",
         )
     if reason == "StreamExhausted":
         return Advice(
-            action=LetterAction.REDRIVE,
+            action=PlannedLetterAction.REDRIVE,
             reason="The entry could not be copied to the stream; its processing did not fail. "
-            "Correct "
-            "the stream first.",
+            "Correct the stream first.",
         )
     return _advise_by_error(facts.signature)
 
@@ -188,24 +187,24 @@ def _advise_by_error(signature: Signature) -> Advice:
     # The operator's error text for a crash names no cause, whatever words it contains.
     if signature.reason == "MaxRetriesExceeded" and not signature.exception:
         return Advice(
-            action=LetterAction.INSPECT,
+            action=PlannedLetterAction.INSPECT,
             reason="Its workers crashed, or stopped sending heartbeats, each time while they "
             "processed it.",
         )
     # A decoder's error that quotes "connection" from a payload is not an outage.
     if signature.reason in {"Undecodable", "Rejected"}:
         return Advice(
-            action=LetterAction.INSPECT,
+            action=PlannedLetterAction.INSPECT,
             reason="The worker rejected its content: it fails again until the entry or the worker "
             "changes.",
         )
     if _PASSING_TYPE.search(signature.exception) or _PASSING.search(signature.error):
         return Advice(
-            action=LetterAction.REDRIVE,
+            action=PlannedLetterAction.REDRIVE,
             reason="The error is temporary, such as an outage of a service that the worker uses. "
             "Redrive when the service works again.",
         )
     return Advice(
-        action=LetterAction.INSPECT,
+        action=PlannedLetterAction.INSPECT,
         reason="The handler failed each time. Find the cause before you redrive these.",
     )

@@ -33,7 +33,7 @@ from pelops.redis_core.pool import connect_server, parse_info
 from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.server import Server, Topology
 from pelops.redis_core.transport import Command
-from pelops.redis_streams.access import Feature, Role, role_needs
+from pelops.redis_streams.access import Feature, UserRole, role_needs
 from pelops.redis_streams.group.group_observation import observe_group
 from pelops.redis_streams.recovery.consumers import LISTABLE, list_consumers
 from pelops.scripts.calls import find_denied
@@ -147,7 +147,7 @@ async def list_denied(
     wanted = set(features)
     if server.kind.topology == Topology.CLUSTER:
         wanted.add(Feature.CLUSTER)
-    needs = role_needs(Role.OPERATOR, keys, wanted)
+    needs = role_needs(UserRole.OPERATOR, keys, wanted)
     denied: list[DeniedCommand] = []
     while needs:
         question = find_denied(needs, near=keys.stream)

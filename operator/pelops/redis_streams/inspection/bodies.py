@@ -14,7 +14,7 @@ from typing import Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.records.dead_letter import parse_letter, read_redrive_marks
-from pelops.domain.records.inspection import FoundEntry, LetterDetails, Place
+from pelops.domain.records.inspection import FoundEntry, LetterDetails, StreamKind
 from pelops.domain.records.ledger import LETTER_FIELDS
 from pelops.errors import InvalidReply, InvalidSpec, PelopsError
 from pelops.redis_core.replies.shapes import BadShape, reading
@@ -144,10 +144,10 @@ class EntryReader:
     prefix: str = "_"
     with_pairs: bool = False  # payloads were requested
 
-    def read(self, place: Place, stream: str, raw: RawEntry) -> FoundEntry:
+    def read(self, place: StreamKind, stream: str, raw: RawEntry) -> FoundEntry:
         """The entry, with the values of its fields only if they were requested."""
         letter, kept = None, len(raw.flat)
-        if place in {Place.DEAD_LETTERS, Place.DISCARDED}:
+        if place in {StreamKind.DEAD_LETTERS, StreamKind.DISCARDED}:
             letter, root, failures, kept = self._read_letter(raw)
         else:
             root, failures, kept = self._read_copy_marks(raw)

@@ -15,7 +15,7 @@ from pelops.domain.records.inspection import (
     LetterGroup,
     LettersPage,
     LettersReport,
-    Place,
+    StreamKind,
 )
 from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import (
@@ -94,7 +94,7 @@ async def show_letter(
     inspection: GroupInspection, entry_id: EntryId, *, is_discarded: bool = False
 ) -> LettersPage:
     """One dead letter. Raises NoSuchEntry when the stream does not hold it."""
-    place = Place.DISCARDED if is_discarded else Place.DEAD_LETTERS
+    place = StreamKind.DISCARDED if is_discarded else StreamKind.DEAD_LETTERS
     reads = replace(inspection, server=inspection.server.dry)
     dead_letter = await reads.find(place, entry_id)
     if dead_letter is None:
@@ -109,7 +109,7 @@ async def read_letters_page(
     inspection: GroupInspection, *, after: EntryId | None, is_discarded: bool = False
 ) -> LettersPage:
     """The dead letters after `after`, the oldest first: about `PAGE_BUDGET`, at least one."""
-    place = Place.DISCARDED if is_discarded else Place.DEAD_LETTERS
+    place = StreamKind.DISCARDED if is_discarded else StreamKind.DEAD_LETTERS
     key, reader = inspection.key_of(place), inspection.reader
     letters: list[FoundEntry] = []
     size = 0
@@ -125,7 +125,7 @@ async def read_letters_page(
 
 def _page(
     inspection: GroupInspection,
-    place: Place,
+    place: StreamKind,
     letters: Sequence[FoundEntry],
     after: EntryId | None,
 ) -> LettersPage:

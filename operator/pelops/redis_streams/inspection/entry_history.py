@@ -27,7 +27,7 @@ from pelops.domain.records.inspection import (
     FoundEntry,
     HeldEntry,
     HistoryEvent,
-    Place,
+    StreamKind,
 )
 from pelops.domain.records.ledger import LedgerKind
 from pelops.errors import PelopsError
@@ -49,7 +49,12 @@ SEARCH_BUDGET: Final = Budget(entries=1_000, bytes=32 * MIB)
 DEEP_SEARCH_BUDGET: Final = Budget(entries=5_000_000, bytes=4096 * MIB)
 MOST_MATCHES: Final = 20
 _ROUNDS: Final = 4  # after so many moves in between, the last observation is reported
-_PLACES: Final = (Place.STREAM, Place.RETRY_STREAM, Place.DEAD_LETTERS, Place.DISCARDED)
+_PLACES: Final = (
+    StreamKind.STREAM,
+    StreamKind.RETRY_STREAM,
+    StreamKind.DEAD_LETTERS,
+    StreamKind.DISCARDED,
+)
 
 
 class NoSuchEntry(PelopsError):
@@ -61,7 +66,7 @@ class _Found:
     """The root of an entry's chain of copies, and where the requested ID is."""
 
     root: EntryId
-    place: Place
+    place: StreamKind
     entry_id: EntryId
     notes: tuple[str, ...] = ()
 
@@ -124,7 +129,7 @@ async def explain_match(
     report = await explain_entry(
         inspection,
         newest.entry_id,
-        is_letter=newest.place is Place.DEAD_LETTERS,
+        is_letter=newest.place is StreamKind.DEAD_LETTERS,
         deep=deep,
         asked=f"{name}={value}",
     )
@@ -136,7 +141,7 @@ async def explain_match(
 
 
 async def _search(
-    view: GroupView, place: Place, pair: tuple[bytes, bytes], budget: Budget
+    view: GroupView, place: StreamKind, pair: tuple[bytes, bytes], budget: Budget
 ) -> tuple[list[FoundEntry], Coverage]:
     """The newest entries of a place that have the pair, and how much was searched."""
     inspection = view.inspection
@@ -189,14 +194,16 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
         ]
         return _Found(first.root_id, first.place, entry_id, tuple(also))
     root = await find_root(inspection.server, inspection.keys, entry_id)
-    place = Place.DEAD_LETTERS if is_letter else Place.STREAM
+    place = StreamKind.DEAD_LETTERS if is_letter else StreamKind.STREAM
     if root is None and view.has_retry and not is_letter:
-        waits = await view.locate(Place.RETRY_STREAM, entry_id)
-        place = Place.RETRY_STREAM if waits.pending is not None else place
-    return _Found(root or entry_id, place if root is None else Place.STREAM, entry_id)
+        waits = await view.locate(StreamKind.RETRY_STREAM, entry_id)
+        place = StreamKind.RETRY_STREAM if waits.pending is not None else place
+    return _Found(root or entry_id, place if root is None else StreamKind.STREAM, entry_id)
 
 
-def _last_copy(view: GroupView, entry: _Found, acts: Sequence[LedgerAct]) -> tuple[Place, EntryId]:
+def _last_copy(
+    view: GroupView, entry: _Found, acts: Sequence[LedgerAct]
+) -> tuple[StreamKind, EntryId]:
     """Where the last action put the entry; without an action, where it was found."""
     place, last = entry.place, entry.entry_id
     for act in acts:
@@ -207,7 +214,7 @@ def _last_copy(view: GroupView, entry: _Found, acts: Sequence[LedgerAct]) -> tup
             place, last = moved
         elif act.kind == LedgerKind.RELEASED:
             is_retry = act.details.get("stream") == view.inspection.keys.retry
-            place = Place.RETRY_STREAM if is_retry else Place.STREAM
+            place = StreamKind.RETRY_STREAM if is_retry else StreamKind.STREAM
     return place, last
 
 
@@ -223,24 +230,24 @@ def _connected(acts: Sequence[LedgerAct], entry_id: EntryId) -> list[LedgerAct]:
     return [act for act in acts if act.entry.entry_id in ids]
 
 
-def _target(view: GroupView, act: LedgerAct) -> tuple[Place, EntryId] | None:
+def _target(view: GroupView, act: LedgerAct) -> tuple[StreamKind, EntryId] | None:
     """Where an action moved the entry; None when it did not."""
     keys, new_id = view.inspection.keys, act.entry.new_id
     if new_id is None:
         return None
     if act.kind in {LedgerKind.DEAD_LETTERED, LedgerKind.PAYLOAD_GONE, LedgerKind.RESTORED}:
-        return Place.DEAD_LETTERS, new_id
+        return StreamKind.DEAD_LETTERS, new_id
     if act.kind == LedgerKind.DISCARDED:
-        return Place.DISCARDED, new_id
+        return StreamKind.DISCARDED, new_id
     if act.kind in {LedgerKind.REQUEUED, LedgerKind.REDRIVEN}:
         is_retry = act.details.get("target") == keys.retry
-        return (Place.RETRY_STREAM if is_retry else Place.STREAM), new_id
+        return (StreamKind.RETRY_STREAM if is_retry else StreamKind.STREAM), new_id
     return None
 
 
 def _is_held(location: EntryLocation) -> bool:
     """Whether the observation alone shows where the entry is, without the ledger."""
-    if location.place in {Place.DEAD_LETTERS, Place.DISCARDED}:
+    if location.place in {StreamKind.DEAD_LETTERS, StreamKind.DISCARDED}:
         return location.found is not None
     position = location.position.last_delivered
     waits = location.found is not None and (position is None or location.entry_id > position)

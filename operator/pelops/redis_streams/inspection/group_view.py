@@ -13,7 +13,7 @@ from pelops.clock import MILLISECOND, from_time
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.locks import lock_key, lock_slot_problem
 from pelops.domain.naming import GroupKeys
-from pelops.domain.records.inspection import EntryLocation, FoundEntry, Place, StreamPosition
+from pelops.domain.records.inspection import EntryLocation, FoundEntry, StreamKind, StreamPosition
 from pelops.domain.records.ledger import bound_deliveries
 from pelops.domain.records.state import BOOT, POD, RETRY_BATCH, TRY
 from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, RetryBatch, no_cutoff
@@ -74,18 +74,18 @@ class GroupInspection:
             with_pairs=self.with_payload,
         )
 
-    def key_of(self, place: Place) -> str:
+    def key_of(self, place: StreamKind) -> str:
         """The key of a place."""
         keys = self.keys
         return {
-            Place.STREAM: keys.stream,
-            Place.RETRY_STREAM: keys.retry,
-            Place.DEAD_LETTERS: keys.dead_letter,
-            Place.DISCARDED: keys.discarded,
+            StreamKind.STREAM: keys.stream,
+            StreamKind.RETRY_STREAM: keys.retry,
+            StreamKind.DEAD_LETTERS: keys.dead_letter,
+            StreamKind.DISCARDED: keys.discarded,
         }[place]
 
     async def find(
-        self, place: Place, entry_id: EntryId, *, most: int = MOST_ENTRY
+        self, place: StreamKind, entry_id: EntryId, *, most: int = MOST_ENTRY
     ) -> FoundEntry | None:
         """The entry with this ID in a place; None when it is not there."""
         key = self.key_of(place)
@@ -120,10 +120,10 @@ class GroupView:
         """Whether the group has a retry stream."""
         return self.observation.retry is not None and self.observation.retry.exists
 
-    def position(self, place: Place) -> StreamPosition:
+    def position(self, place: StreamKind) -> StreamPosition:
         """The positions of a stream and of the group on it."""
         seen = self.observation
-        if place is Place.RETRY_STREAM:
+        if place is StreamKind.RETRY_STREAM:
             # Acknowledged copies are deleted there, and its last ID is not observed.
             return StreamPosition(
                 last_delivered=seen.retry.last_delivered_id if seen.retry else None,
@@ -142,7 +142,7 @@ class GroupView:
 
     async def locate(
         self,
-        place: Place,
+        place: StreamKind,
         entry_id: EntryId,
         *,
         cutoffs: Mapping[str, Cutoff] | None = None,
@@ -209,11 +209,11 @@ class GroupView:
         )
 
     async def _read_pending(
-        self, place: Place, entry_id: EntryId
+        self, place: StreamKind, entry_id: EntryId
     ) -> tuple[PendingEntry | None, tuple[int, int, int]]:
         """The pending entry, and its recorded failures as `_read_attempts` returns them."""
         inspection, keys = self.inspection, self.inspection.keys
-        if place not in {Place.STREAM, Place.RETRY_STREAM}:
+        if place not in {StreamKind.STREAM, StreamKind.RETRY_STREAM}:
             return None, (0, 0, 0)
         key = inspection.key_of(place)
         asked = ("XPENDING", key, keys.group, str(entry_id), str(entry_id), 1)
@@ -283,10 +283,10 @@ async def _read_batch(view: GroupView) -> RetryBatch:
     members = sorted(batch.members)[:BATCH_READ]
     if not members:
         return batch
-    places = [Place.STREAM, *([Place.RETRY_STREAM] if view.has_retry else [])]
+    places = [StreamKind.STREAM, *([StreamKind.RETRY_STREAM] if view.has_retry else [])]
     strategy = view.inspection.recovery.strategy
     is_retry = view.has_retry and strategy is RecoveryStrategy.RETRY_STREAM
-    copies_to = Place.RETRY_STREAM if is_retry else Place.STREAM
+    copies_to = StreamKind.RETRY_STREAM if is_retry else StreamKind.STREAM
     under_way, undelivered = set(), set()
     for place in places:
         key, position = view.inspection.key_of(place), view.position(place).last_delivered
@@ -330,12 +330,12 @@ def _read_attempts(text: bytes | None) -> tuple[int, int, int]:
 
 
 async def locate_many(
-    view: GroupView, wanted: Sequence[tuple[Place, EntryId]], cutoffs: Mapping[str, Cutoff]
+    view: GroupView, wanted: Sequence[tuple[StreamKind, EntryId]], cutoffs: Mapping[str, Cutoff]
 ) -> list[EntryLocation]:
     """As `GroupView.locate`, for many IDs, a few at a time. Bodies above 1 MiB are not read."""
     turns = asyncio.Semaphore(8)
 
-    async def locate(place: Place, entry_id: EntryId) -> EntryLocation:
+    async def locate(place: StreamKind, entry_id: EntryId) -> EntryLocation:
         async with turns:
             return await view.locate(place, entry_id, cutoffs=cutoffs, most=MIB)
 

@@ -11,7 +11,7 @@ from pelops.domain.records.inspection import (
     EntryLocation,
     PendingLine,
     PendingReport,
-    Place,
+    StreamKind,
 )
 from pelops.domain.recovery import Cutoff, LivenessReason, PendingEntry, no_cutoff
 from pelops.policy.inspection.entry_state import decide_state
@@ -29,7 +29,9 @@ from pelops.redis_streams.recovery.scan_calls import encode_name
 
 MOST_LINES: Final = 100
 
-_Wanted = list[tuple[Place, PendingEntry, int]]  # place, entry, and number of entries of its line
+_Wanted = list[
+    tuple[StreamKind, PendingEntry, int]
+]  # place, entry, and number of entries of its line
 
 
 async def list_by_consumer(inspection: GroupInspection) -> PendingReport:
@@ -81,7 +83,7 @@ async def list_by_age(inspection: GroupInspection) -> PendingReport:
     return await _report(view, wanted, coverage)
 
 
-def _streams(view: GroupView) -> Sequence[tuple[Place, int]]:
+def _streams(view: GroupView) -> Sequence[tuple[StreamKind, int]]:
     """The streams in which the group has pending entries, and the number of its consumers there.
 
     For the retry stream the number shows only whether there are too many to list.
@@ -89,13 +91,15 @@ def _streams(view: GroupView) -> Sequence[tuple[Place, int]]:
     seen = view.observation
     places = []
     if seen.group is not None and seen.group.pending:
-        places.append((Place.STREAM, seen.group.consumers))
+        places.append((StreamKind.STREAM, seen.group.consumers))
     if seen.retry is not None and seen.retry.exists and seen.retry.pending:
-        places.append((Place.RETRY_STREAM, 0 if seen.retry.holding is not None else LISTABLE + 1))
+        places.append(
+            (StreamKind.RETRY_STREAM, 0 if seen.retry.holding is not None else LISTABLE + 1)
+        )
     return places
 
 
-async def _lowest(view: GroupView, place: Place) -> list[PendingEntry]:
+async def _lowest(view: GroupView, place: StreamKind) -> list[PendingEntry]:
     inspection = view.inspection
     key = inspection.key_of(place)
     asked = ("XPENDING", key, inspection.keys.group, "-", "+", MOST_LINES)
@@ -105,7 +109,7 @@ async def _lowest(view: GroupView, place: Place) -> list[PendingEntry]:
 
 
 async def _lowest_of(
-    view: GroupView, place: Place, consumers: Sequence[ObservedConsumer]
+    view: GroupView, place: StreamKind, consumers: Sequence[ObservedConsumer]
 ) -> _Wanted:
     inspection = view.inspection
     key, group = inspection.key_of(place), inspection.keys.group
@@ -129,7 +133,7 @@ async def _report(view: GroupView, wanted: _Wanted, coverage: Sequence[Coverage]
     seen, keys = view.observation, view.inspection.keys
     owners = list(dict.fromkeys(one.owner for _, one, _ in wanted if one.owner))
     cutoffs = dict(await view.find_cutoffs(owners)) if owners else {}
-    ids: list[tuple[Place, EntryId]] = [(place, one.entry_id) for place, one, _ in wanted]
+    ids: list[tuple[StreamKind, EntryId]] = [(place, one.entry_id) for place, one, _ in wanted]
     located = await locate_many(view, ids, cutoffs)
     lines = [
         _line(view, place, location, location.pending, count)
@@ -151,7 +155,7 @@ _NO_OWNER: Final = no_cutoff(LivenessReason.UNKNOWN, "no consumer holds it")
 
 
 def _line(
-    view: GroupView, place: Place, location: EntryLocation, pending: PendingEntry, count: int
+    view: GroupView, place: StreamKind, location: EntryLocation, pending: PendingEntry, count: int
 ) -> PendingLine:
     cutoff: Cutoff = location.cutoff or _NO_OWNER
     return PendingLine(

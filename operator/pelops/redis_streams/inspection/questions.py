@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.records.inspection import Answer, Document, render_answer
-from pelops.domain.records.json_codec import Bound, Codec
+from pelops.domain.records.json_codec import Codec, ValueLimits
 from pelops.redis_streams.inspection.dead_letters import (
     list_letters,
     read_letters_page,
@@ -56,7 +56,9 @@ class Question:
     payload: bool = False  # answer the values of fields as well
     by_age: bool = False  # `pending`: a line for each entry instead of each consumer
     # Of the user who asks; over HTTP only.
-    token: Annotated[str, Bound(max_length=TOKEN_LIMIT)] = dataclasses.field(default="", repr=False)
+    token: Annotated[str, ValueLimits(max_length=TOKEN_LIMIT)] = dataclasses.field(
+        default="", repr=False
+    )
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     @property

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from pelops.clock import MILLISECOND
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.recovery import Progress
+from pelops.domain.recovery import ConsumerProgress
 from pelops.errors import NoSuchStream
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import invalid
@@ -99,7 +99,9 @@ async def count_consumers(server: Server, stream: str, group: str) -> int:
     return next((one[b"consumers"] for one in found if one[b"name"] == group.encode()), 0)
 
 
-async def observe_progress(server: Server, stream: str, group: str, consumer: str) -> Progress:
+async def observe_progress(
+    server: Server, stream: str, group: str, consumer: str
+) -> ConsumerProgress:
     """Observe whether a consumer and the others of its group finish the entries they get.
 
     The cost is linear in the number of consumers. Raises NoSuchGroup.
@@ -109,7 +111,7 @@ async def observe_progress(server: Server, stream: str, group: str, consumer: st
     answer = _PROGRESS.read(await server.run(call))
     if isinstance(answer, str):
         raise no_group(group, stream)
-    return Progress(**answer._asdict())
+    return ConsumerProgress(**answer._asdict())
 
 
 async def remove_consumer(server: Server, context: ScanContext, consumer: str) -> bool:
