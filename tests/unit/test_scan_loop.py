@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
-from pelops.controller.recovery.scan_loop import ScanLoop
+from pelops.controller.recovery.scan_loop import STEP_S, ScanLoop
 from pelops.controller.recovery.scanner import RECHECK
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Progress
@@ -43,13 +43,16 @@ class Ranked(Members):
     """A replica among others."""
 
     def __init__(self) -> None:
-        self.rank_now, self.known = 0, frozenset({"one"})
+        self.rank_now, self.known, self.is_admitted = 0, frozenset({"one"}), True
 
     @property
     def standing(self) -> MembershipView:
-        return MembershipView(joins=1, is_admitted=True, members=self.known)
+        return MembershipView(joins=1, is_admitted=self.is_admitted, members=self.known)
 
     def rank(self, key: str) -> int:
+        return self.rank_now + (0 if self.is_admitted else 1)
+
+    def place(self, key: str) -> int:
         return self.rank_now
 
 
@@ -98,6 +101,17 @@ def test_a_pod_death_starts_a_scan_even_of_a_settled_group() -> None:
         loop.wake(NAME, Trigger.POD_DEATH)
         await asyncio.sleep(1.0)
         assert scanner.scans == [Trigger.START_UP, Trigger.POD_DEATH]
+
+    run(scenario)
+
+
+def test_a_pod_death_is_scanned_at_once_while_no_replica_is_admitted() -> None:
+    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        before, members.is_admitted = len(scanner.scans), False
+        loop.wake(NAME, Trigger.POD_DEATH)
+        await asyncio.sleep(STEP_S / 2)
+        assert scanner.scans[before:] == [Trigger.POD_DEATH]
 
     run(scenario)
 

@@ -72,10 +72,15 @@ class ScanLoop:
         self._scanned: dict[Name, tuple[float, timedelta]] = {}
 
     def wake(self, name: Name, trigger: Trigger) -> None:
-        """Scan this group now: at once where this replica ranks first, else shortly after."""
+        """Scan this group now: at once where this replica ranks first, else shortly after.
+
+        A replica that is not admitted yet may rank first: several replicas may scan at once, and
+        none is admitted in the first seconds after all were restarted.
+        """
         if name not in self._triggers or self._triggers[name][0] is Trigger.START_UP:
             self._triggers[name] = (trigger, self._clock())
-        self._queue.add(name, delay_s=self._rank(name) * STEP_S)
+        place = self._members.place(self._shared.key(name))
+        self._queue.add(name, delay_s=place * STEP_S)
 
     def notice(self, name: Name) -> None:
         """A resource was added or changed: scan it soon if it, or its spec, is new here."""
