@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -35,12 +35,7 @@ from pelops.cli.main import run as run_command_line
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.records.state import OwnerRecord, OwnershipRecord
-from pelops.domain.stream_observation import (
-    ConsumerObservation,
-    GroupObservation,
-    StreamObservation,
-)
-from pelops.domain.workload import PodObservation
+from pelops.domain.stream_observation import ConsumerObservation
 from pelops.errors import KubernetesError
 from pelops.policy.doctor.check import (
     Category,
@@ -72,10 +67,12 @@ from pelops.policy.doctor.facts import (
 from pelops.policy.doctor.group_checks import CLOCK_CHECKS, GROUP_CHECKS, WORKER_CHECKS
 from pelops.policy.doctor.rights import OPERATOR_RIGHTS
 from pelops.policy.doctor.server_checks import SERVER_CHECKS
+from tests import builders
+from tests.builders import NOW
 from tests.control_plane.rights import BASE, NAMESPACE_ROLE
 from tests.operators import ROOT
 
-NOW = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 KEYS = derive_keys("orders", "workers")
 INFO = {
     "loading": "0",
@@ -104,27 +101,24 @@ RESOURCE = ResourceFacts(
     scaling_mode="Auto",
     target="Deployment orders-workers",
 )
-GROUP = GroupObservation(
-    last_delivered_id=EntryId(1, 0),
-    pending=0,
-    lag=0,
-    consumers=1,
-    entries_read=1,
-    lowest_pending=None,
+STREAM = builders.stream(ownership=None)
+CLOCKS = ClockFacts(
+    reader="the operator",
+    ahead=timedelta(0),
+    uncertainty=timedelta(milliseconds=1),
+    nodes=(NodeClock(node="worker-1", ahead=timedelta(seconds=-9)),),
+    allowed=timedelta(seconds=2),
 )
-STREAM = StreamObservation(
-    server_time=NOW,
-    exists=True,
-    length=1,
-    last_generated_id=EntryId(1, 0),
-    first_id=EntryId(1, 0),
-    entries_added=1,
-    groups=1,
-    group=GROUP,
-    dead_letters=0,
-    dead_letter_exists=True,
-    ledger_exists=True,
-    ownership=None,
+TARGET = TargetFacts(resource=RESOURCE, exists=True, autoscalers=(), replicas_owners=())
+OPERATOR = Installation(namespace="pelops-system", replicas=2, version="0.1.0", serves=frozenset())
+INSTALLATION = InstallationFacts(
+    kubernetes=(1, 36),
+    kinds=(ServedKind(kind="StreamConsumerGroup", is_served=True, missing=()),),
+    installations=(OPERATOR,),
+    version="0.1.0",
+    subject="the operator",
+    scope="all namespaces",
+    refused=(),
 )
 
 
@@ -139,341 +133,223 @@ def server(
 
 
 def group(**other: Any) -> GroupFacts:
-    facts: dict[str, Any] = {
-        "keys": KEYS,
-        "topology": "standalone",
-        "types": {KEYS.stream: "stream", KEYS.state: "hash"},
-        "stream": STREAM,
-        "groups": ("workers",),
-        "resource": RESOURCE,
-    }
+    types = {KEYS.stream: "stream", KEYS.state: "hash"}
+    facts: dict[str, Any] = {"keys": KEYS, "topology": "standalone", "types": types}
+    facts |= {"stream": STREAM, "groups": ("workers",), "resource": RESOURCE}
     return GroupFacts(**facts | other)
 
 
-def clocks(**other: Any) -> ClockFacts:
-    facts: dict[str, Any] = {
-        "reader": "the operator",
-        "ahead": timedelta(0),
-        "uncertainty": timedelta(milliseconds=1),
-        "nodes": (NodeClock(node="worker-1", ahead=timedelta(seconds=-9)),),
-        "allowed": timedelta(seconds=2),
-    }
-    return ClockFacts(**facts | other)
-
-
 def workers(*names: str, idle: timedelta = timedelta(0), pending: int = 0) -> WorkerFacts:
-    pod = PodObservation(
-        name="web-abcde", uid="1", node="n", phase="Running", is_ready=True, is_deleting=False
-    )
-    return WorkerFacts(
-        consumers=tuple(
-            ConsumerObservation(name=name, pending=pending, idle=idle) for name in names
-        ),
-        pods=(pod,),
-        others=frozenset({"laptop-1"}),
-        has_workload=True,
-    )
+    consumers = (ConsumerObservation(name=name, pending=pending, idle=idle) for name in names)
+    pods, others = (builders.pod(name="web-abcde"),), frozenset({"laptop-1"})
+    return WorkerFacts(consumers=tuple(consumers), pods=pods, others=others, has_workload=True)
 
 
-def target(**other: Any) -> TargetFacts:
-    facts: dict[str, Any] = {
-        "resource": RESOURCE,
-        "exists": True,
-        "autoscalers": (),
-        "replicas_owners": (),
-    }
-    return TargetFacts(**facts | other)
-
-
-def installation(**other: Any) -> InstallationFacts:
-    facts: dict[str, Any] = {
-        "kubernetes": (1, 36),
-        "kinds": (ServedKind(kind="StreamConsumerGroup", is_served=True, missing=()),),
-        "installations": (
-            Installation(
-                namespace="pelops-system", replicas=2, version="0.1.0", serves=frozenset()
-            ),
-        ),
-        "version": "0.1.0",
-        "subject": "the operator",
-        "scope": "all namespaces",
-        "refused": (),
-    }
-    return InstallationFacts(**facts | other)
+CHECKS: dict[type, tuple[Category, Sequence[Check[Any]]]] = {
+    ServerFacts: (Category.REDIS, SERVER_CHECKS),
+    GroupFacts: (Category.GROUP, GROUP_CHECKS),
+    ClockFacts: (Category.CLOCKS, CLOCK_CHECKS),
+    WorkerFacts: (Category.WORKERS, WORKER_CHECKS),
+    TargetFacts: (Category.TARGET, TARGET_CHECKS),
+    InstallationFacts: (Category.INSTALLATION, INSTALLATION_CHECKS),
+}
 
 
 def judge(facts: Any) -> dict[str, CheckResult]:
     """The checks of the category of these facts, by their IDs."""
-    categories: dict[type, tuple[Category, Any]] = {
-        ServerFacts: (Category.REDIS, SERVER_CHECKS),
-        GroupFacts: (Category.GROUP, GROUP_CHECKS),
-        ClockFacts: (Category.CLOCKS, CLOCK_CHECKS),
-        WorkerFacts: (Category.WORKERS, WORKER_CHECKS),
-        TargetFacts: (Category.TARGET, TARGET_CHECKS),
-        InstallationFacts: (Category.INSTALLATION, INSTALLATION_CHECKS),
-    }
-    category, checks = categories[type(facts)]
+    category, checks = CHECKS[type(facts)]
     return {one.id: one for one in run_checks(category, checks, facts)}
 
 
 @pytest.mark.parametrize(
-    "facts", [server(), group(), clocks(), workers("web-abcde"), target(), installation()]
+    "facts", [server(), group(), CLOCKS, workers("web-abcde"), TARGET, INSTALLATION]
 )
 def test_healthy_facts_have_no_fault(facts: Any) -> None:
     found = judge(facts)
     assert {one.result for one in found.values()} == {Result.OK}, found
 
 
-def held_by(uid: str, name: str, until: datetime) -> StreamObservation:
-    owner = OwnerRecord(uid=uid, cluster="", namespace="shop", name=name, created=NOW)
-    return replace(STREAM, ownership=OwnershipRecord(owner=owner, owned_until=until))
-
-
-OTHER = Installation(namespace="other", replicas=1, version="0.1.0", serves=frozenset())
 NODE = RedisNodeFacts(address="a:1", info=INFO, config=Unanswered("CONFIG GET is refused"))
+READ_ONLY_NODE = replace(NODE, address="b:2", info=INFO | {"role": "slave"})
+OTHER = replace(OPERATOR, namespace="other", replicas=1)
+SCALED_OBJECT = (ExternalAutoscaler(kind="ScaledObject", name="s"),)
+UNSCALED = replace(RESOURCE, scaling_mode="Disabled")
+AHEAD = builders.group(last_delivered_id=EntryId(1800000000000))
+ELSEWHERE = derive_keys("orders", "workers", dead_letter="other")
 
 
-@pytest.mark.parametrize(
-    ("facts", "check", "result", "words"),
-    [
-        (server(kind=Unanswered("connection refused")), "connection", "error", "refused"),
-        (server(kind=replace(KIND, version=(6, 2, 1))), "version", "error", "7.0.0 or later"),
-        (server(kind=replace(KIND, version=None)), "version", "unknown", "INFO"),
-        (server({"loading": "1"}), "writes", "error", "loads"),
-        (server({"role": "slave"}), "writes", "error", "read-only replica"),
-        (
-            server(denied=(DeniedCommand(command="xadd", key="a"),)),
-            "acl",
-            "error",
-            "forbids 1 command: xadd on a",
+def denied(*keys: str) -> ServerFacts:
+    return server(denied=tuple(DeniedCommand(command="xadd", key=key) for key in keys))
+
+
+def owned_by(uid: str, name: str, *, minutes: int) -> GroupFacts:
+    """A group whose ownership record ends so many minutes after its observation."""
+    owner = OwnerRecord(uid=uid, cluster="", namespace="shop", name=name, created=NOW)
+    record = OwnershipRecord(owner=owner, owned_until=NOW + timedelta(minutes=minutes))
+    return group(stream=replace(STREAM, ownership=record))
+
+
+def node_clock(ahead_s: float) -> ClockFacts:
+    return replace(CLOCKS, nodes=(NodeClock(node="n-1", ahead=timedelta(seconds=ahead_s)),))
+
+
+def redis_clock(ahead_s: float, uncertainty_s: float = 0.001) -> ClockFacts:
+    uncertainty = timedelta(seconds=uncertainty_s)
+    return replace(CLOCKS, ahead=timedelta(seconds=ahead_s), uncertainty=uncertainty)
+
+
+def crd(kind: str = "K", *, is_served: bool = True, **fields: Any) -> InstallationFacts:
+    return replace(
+        INSTALLATION,
+        kinds=(ServedKind(kind=kind, is_served=is_served, **{"missing": (), **fields}),),
+    )
+
+
+def operators(*installations: Installation, **named: Any) -> InstallationFacts:
+    return replace(INSTALLATION, installations=installations, **named)
+
+
+def refused(resource: str, verb: str, *, is_needed: bool = True) -> InstallationFacts:
+    right = AccessRight(group="", resource=resource, verb=verb, is_needed=is_needed)
+    return replace(INSTALLATION, refused=(right,))
+
+
+class Planted(NamedTuple):
+    check: str
+    result: str
+    words: str
+    facts: Any
+
+
+PLANTED = [
+    # The server.
+    Planted("connection", "error", "refused", server(kind=Unanswered("connection refused"))),
+    Planted("version", "error", "7.0.0 or later", server(kind=replace(KIND, version=(6, 2, 1)))),
+    Planted("version", "unknown", "INFO", server(kind=replace(KIND, version=None))),
+    Planted("writes", "error", "loads", server({"loading": "1"})),
+    Planted("writes", "error", "read-only replica", server({"role": "slave"})),
+    Planted("writes", "error", "b:2: is a read-only", server(nodes=(NODE, READ_ONLY_NODE))),
+    Planted("acl", "error", "forbids 1 command: xadd on a", denied("a")),
+    Planted("acl", "error", "xadd on a and 2 more keys", denied("a", "b", "c")),
+    Planted("eviction", "warning", "allkeys-lru", server({"maxmemory_policy": "allkeys-lru"})),
+    Planted("eviction", "unknown", "INFO does not show", server({"maxmemory_policy": "\x1b[31m"})),
+    Planted("memory", "warning", "87 %", server({"maxmemory": "1200000"})),
+    Planted("memory", "error", "100 %", server({"maxmemory": "1048576"})),
+    Planted("persistence", "error", "to disk failed", server({"aof_last_write_status": "err"})),
+    Planted("persistence", "warning", "loses every stream", server({"aof_enabled": "0"})),
+    Planted(
+        "persistence",
+        "warning",
+        "since the last save point",
+        server({"aof_enabled": "0"}, {"save": "60 1"}),
+    ),
+    Planted(
+        "persistence",
+        "unknown",
+        "CONFIG GET is refused",
+        server(nodes=(replace(NODE, info=INFO | {"aof_enabled": "0"}),)),
+    ),
+    Planted("replication", "warning", "2 replicas", server({"connected_slaves": "2"})),
+    Planted("replication", "error", "no replica is good", server({"min_slaves_good_slaves": "0"})),
+    Planted(
+        "replication",
+        "error",
+        "min-replicas-to-write is 2",
+        server({"min_slaves_good_slaves": "1"}, {"min-replicas-to-write": "2"}),
+    ),
+    Planted("clients", "warning", "9500 of 10000", server({"connected_clients": "9500"})),
+    Planted(
+        "output-buffers",
+        "warning",
+        "1.0 MiB",
+        server(config={"client-output-buffer-limit": "normal 1048576 0 0"}),
+    ),
+    Planted("output-buffers", "unknown", "CONFIG GET is refused", server(nodes=(NODE,))),
+    # The group.
+    Planted("key-types", "error", "ledger is a string", group(types={KEYS.ledger: "string"})),
+    Planted("slots", "error", "cannot write both", group(topology="cluster", keys=ELSEWHERE)),
+    Planted("slots", "warning", "fails on a Redis Cluster", group(keys=ELSEWHERE)),
+    Planted("group", "warning", "does not exist", group(stream=replace(STREAM, exists=False))),
+    Planted("group", "warning", "group workers", group(stream=replace(STREAM, group=None))),
+    Planted(
+        "group",
+        "error",
+        "ahead of the stream",
+        group(stream=replace(STREAM, group=AHEAD)),
+    ),
+    Planted("other-groups", "error", "'b'", group(groups=("workers", "b"))),
+    Planted("other-groups", "warning", "'b'", group(groups=("workers", "b"), resource=None)),
+    Planted(
+        "other-groups",
+        "ok",
+        "RetryStream",
+        group(groups=("workers", "b"), resource=replace(RESOURCE, strategy="RetryStream")),
+    ),
+    Planted("manager", "error", "'shop/theirs'", owned_by("uid-2", "theirs", minutes=1)),
+    Planted("manager", "ok", "no other", owned_by("uid-2", "theirs", minutes=-1)),
+    Planted("manager", "error", "of another cluster", owned_by("uid-2", "orders", minutes=1)),
+    # Clocks.
+    Planted("clock", "warning", "6.4 s behind that of Redis", redis_clock(6.4)),
+    Planted("clock", "warning", "5.0 s ahead of that of Redis", redis_clock(-6, 1)),
+    Planted("clock", "ok", "agrees", redis_clock(3, 2)),
+    Planted("node-clocks", "error", "node n-1 (6.0 s)", node_clock(6)),
+    Planted("node-clocks", "warning", "node n-1 (60.0 s)", node_clock(-60)),
+    # Workers and their workload.
+    Planted("consumer-names", "warning", "1 of 2 consumers", workers("web-abcde", "laptop")),
+    Planted("consumer-names", "warning", "'laptop-1'", workers("laptop-1")),
+    Planted("consumer-names", "warning", "3 pending entries", workers("x", idle=HOUR, pending=3)),
+    Planted("consumer-names", "ok", "0 consumers", workers("x", idle=HOUR)),
+    Planted("target", "error", "does not exist", replace(TARGET, exists=False)),
+    Planted("autoscalers", "error", "ScaledObject s", replace(TARGET, autoscalers=SCALED_OBJECT)),
+    Planted(
+        "autoscalers",
+        "ok",
+        "Disabled",
+        replace(TARGET, autoscalers=SCALED_OBJECT, resource=UNSCALED),
+    ),
+    Planted("replicas-owner", "warning", "argocd", replace(TARGET, replicas_owners=("argocd",))),
+    # The installation.
+    Planted("kubernetes", "error", "1.29 is too old", replace(INSTALLATION, kubernetes=(1, 29))),
+    Planted("crds", "error", "not serve StreamAudit", crd("StreamAudit", is_served=False)),
+    Planted("crds", "error", "older than this program", crd(missing=("spec.a",))),
+    Planted("crds", "warning", "newer than this program", crd(unknown=("spec.b",))),
+    Planted("operators", "error", "no replica", operators()),
+    Planted(
+        "operators",
+        "error",
+        "serve the same resources",
+        operators(OTHER, replace(OTHER, namespace="x")),
+    ),
+    Planted(
+        "operators",
+        "warning",
+        "is not known",
+        operators(OTHER, replace(OTHER, namespace="x", serves=None)),
+    ),
+    Planted(
+        "operators",
+        "ok",
+        "namespace x",
+        operators(
+            replace(OTHER, serves=frozenset("a")),
+            replace(OTHER, namespace="x", serves=frozenset("b")),
         ),
-        (
-            server(denied=tuple(DeniedCommand(command="xadd", key=key) for key in "abc")),
-            "acl",
-            "error",
-            "xadd on a and 2 more keys",
-        ),
-        (server({"maxmemory_policy": "allkeys-lru"}), "eviction", "warning", "allkeys-lru"),
-        (server({"maxmemory_policy": "\x1b[31m"}), "eviction", "unknown", "INFO does not show"),
-        (server({"maxmemory": "1200000"}), "memory", "warning", "87 %"),
-        (server({"maxmemory": "1048576"}), "memory", "error", "100 %"),
-        (server({"aof_last_write_status": "err"}), "persistence", "error", "to disk failed"),
-        (server({"aof_enabled": "0"}), "persistence", "warning", "loses every stream"),
-        (
-            server({"aof_enabled": "0"}, {"save": "60 1"}),
-            "persistence",
-            "warning",
-            "since the last save point",
-        ),
-        (
-            server(nodes=(replace(NODE, info=INFO | {"aof_enabled": "0"}),)),
-            "persistence",
-            "unknown",
-            "CONFIG GET is refused",
-        ),
-        (server({"connected_slaves": "2"}), "replication", "warning", "2 replicas"),
-        (
-            server({"min_slaves_good_slaves": "0"}),
-            "replication",
-            "error",
-            "no replica is good",
-        ),
-        (
-            server({"min_slaves_good_slaves": "1"}, {"min-replicas-to-write": "2"}),
-            "replication",
-            "error",
-            "min-replicas-to-write is 2",
-        ),
-        (server({"connected_clients": "9500"}), "clients", "warning", "9500 of 10000"),
-        (
-            server(config={"client-output-buffer-limit": "normal 1048576 0 0"}),
-            "output-buffers",
-            "warning",
-            "1.0 MiB",
-        ),
-        (server(nodes=(NODE,)), "output-buffers", "unknown", "CONFIG GET is refused"),
-        (
-            server(
-                nodes=(NODE, replace(NODE, address="b:2", info=INFO | {"role": "slave"})),
-            ),
-            "writes",
-            "error",
-            "b:2: is a read-only replica",
-        ),
-        (group(types={KEYS.ledger: "string"}), "key-types", "error", "ledger is a string"),
-        (
-            group(topology="cluster", keys=derive_keys("orders", "workers", dead_letter="other")),
-            "slots",
-            "error",
-            "Redis Cluster cannot write both",
-        ),
-        (
-            group(keys=derive_keys("orders", "workers", dead_letter="other")),
-            "slots",
-            "warning",
-            "fails on a Redis Cluster",
-        ),
-        (group(stream=replace(STREAM, exists=False)), "group", "warning", "does not exist"),
-        (group(stream=replace(STREAM, group=None)), "group", "warning", "group workers"),
-        (
-            group(stream=replace(STREAM, group=replace(GROUP, last_delivered_id=EntryId(9, 0)))),
-            "group",
-            "error",
-            "ahead of the stream",
-        ),
-        (group(groups=("workers", "b")), "other-groups", "error", "'b'"),
-        (group(groups=("workers", "b"), resource=None), "other-groups", "warning", "'b'"),
-        (
-            group(groups=("workers", "b"), resource=replace(RESOURCE, strategy="RetryStream")),
-            "other-groups",
-            "ok",
-            "RetryStream",
-        ),
-        (
-            group(stream=held_by("uid-2", "theirs", NOW + timedelta(minutes=1))),
-            "manager",
-            "error",
-            "'shop/theirs'",
-        ),
-        (
-            group(stream=held_by("uid-2", "theirs", NOW - timedelta(minutes=1))),
-            "manager",
-            "ok",
-            "no other",
-        ),
-        (
-            group(stream=held_by("uid-2", "orders", NOW + timedelta(minutes=1))),
-            "manager",
-            "error",
-            "of another cluster",
-        ),
-        (clocks(ahead=timedelta(seconds=6.4)), "clock", "warning", "6.4 s behind that of Redis"),
-        (
-            clocks(ahead=timedelta(seconds=-6), uncertainty=timedelta(seconds=1)),
-            "clock",
-            "warning",
-            "5.0 s ahead of that of Redis",
-        ),
-        (
-            clocks(ahead=timedelta(seconds=3), uncertainty=timedelta(seconds=2)),
-            "clock",
-            "ok",
-            "agrees",
-        ),
-        (
-            clocks(nodes=(NodeClock(node="n-1", ahead=timedelta(seconds=6)),)),
-            "node-clocks",
-            "error",
-            "node n-1 (6.0 s)",
-        ),
-        (
-            clocks(nodes=(NodeClock(node="n-1", ahead=timedelta(seconds=-60)),)),
-            "node-clocks",
-            "warning",
-            "node n-1 (60.0 s)",
-        ),
-        (workers("web-abcde", "laptop"), "consumer-names", "warning", "1 of 2 consumers"),
-        (workers("laptop-1"), "consumer-names", "warning", "'laptop-1'"),
-        (
-            workers("former", idle=timedelta(hours=1), pending=3),
-            "consumer-names",
-            "warning",
-            "3 pending entries",
-        ),
-        (workers("former", idle=timedelta(hours=1)), "consumer-names", "ok", "0 consumers"),
-        (target(exists=False), "target", "error", "does not exist"),
-        (
-            target(autoscalers=(ExternalAutoscaler(kind="ScaledObject", name="s"),)),
-            "autoscalers",
-            "error",
-            "ScaledObject s",
-        ),
-        (
-            target(
-                autoscalers=(ExternalAutoscaler(kind="ScaledObject", name="s"),),
-                resource=replace(RESOURCE, scaling_mode="Disabled"),
-            ),
-            "autoscalers",
-            "ok",
-            "Disabled",
-        ),
-        (target(replicas_owners=("argocd",)), "replicas-owner", "warning", "argocd"),
-        (installation(kubernetes=(1, 29)), "kubernetes", "error", "1.29 is too old"),
-        (
-            installation(kinds=(ServedKind(kind="StreamAudit", is_served=False, missing=()),)),
-            "crds",
-            "error",
-            "does not serve StreamAudit",
-        ),
-        (
-            installation(kinds=(ServedKind(kind="K", is_served=True, missing=("spec.a",)),)),
-            "crds",
-            "error",
-            "older than this program",
-        ),
-        (
-            installation(
-                kinds=(ServedKind(kind="K", is_served=True, missing=(), unknown=("spec.b",)),)
-            ),
-            "crds",
-            "warning",
-            "newer than this program",
-        ),
-        (installation(installations=()), "operators", "error", "no replica"),
-        (
-            installation(installations=(OTHER, replace(OTHER, namespace="x"))),
-            "operators",
-            "error",
-            "serve the same resources",
-        ),
-        (
-            installation(installations=(OTHER, replace(OTHER, namespace="x", serves=None))),
-            "operators",
-            "warning",
-            "is not known",
-        ),
-        (
-            installation(
-                installations=(
-                    replace(OTHER, serves=frozenset("a")),
-                    replace(OTHER, namespace="x", serves=frozenset("b")),
-                )
-            ),
-            "operators",
-            "ok",
-            "namespace x",
-        ),
-        (
-            installation(installations=(replace(OTHER, version="0.2.0"),)),
-            "operator-version",
-            "warning",
-            "0.2.0",
-        ),
-        (
-            installation(refused=(AccessRight(group="", resource="pods", verb="list"),)),
-            "rights",
-            "error",
-            "may not list pods in all namespaces",
-        ),
-        (
-            installation(
-                refused=(AccessRight(group="", resource="nodes", verb="get", is_needed=False),)
-            ),
-            "rights",
-            "ok",
-            "optional ones: get nodes",
-        ),
-        (installation(installations=(OTHER,), is_before=True), "operators", "warning", "already"),
-    ],
-)
-def test_a_planted_fact_is_found(facts: Any, check: str, result: str, words: str) -> None:
-    found = judge(facts)[check]
-    assert found.result == result, found.message
-    assert words in found.message
-    # The fault is found by its own check alone.
-    others = [one for one in judge(facts).values() if one.id != check]
-    assert all(one.result is not Result.ERROR for one in others)
+    ),
+    Planted("operators", "warning", "already", operators(OTHER, is_before=True)),
+    Planted("operator-version", "warning", "0.2.0", operators(replace(OTHER, version="0.2.0"))),
+    Planted("rights", "error", "may not list pods in all namespaces", refused("pods", "list")),
+    Planted("rights", "ok", "optional ones: get nodes", refused("nodes", "get", is_needed=False)),
+]
+
+
+@pytest.mark.parametrize("case", PLANTED, ids=lambda case: f"{case.check}: {case.words}")
+def test_a_planted_fact_is_found_by_its_own_check_alone(case: Planted) -> None:
+    results = judge(case.facts)
+    found = results.pop(case.check)
+    assert found.result == case.result, found.message
+    assert case.words in found.message
     assert (found.result in {Result.OK, Result.UNKNOWN}) or found.hint
+    assert all(other.result is not Result.ERROR for other in results.values())
 
 
 def test_a_fact_that_is_missing_hides_no_other_check() -> None:
@@ -494,15 +370,7 @@ def test_a_check_that_fails_hides_no_other_check() -> None:
 
 
 def test_checks_have_distinct_ids_and_sections_in_the_runbook() -> None:
-    checks: list[Check[Any]] = [
-        *SERVER_CHECKS,
-        *GROUP_CHECKS,
-        *CLOCK_CHECKS,
-        *WORKER_CHECKS,
-        *TARGET_CHECKS,
-        *INSTALLATION_CHECKS,
-    ]
-    ids = [one.id for one in checks]
+    ids = [check.id for _, checks in CHECKS.values() for check in checks]
     assert len(set(ids)) == len(ids)
     page = (ROOT / "docs/runbook/doctor.md").read_text()
     sections = [line.removeprefix("### ") for line in page.splitlines() if line.startswith("### ")]
@@ -536,6 +404,11 @@ def managed(manager: str, operation: str, replicas: int, **entry: str) -> dict[s
     return {"metadata": {"managedFields": [one]}, "spec": {"replicas": replicas}}
 
 
+def applied(text: str) -> dict[str, Any]:
+    annotation = "kubectl.kubernetes.io/last-applied-configuration"
+    return {"metadata": {"annotations": {annotation: text}}}
+
+
 @pytest.mark.parametrize(
     ("found", "owners"),
     [
@@ -544,26 +417,8 @@ def managed(manager: str, operation: str, replicas: int, **entry: str) -> dict[s
         (managed("kubectl-create", "Update", 1), ()),
         (managed("pelops", "Apply", 4), ()),
         (managed("kube-controller-manager", "Update", 4, subresource="scale"), ()),
-        (
-            {
-                "metadata": {
-                    "annotations": {
-                        "kubectl.kubernetes.io/last-applied-configuration": json.dumps(
-                            {"spec": {"replicas": 2}}
-                        )
-                    }
-                }
-            },
-            ("kubectl apply",),
-        ),
-        (
-            {
-                "metadata": {
-                    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "["}
-                }
-            },
-            (),
-        ),
+        (applied('{"spec": {"replicas": 2}}'), ("kubectl apply",)),
+        (applied("["), ()),
     ],
 )
 def test_who_sets_replicas_is_read_from_the_workload(
@@ -596,19 +451,11 @@ def test_the_served_namespaces_are_read_from_the_environment() -> None:
 
 
 def test_fields_of_a_schema_are_listed_with_their_values() -> None:
-    schema: dict[str, Any] = {
-        "properties": {
-            "metadata": {"properties": {"name": {}}},
-            "spec": {
-                "properties": {
-                    "mode": {"enum": ["Auto"]},
-                    "list": {"items": {"properties": {"x": {}}}},
-                }
-            },
-        }
-    }
+    items: dict[str, Any] = {"properties": {"x": {}}}
+    spec = {"properties": {"mode": {"enum": ["Auto"]}, "list": {"items": items}}}
+    metadata: dict[str, Any] = {"properties": {"name": {}}}
     fields = ["spec", "spec.mode", "spec.mode=Auto", "spec.list", "spec.list[].x"]
-    assert list(list_fields(schema)) == fields
+    assert list(list_fields({"properties": {"metadata": metadata, "spec": spec}})) == fields
 
 
 def test_documents_of_kubectl_are_read_one_after_the_other() -> None:
