@@ -73,8 +73,8 @@ ACK_FIRST = (
     ),
     Replacement(
         file=RECOVER,
-        old="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\n",
-        new="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\nlocal taken = {}\n",
+        old="local acked, event, copied = {}, {}, 0\n",
+        new="local acked, event, copied = {}, {}, 0\nlocal taken = {}\n",
     ),
     Replacement(file=RECOVER, old="  record('requeued', event, reason, target)\n", new=""),
     Replacement(

@@ -24,7 +24,7 @@ from pelops.redis_streams.recovery import (
     suspects,
 )
 from tests.audits import a_summary
-from tests.integration.recovering import DEAD, REASONS, a_context, a_plan, an_order, settlement
+from tests.integration.recovering import DEAD, LETTER, a_context, a_plan, an_order, settlement
 from tests.integration.redis_adapter import an_owner
 
 Call: TypeAlias = Callable[[Server], Awaitable[Any]]
@@ -62,7 +62,7 @@ async def _add(server: Server) -> None:
 
 async def _settle(server: Server) -> None:
     plan, owner = a_plan(settlement(_SOME), settlement(EntryId(2), Action.DEAD), cutoff=_FUTURE)
-    await suspects.settle_suspects(server, _ACT, plan, owner, reasons=REASONS)
+    await suspects.settle_suspects(server, _ACT, plan, owner, **LETTER)
 
 
 async def _offer(server: Server) -> None:

@@ -19,13 +19,12 @@ from pelops.redis_streams.recovery.stuck_entries import (
     ScanContext,
     recover_owner,
 )
-from pelops.redis_streams.recovery.suspects import Reasons
 from pelops.scripts.parts import read_moment
 from tests.integration.redis_adapter import provision
 
 KEYS: Final = derive_keys("orders:events", "processing")
 DEAD: Final = "dead"  # the consumer whose process has died
-REASONS: Final = Reasons(reason="MaxRetriesExceeded", error="its worker failed 4 times")
+LETTER: Final = {"reason": "MaxRetriesExceeded", "error": "its worker failed 4 times"}
 _ADD: Final = """
 local ids = {}
 for i = 1, tonumber(ARGV[1]) do

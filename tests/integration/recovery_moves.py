@@ -15,7 +15,7 @@ from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     an_order,
@@ -37,7 +37,7 @@ async def settle_one(server: Server, action: Action = Action.RETRY, written: str
     first = parse_entry_id(reply[0][0]) if reply else EntryId(1)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(settlement(first, action), cutoff=cutoff, written=written)
-    await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
+    await settle_suspects(server, a_context(), plan, owner, **LETTER)
 
 
 MOVES: Final[dict[str, Move]] = {

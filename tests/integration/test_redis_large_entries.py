@@ -10,7 +10,7 @@ from pelops.redis_streams.group.maintenance import return_copies
 from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     an_order,
@@ -87,7 +87,7 @@ async def test_a_large_suspect_is_neither_copied_nor_made_a_dead_letter(server: 
         ),
         cutoff=cutoff,
     )
-    done = await settle_suspects(server, ACT, plan, owner, reasons=REASONS)
+    done = await settle_suspects(server, ACT, plan, owner, **LETTER)
     assert (done.copied, done.dead) == (0, 1)
     assert dict(done.stays) == dict.fromkeys(ids[:2], EntryVerdict.TOO_LARGE)
     assert list(await pending(server)) == ids[:2]

@@ -49,7 +49,7 @@ async def test_what_a_dead_consumer_held_is_copied_to_the_end_and_acknowledged(
     assert [entry.new_id for entry in reported] == copies
     assert await targets(server, LedgerKind.REQUEUED) == {KEYS.stream}
     assert (await totals(server))["requeued"] == 250
-    assert batches[0].first_recovered == ids[0]
+    assert batches[0].first == ids[0]
 
 
 async def test_a_copy_of_a_copy_keeps_the_first_id(server: Server) -> None:
@@ -71,7 +71,7 @@ async def test_a1_what_a_restarted_worker_read_again_stays_with_it(server: Serve
     await server.execute(*claim, key=KEYS.stream)
     (batch,) = await recover_all(server, cutoff=cutoff)
     assert batch.moved == 2
-    assert batch.stays == ((ids[0], EntryVerdict.TOO_YOUNG), (ids[2], EntryVerdict.TOO_YOUNG))
+    assert batch.stays == [(ids[0], EntryVerdict.TOO_YOUNG), (ids[2], EntryVerdict.TOO_YOUNG)]
     assert set(await pending(server)) == {ids[0], ids[2]}
 
 

@@ -19,7 +19,7 @@ from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspect
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     an_order,
@@ -57,9 +57,9 @@ async def test_b7_entries_of_any_stream_are_recovered(server: Server, stream: st
     await server.execute("SET", locks[0], "held", key=locks[0])
     every = [(one, timedelta()) for one in ids[:2]]
     batch = await recover_entries(server, context, an_order(), every, locks=locks)
-    assert (batch.moved, batch.stays) == (1, ((ids[0], EntryVerdict.LOCKED),))
+    assert (batch.moved, batch.stays) == (1, [(ids[0], EntryVerdict.LOCKED)])
     plan, owner = a_plan(settlement(ids[2], Action.DEAD), cutoff=cutoff)
-    assert (await settle_suspects(server, context, plan, owner, reasons=REASONS)).dead == 1
+    assert (await settle_suspects(server, context, plan, owner, **LETTER)).dead == 1
     plan, owner = a_plan(settlement(ids[3], Action.FREE), cutoff=cutoff)
     assert (await offer_entries(server, context, plan, owner, reason="offered")).copied == 1
     await recover_all(server, context)

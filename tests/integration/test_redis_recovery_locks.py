@@ -1,7 +1,5 @@
 """A lock keeps a suspect where it is, whatever was decided about it."""
 
-from dataclasses import replace
-
 import pytest
 
 from pelops.domain.recovery import Action, EntryVerdict
@@ -9,7 +7,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     pending,
@@ -27,7 +25,6 @@ async def test_a_lock_keeps_a_suspect_pending(server: Server, action: Action) ->
     await server.execute("SET", locks[1], "held", key=locks[1])
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, action) for one in ids), cutoff=cutoff)
-    reasons = replace(REASONS, locks=locks)
-    done = await settle_suspects(server, a_context(), plan, owner, reasons=reasons)
-    assert (done.copied + done.dead, done.stays) == (1, ((ids[1], EntryVerdict.LOCKED),))
+    done = await settle_suspects(server, a_context(), plan, owner, **LETTER, locks=locks)
+    assert (done.copied + done.dead, done.stays) == (1, [(ids[1], EntryVerdict.LOCKED)])
     assert list(await pending(server)) == [ids[1]]

@@ -22,7 +22,7 @@ from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     add_many,
@@ -147,7 +147,7 @@ async def test_damaged_words_in_the_chunk_stop_no_scan(server: Server) -> None:
     assert retry_batch.under_way == retry_batch.members == {entry_id}
     cutoff = await server_time(server) + MINUTE
     plan, owner = a_plan(settlement(entry_id), cutoff=cutoff, written=retry_batch.written)
-    done = await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
+    done = await settle_suspects(server, a_context(), plan, owner, **LETTER)
     assert done.copied == 1
 
 

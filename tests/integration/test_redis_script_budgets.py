@@ -36,7 +36,7 @@ from pelops.worker.server.script_commands import command_of, with_text, worker_s
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     add_many,
@@ -106,7 +106,7 @@ async def _settle(server: Server) -> Callable[[], Awaitable[object]]:
     ids = await strand(server, MANY, value=LARGE)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
-    return lambda: settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
+    return lambda: settle_suspects(server, a_context(), plan, owner, **LETTER)
 
 
 async def _hand_over(server: Server) -> Callable[[], Awaitable[object]]:
@@ -306,8 +306,8 @@ async def test_entries_beyond_the_limit_of_a_script_are_settled_by_the_next(serv
     ids = await strand(server, 5, value=LARGE)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
-    done = await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
-    assert (done.dead, done.stays) == (5, ())
+    done = await settle_suspects(server, a_context(), plan, owner, **LETTER)
+    assert (done.dead, done.stays) == (5, [])
     assert await server.execute("XLEN", KEYS.dead_letter, key=KEYS.dead_letter) == 5
 
 

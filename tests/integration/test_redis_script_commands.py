@@ -52,7 +52,7 @@ from tests.integration import worker_adapter
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     look,
@@ -152,7 +152,7 @@ async def _use_everything(server: Server) -> None:
     )
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.DEAD), cutoff=cutoff)
-    await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
+    await settle_suspects(server, a_context(), plan, owner, **LETTER)
     observation = await look(server, with_retry=True)
     plan, owner = a_plan(
         settlement(ids[2], Action.FREE), cutoff=cutoff, written=observation.retry_batch.written

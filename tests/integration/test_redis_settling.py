@@ -9,7 +9,7 @@ from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspect
 from tests.integration.recovering import (
     DEAD,
     KEYS,
-    REASONS,
+    LETTER,
     a_context,
     a_plan,
     an_order,
@@ -30,7 +30,7 @@ async def test_a_suspect_is_copied_with_its_charges_and_becomes_the_chunk(server
     ids = await strand(server, 2)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.FREE), cutoff=cutoff)
-    done = await settle_suspects(server, a_context(), plan, owner, reasons=REASONS)
+    done = await settle_suspects(server, a_context(), plan, owner, **LETTER)
     copies = [one for one in await bodies(server, KEYS.stream) if one not in ids]
     assert done.retry_batch == str(copies[0])
     observation = await look(server)
@@ -72,7 +72,7 @@ async def test_more_suspects_than_a_script_takes_are_settled_in_pieces(server: S
     ids = await strand(server, 4_500)
     cutoff = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
-    done = await settle_suspects(server, a_context(batch=1_000), plan, owner, reasons=REASONS)
+    done = await settle_suspects(server, a_context(batch=1_000), plan, owner, **LETTER)
     assert done.copied == 4_500
     assert await pending(server) == {}
 

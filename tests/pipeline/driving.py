@@ -14,7 +14,7 @@ from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, ScanContext, recover_owner
-from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
+from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import a_context, server_time
 from tests.integration.redis_adapter import an_owner
 from tests.pipeline.truth import End, Truth
@@ -152,10 +152,14 @@ class Driver:
             resolved=frozenset(),
         )
         owner = OwnerPlan(owner=consumer, cutoff=cutoff, settlements=(settled,), co_failed=None)
-        reasons = Reasons(reason="MaxRetriesExceeded", error="its worker failed")
         act = self._act(self.main)
         await settle_suspects(
-            self.server, act, replace(plan, owners=(owner,)), owner, reasons=reasons
+            self.server,
+            act,
+            replace(plan, owners=(owner,)),
+            owner,
+            reason="MaxRetriesExceeded",
+            error="its worker failed",
         )
         self._note_moved(consumer, {place}, self.main, is_dead=action is Action.DEAD)
 

@@ -242,7 +242,6 @@ class World:
                 suspects.append(
                     Suspect(
                         entry_id=entry_id,
-                        owner=owner,
                         attempts=max(entry.retries, attempts),
                         isolated_failures=isolated,
                         delivered=delivered,

@@ -251,7 +251,6 @@ class IdleWorld(World):
                     suspects.append(
                         Suspect(
                             entry_id=entry_id,
-                            owner=owner,
                             attempts=max(retries, attempts),
                             isolated_failures=alone,
                             delivered=delivered,

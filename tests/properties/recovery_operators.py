@@ -22,7 +22,7 @@ from tests.properties.recovery_stage import CONSUMERS, GRID_MS, NAMES, RecoveryS
 from tests.properties.stream_model import Rule
 
 STALE: Final = "9-9 1-1"
-REASONS: Final = suspects.Reasons(reason="MaxRetriesExceeded", error="it failed")
+LETTER: Final = {"reason": "MaxRetriesExceeded", "error": "it failed"}
 
 
 class Operators(RecoveryStage):
@@ -118,7 +118,7 @@ class Operators(RecoveryStage):
         items = [(one.entry_id, one.action, one.attempts) for one in owned.settlements]
         moved = self.model.predict_settled(owner, self._ms(after), items)
         act = self._act(batch)
-        settle = suspects.settle_suspects(self.adapter.server, act, plan, owned, reasons=REASONS)
+        settle = suspects.settle_suspects(self.adapter.server, act, plan, owned, **LETTER)
         if plan.retry_batch.written == STALE:
             with pytest.raises(RetryBatchChanged):
                 self.adapter.wait(settle)

@@ -29,7 +29,7 @@ MS = timedelta(milliseconds=1)
 def suspect(number: int, attempts: int = 1, **changes: Any) -> Suspect:
     """An entry that failed before, delivered a minute ago."""
     reported = {"isolated_failures": 0, "delivered": NOW - AGO, "deliveries": 1, **changes}
-    return Suspect(entry_id=EntryId(number), owner="w", attempts=attempts, **reported)
+    return Suspect(entry_id=EntryId(number), attempts=attempts, **reported)
 
 
 def crash(*suspects: Suspect, death: Death = Death.CRASHED, **changes: Any) -> Crash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -74,20 +75,24 @@ def conditions(of: Any) -> dict[str, tuple[str, str, str]]:
 # -- the decision
 
 
+def recovered(moved: int, *, gone: int = 0, stays: Sequence[Stay] = ()) -> Recovered:
+    return Recovered("done", NOW, "", moved, None, gone, list(stays), [], None)
+
+
 def test_what_a_scan_would_do_is_counted_by_action_and_reason() -> None:
     gone = Cutoff(at=NOW, reason=LivenessReason.GONE, message="its pod is gone")
     found = Findings(trigger=Trigger.SCAN, at=NOW, unmatched=["batch"], waiting=4)
-    locked = (Stay(EntryId(1), EntryVerdict.LOCKED), Stay(EntryId(2), EntryVerdict.TOO_YOUNG))
-    found.count_batch("web", gone, Recovered(now=NOW, moved=10, gone=3, stays=locked))
-    found.count_batch("batch", None, Recovered(now=NOW, moved=5))
-    found.count_batch("slow", None, Recovered(now=NOW, moved=6))
-    found.count_batch("", None, Recovered(now=NOW, moved=7))
+    locked = [Stay(EntryId(1), EntryVerdict.LOCKED), Stay(EntryId(2), EntryVerdict.TOO_YOUNG)]
+    found.count_batch("web", gone, recovered(10, gone=3, stays=locked))
+    found.count_batch("batch", None, recovered(5))
+    found.count_batch("slow", None, recovered(6))
+    found.count_batch("", None, recovered(7))
     settlement = Settlement(
         entry_id=EntryId(9), action=Action.DEAD, attempts=4, isolated_failures=1
     )
     plan = OwnerPlan(owner="web", cutoff=NOW, settlements=(settlement,), co_failed=None)
-    found.count_settled(plan, Settled(copied=2, dead=1))
-    found.count_offered(plan, Settled(copied=8))
+    found.count_settled(plan, Settled("done", NOW, 2, 1, [], ""))
+    found.count_offered(plan, Settled("done", NOW, 8, 0, [], ""))
     assert found.dry_run().outcomes == {
         (DryRunAction.REQUEUE, "PodGone"): 12,
         (DryRunAction.REQUEUE, "NoPod"): 5,

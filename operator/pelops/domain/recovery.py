@@ -81,7 +81,6 @@ class Suspect:
     """A pending entry that may have made its owner's process fail."""
 
     entry_id: EntryId
-    owner: str
     attempts: int  # failed attempts before this one
     isolated_failures: int  # of these, the failures as the only suspect in its process
     delivered: datetime

@@ -29,7 +29,7 @@ from pelops.redis_streams.group.lifecycle import provision_group
 from pelops.redis_streams.group.maintenance import trim_retry_stream, trim_stream
 from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, recover_owner
 from pelops.redis_streams.recovery.stuck_entries import ScanContext as Acting
-from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
+from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import a_context, server_time
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.pipeline.oracle.books import GroupBook, State, StreamBook
@@ -510,12 +510,16 @@ class World:
             resolved=frozenset(),
         )
         owned = OwnerPlan(owner=owner, cutoff=cutoff, settlements=settled, co_failed=None)
-        reasons = Reasons(reason="MaxRetriesExceeded", error="its worker failed")
         acting = self._acting(group, source, source)
         held = sorted(source.group(group).held[owner])
         try:
             await settle_suspects(
-                self.server, acting, replace(plan, owners=(owned,)), owned, reasons=reasons
+                self.server,
+                acting,
+                replace(plan, owners=(owned,)),
+                owned,
+                reason="MaxRetriesExceeded",
+                error="its worker failed",
             )
         finally:
             self._note_moved(group, source, source, held, State.DEAD_LETTERED)

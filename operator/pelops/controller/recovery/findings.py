@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
@@ -33,7 +33,7 @@ from pelops.policy.recovery.scan_interval import (
     until_next_scan,
 )
 from pelops.policy.status.reasons import Reason
-from pelops.redis_streams.recovery.stuck_entries import Recovered
+from pelops.redis_streams.recovery.stuck_entries import Recovered, Stay
 from pelops.redis_streams.recovery.suspects import Settled
 
 MOST_EVENTS = 5  # of one scan; more owners share one Event
@@ -135,7 +135,7 @@ class Findings:
             tally.why = cutoff.message
         elif owner:
             tally.why = "idle for longer than the processing timeout"
-        tally.first = tally.first or batch.first_recovered
+        tally.first = tally.first or batch.first
         tally.cutoff_reason = cutoff.reason.value if cutoff is not None else ""
         self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner] += batch.moved
         self.decided[DryRunAction.DEAD_LETTER, LetterReason.PAYLOAD_GONE.value, owner] += batch.gone
@@ -264,7 +264,7 @@ class Findings:
             note += f" and {more:,} more" if more > 0 else ""
             yield _report("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
-    def _count_stays(self, stays: tuple[tuple[EntryId, EntryVerdict], ...]) -> None:
+    def _count_stays(self, stays: Iterable[Stay]) -> None:
         self.verdicts.update(verdict for _, verdict in stays)
         self.unmovable += [entry_id for entry_id, verdict in stays if verdict in _UNMOVABLE]
 

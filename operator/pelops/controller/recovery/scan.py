@@ -70,7 +70,6 @@ from pelops.redis_streams.recovery.stuck_entries import (
     recover_owner,
 )
 from pelops.redis_streams.recovery.suspects import (
-    Reasons,
     are_delivered,
     offer_entries,
     review_offers,
@@ -295,7 +294,7 @@ class StreamScan:
         dry = replace(order, recovers=False)
         async for seen in recover_owner(self.server, self.context, dry, cutoff=cutoff):
             ids = [(one.entry_id, timedelta()) for one in seen.suspects]
-            yield replace(seen, suspects=())
+            yield seen._replace(examined=[])
             if ids:
                 yield await self._recover_ids(order, ids, cutoff=cutoff)
 
@@ -420,8 +419,15 @@ class StreamScan:
         releases = self.recovery.strategy is RecoveryStrategy.RELEASE
         dead, rest = _split(owner) if releases else (owner, None)
         if dead is not None and (dead.settlements or dead.co_failed):
-            reasons = self._explain(dead)
-            done = await settle_suspects(self.server, self.context, plan, dead, reasons=reasons)
+            done = await settle_suspects(
+                self.server,
+                self.context,
+                plan,
+                dead,
+                reason=LetterReason.MAX_RETRIES,
+                error=_explain_letters(dead),
+                locks=tuple(self._locks([one.entry_id for one in dead.settlements]).values()),
+            )
             self.findings.count_settled(dead, done)
             plan = plan.after(done.retry_batch)
         if rest is not None and rest.settlements:
@@ -431,24 +437,6 @@ class StreamScan:
             self.findings.count_offered(rest, done)
             plan = plan.after(done.retry_batch)
         return plan
-
-    def _explain(self, owner: OwnerPlan) -> Reasons:
-        locks = self._locks([one.entry_id for one in owner.settlements])
-        attempts = max((one.attempts for one in owner.settlements), default=0)
-        error = (
-            f"the worker failed {render_count(attempts, 'time')} while it processed the entry, the "
-            "last time in isolation"
-        )
-        if owner.is_idle:
-            error = (
-                "not acknowledged within the processing timeout after "
-                f"{render_count(attempts, 'delivery', 'deliveries')}, the last time in isolation"
-            )
-        return Reasons(
-            reason=LetterReason.MAX_RETRIES,
-            error=error,
-            locks=tuple(locks.values()),
-        )
 
     def _locks(self, ids: Sequence[EntryId]) -> dict[EntryId, str]:
         locks = self.recovery.locks
@@ -466,6 +454,19 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
     dead = tuple(one for one in owner.settlements if one.action is Action.DEAD)
     rest = tuple(one for one in owner.settlements if one.action is not Action.DEAD)
     return replace(owner, settlements=dead), replace(owner, settlements=rest, co_failed=None)
+
+
+def _explain_letters(owner: OwnerPlan) -> str:
+    attempts = max((one.attempts for one in owner.settlements), default=0)
+    if owner.is_idle:
+        return (
+            "not acknowledged within the processing timeout after "
+            f"{render_count(attempts, 'delivery', 'deliveries')}, the last time in isolation"
+        )
+    return (
+        f"the worker failed {render_count(attempts, 'time')} while it processed the entry, the "
+        "last time in isolation"
+    )
 
 
 def explain_idle(limit: timedelta) -> str:

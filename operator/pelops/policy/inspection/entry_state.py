@@ -302,7 +302,6 @@ class _Pending:
         location, pending = self._location, self._pending
         return Suspect(
             entry_id=location.entry_id,
-            owner=pending.owner,
             attempts=location.attempts,
             isolated_failures=location.isolated_failures,
             delivered=pending.delivered,

@@ -68,7 +68,6 @@ for _, item in ipairs(items) do
 end
 
 -- From here on it writes.
-local how = 'announced'
 if #offers > 0 then
   local before, announced = math.min(cutoff_ms, now + 1), '-'
   local given = redis.pcall('XNACK', source, group, 'FAIL', 'IDS', #offers, unpack(offers))
@@ -77,12 +76,10 @@ if #offers > 0 then
     if type(announced) ~= 'string' then
       return announced
     end
-  else
-    how = 'nacked'
   end
   write_offer(state, {
     first = now, due = now + pause_ms, times = 1, before = before, trigger = trigger,
-    announced = announced, ids = offers, owner = how == 'nacked' and '' or owner,
+    announced = announced, ids = offers, owner = announced == '-' and '' or owner,
   })
   redis.call('HSET', state, unpack(records))
   redis.call('XADD', ledger, '*', unpack(ledger_event('released', {
@@ -92,4 +89,4 @@ end
 
 local after = write_retry_batch(state, retry_batch, kept, resolved, members)
 write_co_failed(state, owner, co_failed_ms)
-return { 'done', text(now), #offers, stays, after, how }
+return { 'done', text(now), #offers, 0, stays, after }

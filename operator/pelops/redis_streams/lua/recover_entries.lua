@@ -201,7 +201,7 @@ end
 if has_new_large then
   write_large(state, large)
 end
-local acked, event, last, idlest, copied = {}, {}, false, 0, 0
+local acked, event, copied = {}, {}, 0
 local letters = {}
 for _, one in ipairs(plan) do
   local entry, fields = one[1], one[2]
@@ -210,7 +210,7 @@ for _, one in ipairs(plan) do
     return copy
   end
   if type(copy) == 'string' then
-    last, copied = copy, copied + 1
+    copied = copied + 1
     acked[#acked + 1] = entry[1]
     event[2 * copied - 1] = entry[1]
     event[2 * copied] = ledger_entry(copy, one[3], one[4], text(entry[4]), text(entry[3]))
@@ -219,7 +219,6 @@ for _, one in ipairs(plan) do
       redis.call('HDEL', state, 'try:' .. entry[1])
       redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '^(%S+ %S+) .*$', '%1 0')))
     end
-    idlest = math.max(idlest, entry[3])
   elseif string.find(copy.err or '', 'last possible', 1, true) or string.find(copy.err or '', 'equal or smaller', 1, true) then
     -- The stream can never accept another entry; the dead-letter stream can.
     local letter = add_dead_letter(dead_letter, one[3], fields, one[5], prefix, {
@@ -289,4 +288,4 @@ if #acked > 0 then
   end
 end
 
-return { 'done', text(now), rest, #event / 2, event[1] or false, last, stays, #missing / 2, idlest, answered, co_failed }
+return { 'done', text(now), rest, #event / 2, event[1] or false, #missing / 2, stays, answered, co_failed }

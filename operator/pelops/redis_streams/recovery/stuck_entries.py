@@ -93,21 +93,30 @@ class _Examined(NamedTuple):
     root: Raw | None
 
 
-class _Done(NamedTuple):
+class Recovered(NamedTuple):
+    """The result of one batch."""
+
     verdict: Literal["done"]
     now: Moment
-    next: Text  # where to continue; empty at the end
+    next: Text  # where the next batch begins; empty at the end
     moved: Count
     first: IdIfAny  # that was moved
-    last: IdIfAny  # copy
+    gone: Count  # entries whose bodies no longer exist
     stays: list[Stay]
-    gone: Count
-    idlest_ms: Count  # longest idle time of a moved entry
     examined: list[_Examined]
-    co_failed: MomentIfAny
+    co_failed: MomentIfAny  # the owner's field `crowd:` of the state
+
+    @property
+    def suspects(self) -> list[Suspect]:
+        """The entries about which `plan_attempts` decides."""
+        return [_read_suspect(one, self.now) for one in self.examined]
+
+    def count(self, verdict: EntryVerdict) -> int:
+        """How many entries stayed for this reason."""
+        return sum(found is verdict for _, found in self.stays)
 
 
-_RECOVER: Final = load_script("recover_entries", _Done | Refusal)
+_RECOVER: Final = load_script("recover_entries", Recovered | Refusal)
 MAX_BYTES: Final = 256 * 1024  # of bodies that one call of the script reads
 DEPTH: Final = 6  # batches sent together, so that the server need not wait for the next one
 
@@ -126,24 +135,6 @@ class RecoveryOrder:
     recovers: bool = True  # False: examine only; all entries are returned as suspects
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """The result of one batch."""
-
-    now: datetime
-    moved: int = 0
-    first_recovered: EntryId | None = None
-    gone: int = 0  # entries whose bodies no longer exist
-    stays: tuple[Stay, ...] = ()
-    suspects: tuple[Suspect, ...] = ()  # for `plan_attempts`
-    co_failed: datetime | None = None  # the owner's field `crowd:` of the state
-    next: str = ""  # where the next batch begins; empty at the end
-
-    def count(self, verdict: EntryVerdict) -> int:
-        """How many entries stayed for this reason."""
-        return sum(found is verdict for _, found in self.stays)
-
-
 async def recover_owner(
     server: Server, context: ScanContext, order: RecoveryOrder, *, cutoff: datetime
 ) -> AsyncIterator[Recovered]:
@@ -157,10 +148,9 @@ async def recover_owner(
         answers = await server.run_many(
             [_recover_call(context, order, cutoff, start=start)] * depth
         )
-        batch = Recovered(now=cutoff)
         # Results come before errors: one batch may be refused and a later one executed.
         for answer in sorted(answers, key=lambda one: isinstance(one, PelopsError)):
-            batch = _read_recovered(context, order, answer)
+            batch = _read_recovered(context, answer)
             yield batch
         if not batch.next:
             return
@@ -196,7 +186,7 @@ async def recover_entries(
     """
     call = _recover_call(context, order, cutoff, entries=entries, locks=locks)
     answer = (await server.run_many([call]))[0]
-    return _read_recovered(context, order, answer)
+    return _read_recovered(context, answer)
 
 
 def _recover_call(
@@ -234,32 +224,20 @@ def _recover_call(
     )
 
 
-def _read_recovered(
-    context: ScanContext, order: RecoveryOrder, reply: Reply | PelopsError
-) -> Recovered:
+def _read_recovered(context: ScanContext, reply: Reply | PelopsError) -> Recovered:
     if isinstance(reply, PelopsError):
         raise reply
-    done = _RECOVER.read(reply)
-    if isinstance(done, Refusal):
-        raise refused_move(context, done)
-    return Recovered(
-        now=done.now,
-        moved=done.moved,
-        first_recovered=done.first,
-        gone=done.gone,
-        stays=tuple(done.stays),
-        suspects=tuple(_read_suspect(order.owner, one, done.now) for one in done.examined),
-        co_failed=done.co_failed,
-        next=done.next,
-    )
+    answer = _RECOVER.read(reply)
+    if isinstance(answer, Refusal):
+        raise refused_move(context, answer)
+    return answer
 
 
-def _read_suspect(owner: str, examined: _Examined, now: datetime) -> Suspect:
+def _read_suspect(examined: _Examined, now: datetime) -> Suspect:
     tried, delivered = examined.tried, now - examined.idle
     was_offered = 0 < tried.offered_ms == to_ms(delivered)
     return Suspect(
         entry_id=examined.id,
-        owner=owner,
         attempts=max(examined.retries, tried.failed),
         isolated_failures=tried.isolated,
         delivered=delivered,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from pelops.clock import MILLISECOND, to_ms
@@ -23,124 +22,78 @@ from pelops.redis_streams.recovery.stuck_entries import (
 )
 from pelops.scripts.answers import Refusal
 from pelops.scripts.calls import load_script
-from pelops.scripts.parts import Count, Moment, MomentIfAny, Name, Raw, Text
+from pelops.scripts.parts import Count, Moment, MomentIfAny, Name, Text
 
 
-class _Settled(NamedTuple):
-    verdict: Literal["done"]
-    now: Moment
-    copied: Count
-    dead: Count
-    stays: list[Stay]
-    retry_batch: Name
-
-
-class _Offered(NamedTuple):
-    verdict: Literal["done"]
-    now: Moment
-    offered: Count
-    stays: list[Stay]
-    retry_batch: Name
-    how: Raw  # nacked or announced
-
-
-_SETTLE: Final = load_script("settle_suspects", _Settled | Refusal)
-_OFFER: Final = load_script("offer_entries", _Offered | Refusal)
-MOST_SETTLED: Final = 40  # suspects per call: a dead letter costs the server 0.04 ms
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(NamedTuple):
     """The result for some suspects."""
 
-    copied: int = 0
-    dead: int = 0
-    stays: tuple[Stay, ...] = ()
-    retry_batch: str = ""  # the state's field after the call
+    verdict: Literal["done"]
+    now: Moment
+    copied: Count  # or offered
+    dead: Count
+    stays: list[Stay]
+    retry_batch: Name  # the state's field after the call
 
     def plus(self, later: Settled) -> Settled:
         """The sum of both results."""
-        return Settled(
+        return later._replace(
             copied=self.copied + later.copied,
             dead=self.dead + later.dead,
             stays=self.stays + later.stays,
-            retry_batch=later.retry_batch,
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reasons:
-    """The reason and error of dead letters, and the locks that keep entries where they are."""
-
-    reason: str
-    error: str
-    locks: tuple[str, ...] = ()
+_SETTLE: Final = load_script("settle_suspects", Settled | Refusal)
+_OFFER: Final = load_script("offer_entries", Settled | Refusal)
+MOST_SETTLED: Final = 40  # suspects per call: a dead letter costs the server 0.04 ms
 
 
 async def settle_suspects(
-    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+    server: Server,
+    context: ScanContext,
+    plan: AttemptPlan,
+    owner: OwnerPlan,
+    *,
+    reason: str,
+    error: str,
+    locks: Sequence[str] = (),
 ) -> Settled:
     """Execute the decisions about one owner's suspects, a batch at a time.
 
-    Raises RetryBatchChanged when another replica has changed the retry batch, else as
-    `recover_owner`.
+    Dead letters get this `reason` and `error`. With `locks`, one key for each settlement, an entry
+    stays if its lock exists. Raises RetryBatchChanged when another replica has changed the retry
+    batch, else as `recover_owner`.
     """
-    done = Settled(retry_batch=plan.retry_batch.written)
-    size, left, locks = min(context.batch, MOST_SETTLED), owner.settlements, reasons.locks
+    why: dict[str, Part] = {"reason": reason, "error": error}
+    size, left, done = min(context.batch, MOST_SETTLED), owner.settlements, None
     while True:
-        piece = replace(owner, settlements=left[:size])
-        some = replace(reasons, locks=locks[:size])
-        settled, unread = _split_unread(
-            await _settle_piece(server, context, plan, piece, reasons=some)
+        call = _SETTLE.call(
+            context,
+            {"locks": locks[:size]},
+            group=context.keys.group,
+            uid=context.uid,
+            prefix=context.field_prefix,
+            max_entry_bytes=context.max_entry_bytes,
+            actor=context.actor,
+            trigger=context.trigger,
+            allows_others=context.allows_others,
+            items=[_settlement(one) | why for one in left[:size]],
+            **_decided(plan, owner),
         )
-        done, plan = done.plus(settled), plan.after(settled.retry_batch)
+        settled = _read_settled(context, _SETTLE.read(await server.run(call)))
         # With large bodies a call settles only as many as it may read, but at least one.
+        unread = {one for one, verdict in settled.stays if verdict is EntryVerdict.NEXT_BATCH}
         with reading("settle_suspects.lua"):
-            _check_progress(piece, unread)
+            if left and all(one.entry_id in unread for one in left[:size]):
+                raise BadShape("none of the entries was settled, and one has to be")
+        settled = settled._replace(stays=[one for one in settled.stays if one.id not in unread])
+        done = settled if done is None else done.plus(settled)
+        plan = plan.after(settled.retry_batch)
         again = [n for n, item in enumerate(left) if n >= size or item.entry_id in unread]
         left, locks = tuple(left[n] for n in again), tuple(locks[n] for n in again if locks)
         if not left:
             return done
-
-
-def _check_progress(piece: OwnerPlan, unread: set[EntryId]) -> None:
-    if piece.settlements and all(one.entry_id in unread for one in piece.settlements):
-        raise BadShape("none of the entries was settled, and one has to be")
-
-
-def _split_unread(done: Settled) -> tuple[Settled, set[EntryId]]:
-    """Splits off the entries that the script left for the next call."""
-    unread = {one for one, verdict in done.stays if verdict is EntryVerdict.NEXT_BATCH}
-    stays = tuple(one for one in done.stays if one[0] not in unread)
-    return replace(done, stays=stays), unread
-
-
-async def _settle_piece(
-    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
-) -> Settled:
-    why = {"reason": reasons.reason, "error": reasons.error}
-    call = _SETTLE.call(
-        context,
-        {"locks": reasons.locks},
-        group=context.keys.group,
-        uid=context.uid,
-        prefix=context.field_prefix,
-        max_entry_bytes=context.max_entry_bytes,
-        actor=context.actor,
-        trigger=context.trigger,
-        allows_others=context.allows_others,
-        items=[_settlement(one) | why for one in owner.settlements],
-        **_decided(plan, owner),
-    )
-    answer = _SETTLE.read(await server.run(call))
-    if isinstance(answer, Refusal):
-        raise refused_move(context, answer)
-    return Settled(
-        copied=answer.copied,
-        dead=answer.dead,
-        stays=tuple(answer.stays),
-        retry_batch=answer.retry_batch,
-    )
 
 
 async def offer_entries(
@@ -150,33 +103,30 @@ async def offer_entries(
 
     Raises as `settle_suspects`.
     """
-    done = Settled(retry_batch=plan.retry_batch.written)
-    for start in range(0, max(len(owner.settlements), 1), context.batch):
-        some = owner.settlements[start : start + context.batch]
-        piece = replace(owner, settlements=some)
-        settled = await _offer_piece(server, context, plan, piece, reason=reason)
-        done, plan = done.plus(settled), plan.after(settled.retry_batch)
-    return done
+    left, done = owner.settlements, None
+    while True:
+        call = _OFFER.call(
+            context,
+            group=context.keys.group,
+            uid=context.uid,
+            actor=context.actor,
+            trigger=context.trigger,
+            reason=reason,
+            pause_ms=FIRST_PAUSE // MILLISECOND,
+            items=list(map(_settlement, left[: context.batch])),
+            **_decided(plan, owner),
+        )
+        offered = _read_settled(context, _OFFER.read(await server.run(call)))
+        done = offered if done is None else done.plus(offered)
+        plan, left = plan.after(offered.retry_batch), left[context.batch :]
+        if not left:
+            return done
 
 
-async def _offer_piece(
-    server: Server, context: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
-) -> Settled:
-    call = _OFFER.call(
-        context,
-        group=context.keys.group,
-        uid=context.uid,
-        actor=context.actor,
-        trigger=context.trigger,
-        reason=reason,
-        pause_ms=FIRST_PAUSE // MILLISECOND,
-        items=list(map(_settlement, owner.settlements)),
-        **_decided(plan, owner),
-    )
-    answer = _OFFER.read(await server.run(call))
+def _read_settled(context: ScanContext, answer: Settled | Refusal) -> Settled:
     if isinstance(answer, Refusal):
         raise refused_move(context, answer)
-    return Settled(copied=answer.offered, stays=tuple(answer.stays), retry_batch=answer.retry_batch)
+    return answer
 
 
 async def are_delivered(server: Server, context: ScanContext, ids: Iterable[EntryId]) -> bool:
