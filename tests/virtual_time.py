@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -42,3 +47,37 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that ran in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def virtually(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an asynchronous test in virtual time."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtually(test(*args, **kwargs))
+
+    return run
+
+
+def in_scene(
+    build: Callable[[], AbstractAsyncContextManager[S]],
+) -> Callable[[Callable[Concatenate[S, P], Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """Run an asynchronous test in virtual time, with a scene as its first argument."""
+
+    def decorate(
+        test: Callable[Concatenate[S, P], Coroutine[Any, Any, None]],
+    ) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            async def main() -> None:
+                async with build() as scene:
+                    await test(scene, *args, **kwargs)
+
+            run_virtually(main())
+
+        # pytest gives the other arguments only.
+        _, *others = inspect.signature(test).parameters.values()
+        run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

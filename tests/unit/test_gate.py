@@ -18,7 +18,7 @@ from pelops.controller.runtime.gate import (
 )
 from pelops.errors import DeadlineExceeded, InternalError, RedisUnavailable
 from pelops.redis_core.sockets import TENANT
-from tests.virtual_time import run_virtually
+from tests.virtual_time import run_virtually, virtually
 
 DEADLINE_S = 10.0
 SMALL = Limits(deadline_s=DEADLINE_S, most=8, per_namespace=4, per_endpoint=2)
@@ -66,26 +66,24 @@ def test_a_turn_returns_what_its_work_returns() -> None:
         ExceptionGroup("several", [TypeError("one")]),
     ],
 )
-def test_whatever_a_turn_raises_arrives_as_an_error_of_its_resource(error: BaseException) -> None:
+@virtually
+async def test_whatever_a_turn_raises_arrives_as_an_error_of_its_resource(
+    error: BaseException,
+) -> None:
     async def fail() -> None:
         raise error
 
-    async def scenario() -> None:
-        with pytest.raises(InternalError, match=type(error).__name__):
-            await Gate("test", SMALL).run(Place("shop"), fail, what="shop/orders")
-
-    run_virtually(scenario())
+    with pytest.raises(InternalError, match=type(error).__name__):
+        await Gate("test", SMALL).run(Place("shop"), fail, what="shop/orders")
 
 
-def test_an_error_of_pelops_arrives_as_it_is() -> None:
+@virtually
+async def test_an_error_of_pelops_arrives_as_it_is() -> None:
     async def fail() -> None:
         raise RedisUnavailable("gone")
 
-    async def scenario() -> None:
-        with pytest.raises(RedisUnavailable, match="gone"):
-            await Gate("test", SMALL).run(Place("shop"), fail, what="shop/orders")
-
-    run_virtually(scenario())
+    with pytest.raises(RedisUnavailable, match="gone"):
+        await Gate("test", SMALL).run(Place("shop"), fail, what="shop/orders")
 
 
 @pytest.mark.parametrize("work", [hang, cling])
@@ -108,7 +106,8 @@ async def bounded(work: Coroutine[None, None, float]) -> float:
     return result
 
 
-def test_a_caller_that_is_cancelled_takes_its_turn_along() -> None:
+@virtually
+async def test_a_caller_that_is_cancelled_takes_its_turn_along() -> None:
     ended = []
 
     async def note_end() -> None:
@@ -117,16 +116,13 @@ def test_a_caller_that_is_cancelled_takes_its_turn_along() -> None:
         finally:
             ended.append(now())
 
-    async def scenario() -> None:
-        gate = Gate("test", SMALL)
-        turn = asyncio.create_task(gate.run(Place("shop"), note_end, what="shop/orders"))
-        await asyncio.sleep(1)
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
-        assert ended == [1.0]
-
-    run_virtually(scenario())
+    gate = Gate("test", SMALL)
+    turn = asyncio.create_task(gate.run(Place("shop"), note_end, what="shop/orders"))
+    await asyncio.sleep(1)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert ended == [1.0]
 
 
 def test_a_silent_endpoint_does_not_delay_others_of_its_namespace() -> None:
@@ -204,70 +200,61 @@ def test_a_place_that_work_clings_to_stays_taken() -> None:
     run_virtually(bounded(scenario()))
 
 
-def test_turns_that_are_cancelled_while_they_wait_leave_no_trace() -> None:
-    async def scenario() -> None:
-        gate = Gate("test", SMALL)
-        turns = [
-            asyncio.create_task(gate.run(Place("shop", "one"), hang, what=str(number)))
-            for number in range(10)
-        ]
-        await asyncio.sleep(1)
-        assert gate.waiting == 8
-        await end(turns)
-        assert gate.waiting == 0
-        assert await gate.run(Place("shop", "one"), quick, what="shop/orders") == now()
-
-    run_virtually(scenario())
+@virtually
+async def test_turns_that_are_cancelled_while_they_wait_leave_no_trace() -> None:
+    gate = Gate("test", SMALL)
+    turns = [
+        asyncio.create_task(gate.run(Place("shop", "one"), hang, what=str(number)))
+        for number in range(10)
+    ]
+    await asyncio.sleep(1)
+    assert gate.waiting == 8
+    await end(turns)
+    assert gate.waiting == 0
+    assert await gate.run(Place("shop", "one"), quick, what="shop/orders") == now()
 
 
-def test_work_knows_for_which_namespace_it_is_done() -> None:
+@virtually
+async def test_work_knows_for_which_namespace_it_is_done() -> None:
     async def ask() -> str:
         return TENANT.get()
 
-    async def scenario() -> None:
-        gate = Gate("test", SMALL)
-        assert await gate.run(Place("shop"), ask, what="shop/orders") == "shop"
-        assert TENANT.get() == ""
-
-    run_virtually(scenario())
+    gate = Gate("test", SMALL)
+    assert await gate.run(Place("shop"), ask, what="shop/orders") == "shop"
+    assert TENANT.get() == ""
 
 
-def test_a_full_gate_with_waiters_is_reported_as_stalled() -> None:
-    async def scenario() -> None:
-        gate, progress = Gate("test", SMALL), Progress()
-        progress.follow("test", gate.stalled_s)
-        long = Limits(deadline_s=10 * STALL_LIMIT_S, most=1)
-        stuck_gate = Gate("stuck", long)
-        progress.follow("stuck", stuck_gate.stalled_s)
-        turns = [
-            asyncio.create_task(stuck_gate.run(Place(space), hang, what=space)) for space in "ab"
-        ]
-        await asyncio.sleep(STALL_LIMIT_S / 2)
-        assert progress.problem() == ""
-        await asyncio.sleep(STALL_LIMIT_S)
-        assert progress.problem() == "the stuck loop has made no progress for 90 s"
-        await end(turns)
-        assert progress.problem() == ""
-
-    run_virtually(scenario())
+@virtually
+async def test_a_full_gate_with_waiters_is_reported_as_stalled() -> None:
+    gate, progress = Gate("test", SMALL), Progress()
+    progress.follow("test", gate.stalled_s)
+    long = Limits(deadline_s=10 * STALL_LIMIT_S, most=1)
+    stuck_gate = Gate("stuck", long)
+    progress.follow("stuck", stuck_gate.stalled_s)
+    turns = [asyncio.create_task(stuck_gate.run(Place(space), hang, what=space)) for space in "ab"]
+    await asyncio.sleep(STALL_LIMIT_S / 2)
+    assert progress.problem() == ""
+    await asyncio.sleep(STALL_LIMIT_S)
+    assert progress.problem() == "the stuck loop has made no progress for 90 s"
+    await end(turns)
+    assert progress.problem() == ""
 
 
-def test_one_namespace_that_waits_for_itself_is_no_stall() -> None:
-    async def scenario() -> None:
-        gate = Gate("test", Limits(deadline_s=10 * STALL_LIMIT_S, per_endpoint=1))
-        turns = [
-            asyncio.create_task(gate.run(Place("hostile", "silent"), hang, what="hostile/one"))
-            for _ in range(50)
-        ]
-        await asyncio.sleep(2 * STALL_LIMIT_S)
-        assert gate.waiting == 49
-        assert gate.stalled_s() == 0
-        await end(turns)
-
-    run_virtually(scenario())
+@virtually
+async def test_one_namespace_that_waits_for_itself_is_no_stall() -> None:
+    gate = Gate("test", Limits(deadline_s=10 * STALL_LIMIT_S, per_endpoint=1))
+    turns = [
+        asyncio.create_task(gate.run(Place("hostile", "silent"), hang, what="hostile/one"))
+        for _ in range(50)
+    ]
+    await asyncio.sleep(2 * STALL_LIMIT_S)
+    assert gate.waiting == 49
+    assert gate.stalled_s() == 0
+    await end(turns)
 
 
-def test_a_failing_loop_is_restarted_and_reported_while_it_keeps_failing() -> None:
+@virtually
+async def test_a_failing_loop_is_restarted_and_reported_while_it_keeps_failing() -> None:
     begun: list[float] = []
 
     async def loop() -> None:
@@ -276,17 +263,14 @@ def test_a_failing_loop_is_restarted_and_reported_while_it_keeps_failing() -> No
             raise ValueError("a mistake of ours")
         await hang()
 
-    async def scenario() -> None:
-        progress = Progress()
-        running = asyncio.create_task(progress.keep_running("test", loop))
-        while len(begun) < 4:
-            await asyncio.sleep(0.1)
-        assert progress.problem() == "the test loop keeps failing: ValueError: a mistake of ours"
-        await asyncio.sleep(STALL_LIMIT_S + 1)
-        assert progress.problem() == ""
-        await end([running])
-
-    run_virtually(scenario())
+    progress = Progress()
+    running = asyncio.create_task(progress.keep_running("test", loop))
+    while len(begun) < 4:
+        await asyncio.sleep(0.1)
+    assert progress.problem() == "the test loop keeps failing: ValueError: a mistake of ours"
+    await asyncio.sleep(STALL_LIMIT_S + 1)
+    assert progress.problem() == ""
+    await end([running])
 
 
 async def end(tasks: list[asyncio.Task[object]] | list[asyncio.Task[None]]) -> None:

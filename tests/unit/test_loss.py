@@ -1,8 +1,8 @@
 """What the group will never be given, and what only looks like it; and a group that went back."""
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -106,39 +106,34 @@ def test_a_loss(case: tuple[dict[str, Any], tuple[int, int | None] | None]) -> N
         assert loss.is_certain == (loss.at_least > 0)
 
 
+def knowing(**state: Any) -> StreamObservation:
+    """The stream of `read_three_of_ten`, whose group has this state."""
+    return read_three_of_ten(state=GroupState(**state))
+
+
 def recorded(at_least: int, *, position: int = 3, seconds_ago: int = 3600) -> Loss:
-    return Loss(
-        at_least=at_least,
-        at_most=at_least,
-        position=EntryId(position),
-        seen=later(seconds=-seconds_ago),
-    )
+    known = Loss(at_least=at_least, at_most=at_least, position=EntryId(position), seen=NOW)
+    return replace(known, seen=later(seconds=-seconds_ago))
 
 
-NEWS: dict[str, tuple[dict[str, Any], bool]] = {
-    "never recorded": ({}, True),
-    "recorded": ({"state": GroupState(loss=recorded(3))}, False),
-    "acknowledged": ({"state": GroupState(acknowledged_loss=recorded(3))}, False),
-    "grown": ({"state": GroupState(loss=recorded(2))}, True),
-    "grown since a moment ago": ({"state": GroupState(loss=recorded(2, seconds_ago=9))}, False),
-    "grown since it was acknowledged": (
-        {"state": GroupState(acknowledged_loss=recorded(2, seconds_ago=9))},
-        True,
-    ),
-    "recorded by a clock that went back": (
-        {"state": GroupState(loss=recorded(2, seconds_ago=-9))},
-        True,
-    ),
-    "another gap": ({"state": GroupState(loss=recorded(9, position=2))}, True),
-    "in doubt": ({"max_deleted_id": EntryId(8)}, False),
-    "none": ({"first_id": EntryId(3)}, False),
+NEWS: dict[str, tuple[StreamObservation, bool]] = {
+    "never recorded": (read_three_of_ten(), True),
+    "recorded": (knowing(loss=recorded(3)), False),
+    "acknowledged": (knowing(acknowledged_loss=recorded(3)), False),
+    "grown": (knowing(loss=recorded(2)), True),
+    "grown since a moment ago": (knowing(loss=recorded(2, seconds_ago=9)), False),
+    "grown since acknowledged": (knowing(acknowledged_loss=recorded(2, seconds_ago=9)), True),
+    "recorded by a clock that went back": (knowing(loss=recorded(2, seconds_ago=-9)), True),
+    "another gap": (knowing(loss=recorded(9, position=2)), True),
+    "in doubt": (read_three_of_ten(max_deleted_id=EntryId(8)), False),
+    "none": (read_three_of_ten(first_id=EntryId(3)), False),
 }
 
 
 @pytest.mark.parametrize("case", NEWS.values(), ids=NEWS)
-def test_a_loss_is_news_once(case: tuple[dict[str, Any], bool]) -> None:
-    changes, is_news = case
-    assert (find_new_loss(read_three_of_ten(**changes)) is not None) == is_news
+def test_a_loss_is_news_once(case: tuple[StreamObservation, bool]) -> None:
+    observed, is_news = case
+    assert (find_new_loss(observed) is not None) == is_news
 
 
 def last(**changes: Any) -> LastSeen:
@@ -171,45 +166,43 @@ def another_stream(added: int = 2, first: int = 11, **changes: Any) -> StreamObs
 GONE, TAIL = LossCause.STREAM_GONE, LossCause.TAIL_LOST
 RETRY = LossCause.RETRY_STREAM_GONE
 NO_RETRY = RetryObservation(exists=False)
-VANISHED: dict[
-    str, tuple[LastSeen | None, StreamObservation, tuple[LossCause, int, int] | None]
-] = {
-    "the stream is missing": (last(), empty_redis(), (GONE, 7, 1)),
-    "only pending entries went": (last(undelivered=0), empty_redis(), (GONE, 0, 1)),
-    "nothing was left to do": (last(undelivered=0, pending=0), empty_redis(), None),
-    "nothing is known": (None, empty_redis(), None),
-    "another stream has its name": (last(), another_stream(), (GONE, 7, 1)),
-    "a worker made the group anew": (last(), another_stream(group=group()), (GONE, 7, 1)),
-    "an empty stream has its name": (
+
+
+class Vanished(NamedTuple):
+    before: LastSeen | None
+    now: StreamObservation
+    lost: tuple[LossCause, int, int] | None  # how, and how many undelivered and pending entries
+
+
+VANISHED: dict[str, Vanished] = {
+    "the stream is missing": Vanished(last(), empty_redis(), (GONE, 7, 1)),
+    "only pending entries went": Vanished(last(undelivered=0), empty_redis(), (GONE, 0, 1)),
+    "nothing was left to do": Vanished(last(undelivered=0, pending=0), empty_redis(), None),
+    "nothing is known": Vanished(None, empty_redis(), None),
+    "another stream has its name": Vanished(last(), another_stream(), (GONE, 7, 1)),
+    "a worker made the group anew": Vanished(last(), another_stream(group=group()), (GONE, 7, 1)),
+    "an empty stream has its name": Vanished(
         last(),
         another_stream(0, length=0, first_id=None, last_generated_id=EntryId.MIN),
         (GONE, 7, 1),
     ),
-    "the end of the stream is missing": (last(), another_stream(6, first=1), (TAIL, 4, 0)),
-    "more than what was undelivered is missing": (
-        last(),
-        another_stream(2, first=1),
-        (TAIL, 7, 1),
+    "the end of the stream is missing": Vanished(last(), another_stream(6, first=1), (TAIL, 4, 0)),
+    "more than what was undelivered is missing": Vanished(
+        last(), another_stream(2, first=1), (TAIL, 7, 1)
     ),
-    "an end is missing of which all was delivered": (
-        last(undelivered=0),
-        another_stream(6, first=1),
-        None,
+    "an end is missing of which all was delivered": Vanished(
+        last(undelivered=0), another_stream(6, first=1), None
     ),
-    "the group alone is gone": (last(), another_stream(10, first=1), None),
-    "more was added": (last(), another_stream(12, first=1, group=group()), None),
-    "another stream has more entries by now": (last(), another_stream(15), (GONE, 7, 1)),
-    "another stream was trimmed by less than there was": (
-        last(),
-        another_stream(15, first=13, length=6),
-        (GONE, 7, 1),
+    "the group alone is gone": Vanished(last(), another_stream(10, first=1), None),
+    "more was added": Vanished(last(), another_stream(12, first=1, group=group()), None),
+    "another stream has more entries by now": Vanished(last(), another_stream(15), (GONE, 7, 1)),
+    "another stream was trimmed by less than there was": Vanished(
+        last(), another_stream(15, first=13, length=6), (GONE, 7, 1)
     ),
-    "all that was there was trimmed, and more was added": (
-        last(),
-        another_stream(15, first=11, length=5),
-        None,
+    "all that was there was trimmed, and more was added": Vanished(
+        last(), another_stream(15, first=11, length=5), None
     ),
-    "all was trimmed": (
+    "all was trimmed": Vanished(
         last(),
         stream(
             length=0,
@@ -220,47 +213,33 @@ VANISHED: dict[
         ),
         None,
     ),
-    "another replica made the group anew": (
-        last(),
-        another_stream(state=GroupState(created_at=NOW)),
-        None,
+    "another replica made the group anew": Vanished(
+        last(), another_stream(state=GroupState(created_at=NOW)), None
     ),
-    "another replica recorded it": (
-        last(),
-        another_stream(state=GroupState(loss_found_at=NOW)),
-        None,
+    "another replica recorded it": Vanished(
+        last(), another_stream(state=GroupState(loss_found_at=NOW)), None
     ),
-    "an earlier loss was recorded": (
-        last(),
-        another_stream(state=GroupState(loss_found_at=later(minutes=-1))),
-        (GONE, 7, 1),
+    "an earlier loss was recorded": Vanished(
+        last(), another_stream(state=GroupState(loss_found_at=later(minutes=-1))), (GONE, 7, 1)
     ),
-    "a status says it, and it was recorded lately": (
-        last(at=None),
-        another_stream(state=GroupState(loss_found_at=later(minutes=-1))),
-        None,
+    "a status says it, and it was recorded lately": Vanished(
+        last(at=None), another_stream(state=GroupState(loss_found_at=later(minutes=-1))), None
     ),
-    "a status that knows no counters": (
-        LastSeen(last_delivered_id=EntryId(3), undelivered=7),
-        empty_redis(),
-        (GONE, 7, 0),
+    "a status that knows no counters": Vanished(
+        LastSeen(last_delivered_id=EntryId(3), undelivered=7), empty_redis(), (GONE, 7, 0)
     ),
-    "the retry stream is missing": (
+    "the retry stream is missing": Vanished(
         last(retry_undelivered=5, retry_pending=2),
         another_stream(10, first=1, group=group(), retry=NO_RETRY),
         (RETRY, 5, 2),
     ),
-    "the retry stream is missing and had nothing": (
-        last(),
-        another_stream(10, first=1, group=group(), retry=NO_RETRY),
-        None,
+    "the retry stream is missing and had nothing": Vanished(
+        last(), another_stream(10, first=1, group=group(), retry=NO_RETRY), None
     ),
-    "both are missing": (
-        last(retry_undelivered=5),
-        empty_redis(retry=NO_RETRY),
-        (GONE, 12, 1),
+    "both are missing": Vanished(
+        last(retry_undelivered=5), empty_redis(retry=NO_RETRY), (GONE, 12, 1)
     ),
-    "the retry stream lost its group alone": (
+    "the retry stream lost its group alone": Vanished(
         last(retry_undelivered=5),
         another_stream(10, first=1, group=group(), retry=RetryObservation(exists=False, length=5)),
         None,
@@ -269,14 +248,11 @@ VANISHED: dict[
 
 
 @pytest.mark.parametrize("case", VANISHED.values(), ids=VANISHED)
-def test_what_is_gone_with_a_stream(
-    case: tuple[LastSeen | None, StreamObservation, tuple[LossCause, int, int] | None],
-) -> None:
-    before, seen_now, expected = case
-    loss = find_vanished(before, seen_now)
-    assert (None if loss is None else (loss.cause, loss.undelivered, loss.pending)) == expected
-    if loss is not None and before is not None:
-        assert (loss.position, loss.observed) == (EntryId(3), before.at)
+def test_what_is_gone_with_a_stream(case: Vanished) -> None:
+    loss = find_vanished(case.before, case.now)
+    assert (None if loss is None else (loss.cause, loss.undelivered, loss.pending)) == case.lost
+    if loss is not None and case.before is not None:
+        assert (loss.position, loss.observed) == (EntryId(3), case.before.at)
         assert not loss.is_certain, "what workers did since then nobody knows"
 
 
@@ -346,113 +322,82 @@ def test_a_status_of_an_older_generation_gives_only_the_position() -> None:
     assert read_status(resource()) is None
 
 
-def at_three(**changes: Any) -> StreamObservation:
-    return read_three_of_ten(**changes)
+class Back(NamedTuple):
+    before: LastSeen | None
+    has_gone_back: bool
+    now: StreamObservation = read_three_of_ten()
 
 
-BACK: dict[str, tuple[LastSeen | None, dict[str, Any], bool]] = {
-    "never seen before": (None, {}, False),
-    "where it was": (LastSeen(last_delivered_id=EntryId(3), entries_added=10), {}, False),
-    "further on": (LastSeen(last_delivered_id=EntryId(2), entries_added=9), {}, False),
-    "behind where it was": (LastSeen(last_delivered_id=EntryId(4)), {}, True),
-    "on a stream that counts less": (
-        LastSeen(last_delivered_id=EntryId(3), entries_added=11),
-        {},
-        True,
-    ),
-    "gone": (LastSeen(last_delivered_id=EntryId(4)), {"group": None}, False),
-    "made anew since": (
-        LastSeen(last_delivered_id=EntryId(4), at=later(seconds=-9)),
-        {"state": GroupState(created_at=later(seconds=-5))},
-        False,
-    ),
-    "made anew before": (
-        LastSeen(last_delivered_id=EntryId(4), at=later(seconds=-5)),
-        {"state": GroupState(created_at=later(seconds=-9))},
-        True,
-    ),
-    "made anew lately, when a status says where it was": (
-        LastSeen(last_delivered_id=EntryId(4)),
-        {"state": GroupState(created_at=later(minutes=-1))},
-        False,
-    ),
-    "made anew long ago, when a status says where it was": (
-        LastSeen(last_delivered_id=EntryId(4)),
-        {"state": GroupState(created_at=later(days=-1))},
-        True,
-    ),
+def at(number: int, **changes: Any) -> LastSeen:
+    """A group whose position was this."""
+    return LastSeen(last_delivered_id=EntryId(number), **changes)
+
+
+def made_anew(**ago: float) -> StreamObservation:
+    """A group that was created again before now."""
+    return read_three_of_ten(state=GroupState(created_at=later(**ago)))
+
+
+BACK: dict[str, Back] = {
+    "never seen before": Back(None, False),
+    "where it was": Back(at(3, entries_added=10), False),
+    "further on": Back(at(2, entries_added=9), False),
+    "behind where it was": Back(at(4), True),
+    "on a stream that counts less": Back(at(3, entries_added=11), True),
+    "gone": Back(at(4), False, read_three_of_ten(group=None)),
+    "made anew since": Back(at(4, at=later(seconds=-9)), False, made_anew(seconds=-5)),
+    "made anew before": Back(at(4, at=later(seconds=-5)), True, made_anew(seconds=-9)),
+    "made anew lately, when a status says where it was": Back(at(4), False, made_anew(minutes=-1)),
+    "made anew long ago, when a status says where it was": Back(at(4), True, made_anew(days=-1)),
 }
 
 
 @pytest.mark.parametrize("case", BACK.values(), ids=BACK)
-def test_a_group_that_went_back(case: tuple[LastSeen | None, dict[str, Any], bool]) -> None:
-    before, changes, went_back = case
-    change = decide_went_back(before, at_three(**changes))
-    assert (change is not None) == went_back
-    if change is not None and before is not None:
-        assert (change.before, change.after) == (before.last_delivered_id, EntryId(3))
+def test_a_group_that_went_back(case: Back) -> None:
+    change = decide_went_back(case.before, case.now)
+    assert (change is not None) == case.has_gone_back
+    if change is not None and case.before is not None:
+        assert (change.before, change.after) == (case.before.last_delivered_id, EntryId(3))
         assert str(change.before) in change.message
 
 
 def test_what_a_look_leaves_behind_has_not_gone_back() -> None:
-    look = at_three()
+    look = read_three_of_ten()
     assert decide_went_back(LastSeen.of(look), look) is None
-    assert LastSeen.of(at_three(group=None)) is None
+    assert LastSeen.of(read_three_of_ten(group=None)) is None
 
 
 JUST_NOW, LONG_AGO = NOW - REMEMBER_EVERY / 2, NOW - REMEMBER_EVERY
-REMEMBERED: dict[str, tuple[dict[str, Any], bool]] = {
-    "never": ({"state": GroupState()}, True),
-    "never, without a group": ({"state": GroupState(), "group": None}, False),
-    "as it is": (
-        {"state": GroupState(seen=seen(at=LONG_AGO), checkpointed_at=JUST_NOW)},
-        False,
-    ),
-    "elsewhere": (
-        {"state": GroupState(seen=seen(at=LONG_AGO, last_delivered_id=EntryId(2)))},
-        True,
-    ),
-    "with another lowest pending entry": (
-        {"state": GroupState(seen=seen(at=LONG_AGO, lowest_pending=EntryId(2)))},
-        True,
-    ),
-    "with other numbers of pending entries": (
-        {"state": GroupState(seen=seen(at=LONG_AGO, pending=1))},
-        True,
-    ),
-    "with more entries": (
-        {"state": GroupState(seen=seen(at=LONG_AGO, entries_added=9))},
-        True,
-    ),
-    "elsewhere a moment ago": (
-        {"state": GroupState(seen=seen(at=JUST_NOW, last_delivered_id=EntryId(2)))},
-        False,
-    ),
+
+
+def state(checkpointed_at: datetime | None = None, **position: Any) -> GroupState:
+    """The state of a group whose remembered position is this."""
+    return GroupState(seen=seen(**position), checkpointed_at=checkpointed_at)
+
+
+FORGOTTEN = NOW - CHECKPOINT_EVERY - REMEMBER_EVERY
+REMEMBERED: dict[str, tuple[GroupState, bool]] = {
+    "never": (GroupState(), True),
+    "as it is": (state(JUST_NOW, at=LONG_AGO), False),
+    "elsewhere": (state(at=LONG_AGO, last_delivered_id=EntryId(2)), True),
+    "with another lowest pending entry": (state(at=LONG_AGO, lowest_pending=EntryId(2)), True),
+    "with other numbers of pending entries": (state(at=LONG_AGO, pending=1), True),
+    "with more entries": (state(at=LONG_AGO, entries_added=9), True),
+    "elsewhere a moment ago": (state(at=JUST_NOW, last_delivered_id=EntryId(2)), False),
     "elsewhere, by a clock that went back": (
-        {"state": GroupState(seen=seen(at=later(hours=1), last_delivered_id=EntryId(2)))},
+        state(at=later(hours=1), last_delivered_id=EntryId(2)),
         True,
     ),
-    "as it is, since the last bookmark": (
-        {
-            "state": GroupState(
-                seen=seen(at=LONG_AGO), checkpointed_at=NOW - CHECKPOINT_EVERY - REMEMBER_EVERY
-            )
-        },
-        True,
-    ),
-    "as it is, and the bookmark is young": (
-        {"state": GroupState(seen=seen(at=JUST_NOW), checkpointed_at=LONG_AGO)},
-        False,
-    ),
+    "as it is, since the last bookmark": (state(FORGOTTEN, at=LONG_AGO), True),
+    "as it is, and the bookmark is young": (state(LONG_AGO, at=JUST_NOW), False),
 }
 
 
 @pytest.mark.parametrize("case", REMEMBERED.values(), ids=REMEMBERED)
-def test_a_position_is_remembered_when_it_has_changed(
-    case: tuple[dict[str, Any], bool],
-) -> None:
-    changes, needs = case
-    assert needs_remembering(at_three(**changes)) == needs
+def test_a_position_is_remembered_when_it_has_changed(case: tuple[GroupState, bool]) -> None:
+    known, needs = case
+    assert needs_remembering(read_three_of_ten(state=known)) == needs
+    assert not needs_remembering(read_three_of_ten(state=known, group=None))
 
 
 @pytest.mark.parametrize("why", CreationReason)

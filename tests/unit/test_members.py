@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,13 +13,12 @@ from pelops.controller.runtime.leases import (
     FORGET_AFTER_S,
     FORMAT_ANNOTATION,
     RENEW_S,
-    Members,
     read_lease,
 )
 from pelops.domain.records.state import FORMAT_VERSION
 from pelops.policy.membership import DURATION_S, VALID_S, SeenLease, rank_of
 from tests.leases import LeaseStore, RunningReplica
-from tests.virtual_time import run_virtually
+from tests.virtual_time import in_scene, virtually
 
 KEY = "shop/orders"
 FIRST, SECOND = sorted(("one", "two"), key=lambda name: rank_of(name, {"one", "two"}, KEY))
@@ -47,152 +47,132 @@ class Scene:
         return seen[1:]
 
 
-def play(scenario: Callable[[Scene], Awaitable[None]]) -> None:
-    """Run a scenario in virtual time."""
-
-    async def main() -> None:
-        scene = Scene()
-        try:
-            await scenario(scene)
-        finally:
-            for one in (scene.first, scene.second):
-                one.api.resume()
-                await one.kill()
-
-    run_virtually(main())
+@asynccontextmanager
+async def two_replicas() -> AsyncIterator[Scene]:
+    scene = Scene()
+    try:
+        yield scene
+    finally:
+        for one in (scene.first, scene.second):
+            one.api.resume()
+            await one.kill()
 
 
-def test_a_replica_that_is_alone_decides_at_once() -> None:
-    async def scenario(scene: Scene) -> None:
-        assert scene.first.members.rank(KEY) == 1
-        scene.first.start()
-        ((begins, who),) = await scene.watch(STEP_S * 3)
-        assert who == FIRST and begins <= STEP_S
-        assert scene.first.members.rank(KEY) == 0
-
-    play(scenario)
+@in_scene(two_replicas)
+async def test_a_replica_that_is_alone_decides_at_once(scene: Scene) -> None:
+    assert scene.first.members.rank(KEY) == 1
+    scene.first.start()
+    ((begins, who),) = await scene.watch(STEP_S * 3)
+    assert who == FIRST and begins <= STEP_S
+    assert scene.first.members.rank(KEY) == 0
 
 
-def test_who_decided_goes_on_until_shortly_before_a_newcomer_begins() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.second.start()
-        await asyncio.sleep(2 * DURATION_S)
-        scene.first.start()
-        (_, was), (ends, nobody), (begins, now) = await scene.watch(2 * DURATION_S)
-        assert (was, nobody, now) == (SECOND, "", FIRST)
-        assert VALID_S - RENEW_S - STEP_S <= ends <= VALID_S + STEP_S
-        assert DURATION_S <= begins <= DURATION_S + 2 * STEP_S
-
-    play(scenario)
+@in_scene(two_replicas)
+async def test_who_decided_goes_on_until_shortly_before_a_newcomer_begins(scene: Scene) -> None:
+    scene.second.start()
+    await asyncio.sleep(2 * DURATION_S)
+    scene.first.start()
+    (_, was), (ends, nobody), (begins, now) = await scene.watch(2 * DURATION_S)
+    assert (was, nobody, now) == (SECOND, "", FIRST)
+    assert VALID_S - RENEW_S - STEP_S <= ends <= VALID_S + STEP_S
+    assert DURATION_S <= begins <= DURATION_S + 2 * STEP_S
 
 
-def test_of_two_that_start_together_one_decides_soon() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.first.start()
-        scene.second.start()
-        ((begins, who),) = await scene.watch(3 * DURATION_S)
-        assert who == FIRST
-        assert begins <= DURATION_S + 2 * STEP_S
-
-    play(scenario)
+@in_scene(two_replicas)
+async def test_of_two_that_start_together_one_decides_soon(scene: Scene) -> None:
+    scene.first.start()
+    scene.second.start()
+    ((begins, who),) = await scene.watch(3 * DURATION_S)
+    assert who == FIRST
+    assert begins <= DURATION_S + 2 * STEP_S
 
 
 @pytest.mark.parametrize("how", ["killed", "paused"])
-def test_a_successor_decides_soon_after_a_death_but_after_the_lease(how: str) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.first.start()
-        scene.second.start()
-        await asyncio.sleep(3 * DURATION_S)
-        if how == "killed":
-            await scene.first.kill()
-        else:
-            scene.first.api.pause()
-        # What was killed here is asked on: it would decide until its Lease ran out.
-        *_, (successor, who) = await scene.watch(2 * DURATION_S)
-        assert who == SECOND
-        assert VALID_S <= successor <= DURATION_S + RENEW_S + 2 * STEP_S
-
-    play(scenario)
-
-
-def test_who_was_paused_decides_nothing_when_it_goes_on() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.first.start()
-        scene.second.start()
-        await asyncio.sleep(3 * DURATION_S)
-        scene.first.api.pause()
-        await asyncio.sleep(2 * DURATION_S)
-        scene.first.api.resume()
-        assert not scene.first.decides(KEY)
-        assert scene.first.members.left_s() == 0
-        (_, was), *_, (_, last) = await scene.watch(2 * DURATION_S)
-        assert (was, last) == (SECOND, FIRST)
-
-    play(scenario)
-
-
-def test_who_leaves_in_order_is_succeeded_after_a_look() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.first.start()
-        scene.second.start()
-        await asyncio.sleep(3 * DURATION_S)
-        await scene.first.stop()
-        ((begins, who),) = await scene.watch(DURATION_S)
-        assert who == SECOND
-        assert begins <= RENEW_S + STEP_S
-
-    play(scenario)
-
-
-def test_decisions_pause_while_the_api_server_is_down() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.first.start()
-        scene.second.start()
-        await asyncio.sleep(3 * DURATION_S)
-        scene.store.is_away = True
-        (_, was), (ends, nobody) = await scene.watch(3 * DURATION_S)
-        assert (was, nobody) == (FIRST, "")
-        assert ends <= VALID_S + STEP_S
-        scene.store.is_away = False
-        # Who renews first finds the other's Lease run out, and decides until that one is back.
-        seen = await scene.watch(3 * DURATION_S)
-        (begins, _), (_, last) = seen[0], seen[-1]
-        assert begins <= DURATION_S + RENEW_S
-        assert last == FIRST
-
-    play(scenario)
-
-
-def test_a_lease_says_for_how_long_it_counts() -> None:
-    async def scenario(scene: Scene) -> None:
-        # As an older version of the operator writes it, every 10 s.
-        lease = {
-            "metadata": {"name": FIRST},
-            "spec": {"holderIdentity": FIRST, "leaseDurationSeconds": 30},
-        }
-        scene.store.put(FIRST, lease)
-        scene.second.start()
-        for _ in range(5):
-            await asyncio.sleep(10.0)
-            scene.store.put(FIRST, lease)
-            assert scene.second.members.rank(KEY) >= 1
-            assert not scene.second.decides(KEY)
-
-    play(scenario)
-
-
-def test_leases_of_the_long_dead_are_removed_whatever_their_times_say() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.second.start()
-        scene.first.start()
-        await asyncio.sleep(DURATION_S)
+@in_scene(two_replicas)
+async def test_a_successor_decides_soon_after_a_death_but_after_the_lease(
+    scene: Scene, how: str
+) -> None:
+    scene.first.start()
+    scene.second.start()
+    await asyncio.sleep(3 * DURATION_S)
+    if how == "killed":
         await scene.first.kill()
-        await asyncio.sleep(FORGET_AFTER_S - RENEW_S)
-        assert set(scene.store.leases) == {FIRST, SECOND}
-        await asyncio.sleep(FORGET_AFTER_S)
-        assert set(scene.store.leases) == {SECOND}
+    else:
+        scene.first.api.pause()
+    # What was killed here is asked on: it would decide until its Lease ran out.
+    *_, (successor, who) = await scene.watch(2 * DURATION_S)
+    assert who == SECOND
+    assert VALID_S <= successor <= DURATION_S + RENEW_S + 2 * STEP_S
 
-    play(scenario)
+
+@in_scene(two_replicas)
+async def test_who_was_paused_decides_nothing_when_it_goes_on(scene: Scene) -> None:
+    scene.first.start()
+    scene.second.start()
+    await asyncio.sleep(3 * DURATION_S)
+    scene.first.api.pause()
+    await asyncio.sleep(2 * DURATION_S)
+    scene.first.api.resume()
+    assert not scene.first.decides(KEY)
+    assert scene.first.members.left_s() == 0
+    (_, was), *_, (_, last) = await scene.watch(2 * DURATION_S)
+    assert (was, last) == (SECOND, FIRST)
+
+
+@in_scene(two_replicas)
+async def test_who_leaves_in_order_is_succeeded_after_a_look(scene: Scene) -> None:
+    scene.first.start()
+    scene.second.start()
+    await asyncio.sleep(3 * DURATION_S)
+    await scene.first.stop()
+    ((begins, who),) = await scene.watch(DURATION_S)
+    assert who == SECOND
+    assert begins <= RENEW_S + STEP_S
+
+
+@in_scene(two_replicas)
+async def test_decisions_pause_while_the_api_server_is_down(scene: Scene) -> None:
+    scene.first.start()
+    scene.second.start()
+    await asyncio.sleep(3 * DURATION_S)
+    scene.store.is_away = True
+    (_, was), (ends, nobody) = await scene.watch(3 * DURATION_S)
+    assert (was, nobody) == (FIRST, "")
+    assert ends <= VALID_S + STEP_S
+    scene.store.is_away = False
+    # Who renews first finds the other's Lease run out, and decides until that one is back.
+    seen = await scene.watch(3 * DURATION_S)
+    (begins, _), (_, last) = seen[0], seen[-1]
+    assert begins <= DURATION_S + RENEW_S
+    assert last == FIRST
+
+
+@in_scene(two_replicas)
+async def test_a_lease_says_for_how_long_it_counts(scene: Scene) -> None:
+    # As an older version of the operator writes it, every 10 s.
+    lease = {
+        "metadata": {"name": FIRST},
+        "spec": {"holderIdentity": FIRST, "leaseDurationSeconds": 30},
+    }
+    scene.store.put(FIRST, lease)
+    scene.second.start()
+    for _ in range(5):
+        await asyncio.sleep(10.0)
+        scene.store.put(FIRST, lease)
+        assert scene.second.members.rank(KEY) >= 1
+        assert not scene.second.decides(KEY)
+
+
+@in_scene(two_replicas)
+async def test_leases_of_the_long_dead_are_removed_whatever_their_times_say(scene: Scene) -> None:
+    scene.second.start()
+    scene.first.start()
+    await asyncio.sleep(DURATION_S)
+    await scene.first.kill()
+    await asyncio.sleep(FORGET_AFTER_S - RENEW_S)
+    assert set(scene.store.leases) == {FIRST, SECOND}
+    await asyncio.sleep(FORGET_AFTER_S)
+    assert set(scene.store.leases) == {SECOND}
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, None])
@@ -220,28 +200,24 @@ def test_a_lease_says_which_format_its_holder_writes(
     assert found.format == format_version
 
 
-def test_a_replica_is_outdated_while_one_of_a_newer_format_lives() -> None:
-    async def scenario(scene: Scene) -> None:
-        first, second = scene.first, scene.second
-        first.start()
-        second.start()
-        await asyncio.sleep(DURATION_S)
-        assert not first.members.is_outdated()
-        lease = scene.store.leases[SECOND]
-        assert lease["metadata"]["annotations"] == {FORMAT_ANNOTATION: str(FORMAT_VERSION)}
-        await second.kill()
-        newer = {**lease["metadata"], "annotations": {FORMAT_ANNOTATION: str(FORMAT_VERSION + 1)}}
-        scene.store.put(SECOND, {**lease, "metadata": newer})
-        await asyncio.sleep(RENEW_S * 2)
-        assert first.members.is_outdated()
-        await asyncio.sleep(DURATION_S * 2)  # no replica renews it
-        assert not first.members.is_outdated()
-
-    play(scenario)
+@in_scene(two_replicas)
+async def test_a_replica_is_outdated_while_one_of_a_newer_format_lives(scene: Scene) -> None:
+    first, second = scene.first, scene.second
+    first.start()
+    second.start()
+    await asyncio.sleep(DURATION_S)
+    assert not first.members.is_outdated()
+    lease = scene.store.leases[SECOND]
+    assert lease["metadata"]["annotations"] == {FORMAT_ANNOTATION: str(FORMAT_VERSION)}
+    await second.kill()
+    newer = {**lease["metadata"], "annotations": {FORMAT_ANNOTATION: str(FORMAT_VERSION + 1)}}
+    scene.store.put(SECOND, {**lease, "metadata": newer})
+    await asyncio.sleep(RENEW_S * 2)
+    assert first.members.is_outdated()
+    await asyncio.sleep(DURATION_S * 2)  # no replica renews it
+    assert not first.members.is_outdated()
 
 
-def test_a_replica_counts_itself_before_it_observes_others() -> None:
-    async def main() -> Members:
-        return RunningReplica(LeaseStore(), "one").members
-
-    assert run_virtually(main()).alive == {"one"}
+@virtually
+async def test_a_replica_counts_itself_before_it_observes_others() -> None:
+    assert RunningReplica(LeaseStore(), "one").members.alive == {"one"}

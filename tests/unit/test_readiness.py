@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -42,221 +42,152 @@ def waiting(reason: str, message: str | None = None) -> Any:
     return pod(is_ready=False, waiting_reason=reason, waiting_message=message)
 
 
-# The sentence of a case: facts, the condition, its status, its reason, what its message says.
-CASES: dict[str, tuple[Facts, str, str, str, str]] = {
-    "all is well": (facts(), "Ready", "True", "Ready", "2 of 2 workers are ready"),
-    "the group exists": (facts(), "GroupReady", "True", "GroupExists", "order-processing"),
-    "Redis is down": (
-        facts(redis_problem=PROBLEM),
-        "GroupReady",
-        "False",
-        "RedisUnreachable",
-        "Redis does not answer",
+class Case(NamedTuple):
+    shown: str  # the type of the condition, its status, and its reason
+    words: str  # a part of its message
+    given: Facts
+
+
+CASES: dict[str, Case] = {
+    "all is well": Case("Ready True Ready", "2 of 2 workers are ready", facts()),
+    "the group exists": Case("GroupReady True GroupExists", "order-processing", facts()),
+    "Redis is down": Case(
+        "GroupReady False RedisUnreachable", "Redis does not answer", facts(redis_problem=PROBLEM)
     ),
-    "the group is not there yet": (
-        facts(stream=empty_redis()),
-        "GroupReady",
-        "False",
-        "Creating",
-        "Creating group",
+    "the group is not there yet": Case(
+        "GroupReady False Creating", "Creating group", facts(stream=empty_redis())
     ),
-    "its ledger is not there yet": (
-        facts(stream=stream(ledger_exists=False)),
-        "GroupReady",
-        "False",
-        "Creating",
-        "Creating group",
+    "its ledger is not there yet": Case(
+        "GroupReady False Creating", "Creating group", facts(stream=stream(ledger_exists=False))
     ),
-    "a suspended resource does not create its group": (
+    "a suspended resource does not create its group": Case(
+        "GroupReady False Suspended",
+        "spec.suspend: true prevents",
         facts(resource=SUSPENDED, stream=empty_redis()),
-        "GroupReady",
-        "False",
-        "Suspended",
-        "spec.suspend: true prevents",
     ),
-    "a suspended resource without its group is not ready": (
+    "a suspended resource without its group is not ready": Case(
+        "Ready False Suspended",
+        "spec.suspend: true prevents",
         facts(
-            resource=resource(suspend=True, recovery={"strategy": "Disabled"}),
-            stream=empty_redis(),
+            resource=resource(suspend=True, recovery={"strategy": "Disabled"}), stream=empty_redis()
         ),
-        "Ready",
-        "False",
-        "Suspended",
-        "spec.suspend: true prevents",
     ),
-    "a suspended resource with all in place is ready": (
-        facts(resource=SUSPENDED),
-        "Ready",
-        "True",
-        "Suspended",
-        "exists on stream",
+    "a suspended resource with all in place is ready": Case(
+        "Ready True Suspended", "exists on stream", facts(resource=SUSPENDED)
     ),
-    "the target is missing": (
-        facts(workload=GONE),
-        "WorkloadReady",
-        "False",
-        "TargetMissing",
+    "the target is missing": Case(
+        "WorkloadReady False TargetMissing",
         "Deployment shop/order-workers does not exist; create it",
+        facts(workload=GONE),
     ),
-    "the Deployment waits for the group": (
-        facts(resource=OWNED, workload=GONE, stream=empty_redis()),
-        "WorkloadReady",
-        "False",
-        "WaitingForGroup",
+    "the Deployment waits for the group": Case(
+        "WorkloadReady False WaitingForGroup",
         "GroupReady",
+        facts(resource=OWNED, workload=GONE, stream=empty_redis()),
     ),
-    "the Deployment is Creating group": (
-        facts(resource=OWNED, workload=GONE),
-        "WorkloadReady",
-        "False",
-        "Creating",
+    "the Deployment is Creating group": Case(
+        "WorkloadReady False Creating",
         "Deployment shop/order-workers",
+        facts(resource=OWNED, workload=GONE),
     ),
-    "somebody else has the name": (
-        facts(resource=OWNED, workload_problem=TAKEN),
-        "WorkloadReady",
-        "False",
-        "NameTaken",
-        "rename it",
+    "somebody else has the name": Case(
+        "WorkloadReady False NameTaken", "rename it", facts(resource=OWNED, workload_problem=TAKEN)
     ),
-    "nobody is wanted": (
-        facts(workload=workload(wished=0, current=0, ready=0, pods=())),
-        "WorkloadReady",
-        "True",
-        "ScaledToZero",
+    "nobody is wanted": Case(
+        "WorkloadReady True ScaledToZero",
         "scaled to zero",
+        facts(workload=workload(wished=0, current=0, ready=0, pods=())),
     ),
-    "a quota refuses pods": (
-        facts(workload=workload(ready=0, failure="exceeded quota: pods")),
-        "WorkloadReady",
-        "False",
-        "PodsRefused",
+    "a quota refuses pods": Case(
+        "WorkloadReady False PodsRefused",
         "0 of 2 workers are ready; pods cannot be created: exceeded quota: pods",
+        facts(workload=workload(ready=0, failure="exceeded quota: pods")),
     ),
-    "a worker crashes": (
+    "a worker crashes": Case(
+        "WorkloadReady False CrashLooping",
+        (
+            "(exit code 137) and is waiting for its next restart; see kubectl logs -n shop w-1 "
+            "--previous"
+        ),
         facts(workload=workload(ready=1, pods=(pod(), crashing(exit_code=137)))),
-        "WorkloadReady",
-        "False",
-        "CrashLooping",
-        "(exit code 137) and is waiting for its next restart; see kubectl logs -n shop w-1 "
-        "--previous",
     ),
-    "a crash tells more than a pull": (
-        facts(workload=workload(ready=0, pods=(waiting("ImagePullBackOff"), crashing()))),
-        "WorkloadReady",
-        "False",
-        "CrashLooping",
+    "a crash tells more than a pull": Case(
+        "WorkloadReady False CrashLooping",
         "w-1 crashed and is waiting",
+        facts(workload=workload(ready=0, pods=(waiting("ImagePullBackOff"), crashing()))),
     ),
-    "an image cannot be pulled": (
-        facts(workload=workload(ready=1, pods=(waiting("ImagePullBackOff", "no such image"),))),
-        "WorkloadReady",
-        "False",
-        "ImagePullBackOff",
+    "an image cannot be pulled": Case(
+        "WorkloadReady False ImagePullBackOff",
         "is waiting: ImagePullBackOff: no such image",
+        facts(workload=workload(ready=1, pods=(waiting("ImagePullBackOff", "no such image"),))),
     ),
-    "a container waits for something odd": (
-        facts(workload=workload(ready=1, pods=(waiting("my own reason"),))),
-        "WorkloadReady",
-        "False",
-        "ContainerWaiting",
+    "a container waits for something odd": Case(
+        "WorkloadReady False ContainerWaiting",
         "is waiting: my own reason",
+        facts(workload=workload(ready=1, pods=(waiting("my own reason"),))),
     ),
-    "containers are being made": (
-        facts(workload=workload(ready=1, pods=(waiting("ContainerCreating"),))),
-        "WorkloadReady",
-        "False",
-        "WorkersNotReady",
+    "containers are being made": Case(
+        "WorkloadReady False WorkersNotReady",
         "1 of 2 workers are ready",
+        facts(workload=workload(ready=1, pods=(waiting("ContainerCreating"),))),
     ),
-    "a node is lost": (
-        facts(workload=workload(ready=1, unready_nodes=frozenset({"n2", "n1"}))),
-        "WorkloadReady",
-        "False",
-        "NodeNotReady",
+    "a node is lost": Case(
+        "WorkloadReady False NodeNotReady",
         "that are not Ready: n1, n2; see kubectl describe nodes",
+        facts(workload=workload(ready=1, unready_nodes=frozenset({"n2", "n1"}))),
     ),
-    "the number of wanted workers is unknown": (
-        facts(workload=workload(ready=0, wished=None, failure="quota")),
-        "WorkloadReady",
-        "False",
-        "PodsRefused",
+    "the number of wanted workers is unknown": Case(
+        "WorkloadReady False PodsRefused",
         "0 of 0 workers are ready; pods cannot be created: quota",
+        facts(workload=workload(ready=0, wished=None, failure="quota")),
     ),
-    "a roll-out is not seen yet": (
-        facts(workload=workload(is_rolled_out=False)),
-        "WorkloadReady",
-        "False",
-        "WorkersNotReady",
+    "a roll-out is not seen yet": Case(
+        "WorkloadReady False WorkersNotReady",
         "Deployment shop/order-workers was changed, and its controller has not started the",
+        facts(workload=workload(is_rolled_out=False)),
     ),
-    "the replicas are nobody's": (
-        facts(),
-        "ScalingActive",
-        "False",
-        "ScalingDisabled",
-        "does not change the replicas",
+    "the replicas are nobody's": Case(
+        "ScalingActive False ScalingDisabled", "does not change the replicas", facts()
     ),
-    "the replicas are said": (
-        facts(resource=resource(template=TEMPLATE, replicas=2)),
-        "ScalingActive",
-        "True",
-        "Manual",
+    "the replicas are said": Case(
+        "ScalingActive True Manual",
         "spec.replicas sets the number of workers: 2",
+        facts(resource=resource(template=TEMPLATE, replicas=2)),
     ),
-    "nobody has decided about scaling yet": (
-        facts(resource=resource(scaling={"mode": "Auto"}), scaling=None),
-        "ScalingActive",
-        "False",
-        "BacklogUnknown",
+    "nobody has decided about scaling yet": Case(
+        "ScalingActive False BacklogUnknown",
         "has not been observed yet",
+        facts(resource=resource(scaling={"mode": "Auto"}), scaling=None),
     ),
-    "another replica of the operator decides": (
-        facts(resource=resource(scaling={"mode": "Auto"}, status=SCALED_BY_ANOTHER), scaling=None),
-        "ScalingActive",
-        "True",
-        "Scaled",
+    "another replica of the operator decides": Case(
+        "ScalingActive True Scaled",
         "1,240 owed",
+        facts(resource=resource(scaling={"mode": "Auto"}, status=SCALED_BY_ANOTHER), scaling=None),
     ),
-    "scaling is held while it waits for another condition": (
-        facts(resource=resource(scaling={"mode": "Auto"}), scaling=NOT_DECIDED),
-        "Ready",
-        "True",
-        "Ready",
+    "scaling is held while it waits for another condition": Case(
+        "Ready True Ready",
         "exists",
+        facts(resource=resource(scaling={"mode": "Auto"}), scaling=NOT_DECIDED),
     ),
-    "more workers would not help": (
-        facts(resource=resource(scaling={"mode": "Auto"}), scaling=INEFFECTIVE),
-        "Ready",
-        "False",
-        "ScalingIneffective",
+    "more workers would not help": Case(
+        "Ready False ScalingIneffective",
         "no more than 2",
+        facts(resource=resource(scaling={"mode": "Auto"}), scaling=INEFFECTIVE),
     ),
-    "it is suspended": (
-        facts(resource=SUSPENDED),
-        "Suspended",
-        "True",
-        "Suspended",
-        "changes nothing",
+    "it is suspended": Case(
+        "Suspended True Suspended", "changes nothing", facts(resource=SUSPENDED)
     ),
-    "the first problem is the one of Redis": (
-        facts(redis_problem=PROBLEM, workload=GONE),
-        "Ready",
-        "False",
-        "RedisUnreachable",
-        "Check it",
+    "the first problem is the one of Redis": Case(
+        "Ready False RedisUnreachable", "Check it", facts(redis_problem=PROBLEM, workload=GONE)
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_each_condition_has_its_status_reason_and_message(
-    case: tuple[Facts, str, str, str, str],
-) -> None:
-    seen, kind, status, reason, words = case
-    condition = find(decide_conditions(seen), kind)
-    assert (condition.status, condition.reason) == (status, reason)
-    assert words in condition.message
+def test_each_condition_has_its_status_reason_and_message(case: Case) -> None:
+    condition = find(decide_conditions(case.given), case.shown.split()[0])
+    assert f"{condition.type} {condition.status} {condition.reason}" == case.shown
+    assert case.words in condition.message
 
 
 def test_what_was_not_asked_for_is_not_reported() -> None:

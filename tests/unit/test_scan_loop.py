@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pelops.controller.recovery.scan_loop import STEP_S, ScanLoop
 from pelops.controller.recovery.scanner import RECHECK
@@ -17,7 +18,7 @@ from pelops.domain.recovery import Trigger
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.recovery.scan_interval import QUIET
 from tests.builders import manifest
-from tests.virtual_time import run_virtually
+from tests.virtual_time import in_scene
 
 NAME = ("shop", "order-processing")
 INTERVAL_S = 60.0
@@ -56,103 +57,95 @@ class Ranked(Members):
         return self.rank_now
 
 
-def run(scenario: Callable[[FakeScanner, ScanLoop, Ranked], Any]) -> None:
-    async def live() -> None:
-        cache = WorkloadCache()
-        cache.put(STREAM_CONSUMER_GROUP, manifest(status={"conditions": [{"type": "Ready"}]}))
-        scanner, members = FakeScanner(cache), Ranked()
-        clock = asyncio.get_running_loop().time
-        loop = ScanLoop(cast(Any, scanner), cache, members, Progress(), clock)
-        running = asyncio.create_task(loop.run())
-        try:
-            await scenario(scanner, loop, members)
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
+class Scene(NamedTuple):
+    """A scan loop, what it asks for, and its rank among the replicas."""
 
-    run_virtually(live())
+    scanner: FakeScanner
+    loop: ScanLoop
+    members: Ranked
 
 
-def test_a_group_is_scanned_at_each_interval() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        await asyncio.sleep(10.5 * INTERVAL_S)
-        assert len(scanner.scans) == 11
-
-    run(scenario)
-
-
-def test_a_settled_group_is_scanned_rarely_until_it_changes() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        scanner.settled = True
-        await asyncio.sleep((4 * QUIET + 0.5) * INTERVAL_S)
-        assert len(scanner.scans) == 5
-        await asyncio.sleep(INTERVAL_S)
-        scanner.settled = False
-        await asyncio.sleep(INTERVAL_S)
-        assert len(scanner.scans) == 6
-
-    run(scenario)
+@asynccontextmanager
+async def one_replica() -> AsyncIterator[Scene]:
+    cache = WorkloadCache()
+    cache.put(STREAM_CONSUMER_GROUP, manifest(status={"conditions": [{"type": "Ready"}]}))
+    scanner, members = FakeScanner(cache), Ranked()
+    clock = asyncio.get_running_loop().time
+    loop = ScanLoop(cast(Any, scanner), cache, members, Progress(), clock)
+    running = asyncio.create_task(loop.run())
+    try:
+        yield Scene(scanner, loop, members)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
 
 
-def test_a_pod_death_starts_a_scan_even_of_a_settled_group() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        scanner.settled = True
-        await asyncio.sleep(1.5 * INTERVAL_S)
-        loop.wake(NAME, Trigger.POD_DEATH)
-        await asyncio.sleep(1.0)
-        assert scanner.scans == [Trigger.START_UP, Trigger.POD_DEATH]
-
-    run(scenario)
+@in_scene(one_replica)
+async def test_a_group_is_scanned_at_each_interval(scene: Scene) -> None:
+    await asyncio.sleep(10.5 * INTERVAL_S)
+    assert len(scene.scanner.scans) == 11
 
 
-def test_a_pod_death_is_scanned_at_once_while_no_replica_is_admitted() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        await asyncio.sleep(1.5 * INTERVAL_S)
-        before, members.is_admitted = len(scanner.scans), False
-        loop.wake(NAME, Trigger.POD_DEATH)
-        await asyncio.sleep(STEP_S / 2)
-        assert scanner.scans[before:] == [Trigger.POD_DEATH]
-
-    run(scenario)
-
-
-def test_only_the_first_replica_in_rank_scans_at_start_up() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        members.rank_now = 1
-        await asyncio.sleep(QUIET * RECHECK.total_seconds() / 2)
-        assert scanner.scans == []
-        await asyncio.sleep(QUIET * RECHECK.total_seconds())
-        assert scanner.scans[0] is Trigger.SCAN
-
-    run(scenario)
+@in_scene(one_replica)
+async def test_a_settled_group_is_scanned_rarely_until_it_changes(scene: Scene) -> None:
+    scene.scanner.settled = True
+    await asyncio.sleep((4 * QUIET + 0.5) * INTERVAL_S)
+    assert len(scene.scanner.scans) == 5
+    await asyncio.sleep(INTERVAL_S)
+    scene.scanner.settled = False
+    await asyncio.sleep(INTERVAL_S)
+    assert len(scene.scanner.scans) == 6
 
 
-def test_a_new_resource_is_scanned_once_its_group_is_ready() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        await asyncio.sleep(1.0)  # the first scan of what was there at the beginning
-        scanner.scans.clear()
-        changed = manifest(status={"observedGeneration": -1})
-        changed["metadata"]["generation"] = 7
-        scanner.cache.put(STREAM_CONSUMER_GROUP, changed)
-        loop.notice(NAME)
-        await asyncio.sleep(RECHECK.total_seconds() / 2)
-        assert scanner.scans == []
-        loop.wake(NAME, Trigger.START_UP)
-        await asyncio.sleep(0.5)
-        assert scanner.scans == [Trigger.START_UP]
-
-    run(scenario)
+@in_scene(one_replica)
+async def test_a_pod_death_starts_a_scan_even_of_a_settled_group(scene: Scene) -> None:
+    scene.scanner.settled = True
+    await asyncio.sleep(1.5 * INTERVAL_S)
+    scene.loop.wake(NAME, Trigger.POD_DEATH)
+    await asyncio.sleep(1.0)
+    assert scene.scanner.scans == [Trigger.START_UP, Trigger.POD_DEATH]
 
 
-def test_who_ranks_first_from_now_on_looks_at_once() -> None:
-    async def scenario(scanner: FakeScanner, loop: ScanLoop, members: Ranked) -> None:
-        await asyncio.sleep(0.5 * INTERVAL_S)
-        before = len(scanner.scans)
-        members.known = frozenset({"one", "two"})
-        await asyncio.sleep(1.0)
-        assert len(scanner.scans) == before + 1
-        members.rank_now, members.known = 1, frozenset({"one", "three"})
-        await asyncio.sleep(1.0)
-        assert len(scanner.scans) == before + 1
+@in_scene(one_replica)
+async def test_a_pod_death_is_scanned_at_once_while_no_replica_is_admitted(scene: Scene) -> None:
+    await asyncio.sleep(1.5 * INTERVAL_S)
+    before, scene.members.is_admitted = len(scene.scanner.scans), False
+    scene.loop.wake(NAME, Trigger.POD_DEATH)
+    await asyncio.sleep(STEP_S / 2)
+    assert scene.scanner.scans[before:] == [Trigger.POD_DEATH]
 
-    run(scenario)
+
+@in_scene(one_replica)
+async def test_only_the_first_replica_in_rank_scans_at_start_up(scene: Scene) -> None:
+    scene.members.rank_now = 1
+    await asyncio.sleep(QUIET * RECHECK.total_seconds() / 2)
+    assert scene.scanner.scans == []
+    await asyncio.sleep(QUIET * RECHECK.total_seconds())
+    assert scene.scanner.scans[0] is Trigger.SCAN
+
+
+@in_scene(one_replica)
+async def test_a_new_resource_is_scanned_once_its_group_is_ready(scene: Scene) -> None:
+    await asyncio.sleep(1.0)  # the first scan of what was there at the beginning
+    scene.scanner.scans.clear()
+    changed = manifest(status={"observedGeneration": -1})
+    changed["metadata"]["generation"] = 7
+    scene.scanner.cache.put(STREAM_CONSUMER_GROUP, changed)
+    scene.loop.notice(NAME)
+    await asyncio.sleep(RECHECK.total_seconds() / 2)
+    assert scene.scanner.scans == []
+    scene.loop.wake(NAME, Trigger.START_UP)
+    await asyncio.sleep(0.5)
+    assert scene.scanner.scans == [Trigger.START_UP]
+
+
+@in_scene(one_replica)
+async def test_who_ranks_first_from_now_on_looks_at_once(scene: Scene) -> None:
+    await asyncio.sleep(0.5 * INTERVAL_S)
+    before = len(scene.scanner.scans)
+    scene.members.known = frozenset({"one", "two"})
+    await asyncio.sleep(1.0)
+    assert len(scene.scanner.scans) == before + 1
+    scene.members.rank_now, scene.members.known = 1, frozenset({"one", "three"})
+    await asyncio.sleep(1.0)
+    assert len(scene.scanner.scans) == before + 1

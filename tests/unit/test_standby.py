@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -31,7 +33,7 @@ from pelops.errors import Conflict
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, Manifest
 from pelops.policy.membership import LONG_STEP, STEP
 from pelops.policy.status.reasons import Reason
-from tests.virtual_time import run_virtually
+from tests.virtual_time import in_scene
 
 KIND = STREAM_CONSUMER_GROUP
 ORDERS = ("shop", "orders")
@@ -189,217 +191,185 @@ def a_group(*, generation: int = 1, version: str = "1", **status: Any) -> Manife
     }
 
 
-def run(
-    scenario: Callable[[Scene], Awaitable[None]], *, rank: int, of: Manifest | None = None
-) -> None:
-    """Live the scenario on virtual time."""
-
-    async def live() -> None:
-        clock = asyncio.get_running_loop().time
-        cache, ranks, kind = Cache(), Ranks(rank), Groups(clock)
-        cache.follow(KIND, concern_itself(KIND))
-        cache.put(KIND, of or a_group())
-        server = Server(cache)
-        services = Services(
-            api=cast(Any, server),
-            cache=cache,
-            members=cast(Any, ranks),
-            connections=cast(Any, SimpleNamespace(forget_stale_secrets=lambda *_: False)),
-            settings=cast(Any, SimpleNamespace(identity="one")),
-            clock=clock,
-        )
-        loop = ReconcileLoop(kind, services)
-        server.report = lambda: loop.handle_change(KIND, {ORDERS})
-        running = asyncio.create_task(loop.run())
-        try:
-            await scenario(Scene(ranks, kind, server, cache, loop))
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-
-    run_virtually(live())
+@asynccontextmanager
+async def replica(*, rank: int = 0, of: Manifest | None = None) -> AsyncIterator[Scene]:
+    """One replica of this rank, which runs."""
+    clock = asyncio.get_running_loop().time
+    cache, ranks, kind = Cache(), Ranks(rank), Groups(clock)
+    cache.follow(KIND, concern_itself(KIND))
+    cache.put(KIND, of or a_group())
+    server = Server(cache)
+    services = Services(
+        api=cast(Any, server),
+        cache=cache,
+        members=cast(Any, ranks),
+        connections=cast(Any, SimpleNamespace(forget_stale_secrets=lambda *_: False)),
+        settings=cast(Any, SimpleNamespace(identity="one")),
+        clock=clock,
+    )
+    loop = ReconcileLoop(kind, services)
+    server.report = lambda: loop.handle_change(KIND, {ORDERS})
+    running = asyncio.create_task(loop.run())
+    try:
+        yield Scene(ranks, kind, server, cache, loop)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
 
 
-def test_only_the_first_in_rank_observes_at_each_interval() -> None:
-    async def scenario(scene: Scene) -> None:
-        await asyncio.sleep(20 * SELDOM * OBSERVE_S)
-        looks = len(scene.kind.looks)
-        if scene.ranks.rank_now == 0:
-            assert looks >= 20 * SELDOM / 1.2 - 1
-        else:
-            assert 20 / 1.2 - 1 <= looks <= 20 / 0.8 + 1
-
-    for rank in (0, 1, 2):
-        run(scenario, rank=rank)
-
-
-def test_other_replicas_reconcile_a_change_after_those_of_higher_rank() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        began = now()
-        scene.change(generation=2)
-        await asyncio.sleep(2.5 * LONG_S)
-        looks = scene.looks_since(began)
-        assert looks and min(looks) >= 2 * LONG_S
-
-    run(scenario, rank=2)
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@in_scene(replica)
+async def test_only_the_first_in_rank_observes_at_each_interval(scene: Scene, rank: int) -> None:
+    scene.ranks.rank_now = rank
+    await asyncio.sleep(20 * SELDOM * OBSERVE_S)
+    looks = len(scene.kind.looks)
+    if rank == 0:
+        assert looks >= 20 * SELDOM / 1.2 - 1
+    else:
+        assert 20 / 1.2 - 1 <= looks <= 20 / 0.8 + 1
 
 
-def test_a_status_that_another_replica_has_written_is_no_reason_to_look() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        began = now()
-        for _ in range(5):
-            scene.change(generation=1)
-        await asyncio.sleep(5 * STEP_S)
-        assert scene.looks_since(began) == []
-
-    run(scenario, rank=1)
+@in_scene(partial(replica, rank=2))
+async def test_other_replicas_reconcile_a_change_after_those_of_higher_rank(scene: Scene) -> None:
+    await scene.look()
+    began = now()
+    scene.change(generation=2)
+    await asyncio.sleep(2.5 * LONG_S)
+    looks = scene.looks_since(began)
+    assert looks and min(looks) >= 2 * LONG_S
 
 
-def test_a_status_written_by_the_first_replica_postpones_the_pass() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        began = now()
-        scene.change(generation=2)
-        scene.change(generation=2, ready=("True", "Ready"))
-        await asyncio.sleep(2 * LONG_S)
-        assert scene.looks_since(began) == []
+@in_scene(partial(replica, rank=1))
+async def test_a_status_that_another_replica_has_written_is_no_reason_to_look(scene: Scene) -> None:
+    await scene.look()
+    began = now()
+    for _ in range(5):
+        scene.change(generation=1)
+    await asyncio.sleep(5 * STEP_S)
+    assert scene.looks_since(began) == []
 
-    run(scenario, rank=1)
+
+@in_scene(partial(replica, rank=1))
+async def test_a_status_written_by_the_first_replica_postpones_the_pass(scene: Scene) -> None:
+    await scene.look()
+    began = now()
+    scene.change(generation=2)
+    scene.change(generation=2, ready=("True", "Ready"))
+    await asyncio.sleep(2 * LONG_S)
+    assert scene.looks_since(began) == []
 
 
 @pytest.mark.parametrize("of_generation", [1, 2])
-def test_a_status_with_a_problem_or_older_generation_postpones_no_pass(
-    of_generation: int,
+@in_scene(partial(replica, rank=1))
+async def test_a_status_with_a_problem_or_older_generation_postpones_no_pass(
+    scene: Scene, of_generation: int
 ) -> None:
     status = "True" if of_generation == 1 else "False"
-
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        began = now()
-        scene.change(generation=2)
-        scene.change(generation=2, ready=(status, "RedisUnreachable"), observed=of_generation)
-        await asyncio.sleep(2 * LONG_S)
-        assert scene.looks_since(began)
-
-    run(scenario, rank=1)
+    await scene.look()
+    began = now()
+    scene.change(generation=2)
+    scene.change(generation=2, ready=(status, "RedisUnreachable"), observed=of_generation)
+    await asyncio.sleep(2 * LONG_S)
+    assert scene.looks_since(began)
 
 
-def test_waiting_work_of_a_replica_delays_its_standby_passes(
-    monkeypatch: pytest.MonkeyPatch,
+@in_scene(partial(replica, rank=1))
+async def test_waiting_work_of_a_replica_delays_its_standby_passes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = {ORDERS[0]}
     monkeypatch.setattr(Gate, "has_waiting", lambda _, namespace: namespace in waiting)
-
-    async def scenario(scene: Scene) -> None:
-        await asyncio.sleep(SELDOM * OBSERVE_S * 1.5)
-        assert scene.kind.looks == []
-        waiting.clear()
-        await asyncio.sleep(2 * LONG_S)
-        assert scene.kind.looks
-
-    run(scenario, rank=1)
+    await asyncio.sleep(SELDOM * OBSERVE_S * 1.5)
+    assert scene.kind.looks == []
+    waiting.clear()
+    await asyncio.sleep(2 * LONG_S)
+    assert scene.kind.looks
 
 
-def test_all_actions_run_in_one_pass_and_the_next_one_reports() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        began, scene.kind.missing = now(), 3
-        scene.change(generation=2)
-        await asyncio.sleep(OBSERVE_S / 4)
-        assert len(scene.kind.done) == 3
-        assert len(scene.looks_since(began)) == 2
-
-    run(scenario, rank=0)
+@in_scene(replica)
+async def test_all_actions_run_in_one_pass_and_the_next_one_reports(scene: Scene) -> None:
+    await scene.look()
+    began, scene.kind.missing = now(), 3
+    scene.change(generation=2)
+    await asyncio.sleep(OBSERVE_S / 4)
+    assert len(scene.kind.done) == 3
+    assert len(scene.looks_since(began)) == 2
 
 
-def test_changes_of_workers_are_looked_at_together() -> None:
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        began = now()
-        for _ in range(3):
-            scene.loop.handle_change(POD, {ORDERS})
-            await asyncio.sleep(TOGETHER_S / 4)
-        await asyncio.sleep(2 * TOGETHER_S)
-        assert len(scene.looks_since(began)) == 1
-
-    run(scenario, rank=0)
+@in_scene(replica)
+async def test_changes_of_workers_are_looked_at_together(scene: Scene) -> None:
+    await scene.look()
+    began = now()
+    for _ in range(3):
+        scene.loop.handle_change(POD, {ORDERS})
+        await asyncio.sleep(TOGETHER_S / 4)
+    await asyncio.sleep(2 * TOGETHER_S)
+    assert len(scene.looks_since(began)) == 1
 
 
-def test_a_replicas_own_status_write_does_not_cause_a_pass() -> None:
-    async def scenario(scene: Scene) -> None:
-        await asyncio.sleep(0.5 * OBSERVE_S)
-        assert len(scene.server.writes) == 1
-        assert len(scene.kind.looks) == 1
-
-    run(scenario, rank=0, of=a_group(other="status"))
+@in_scene(partial(replica, of=a_group(other="status")))
+async def test_a_replicas_own_status_write_does_not_cause_a_pass(scene: Scene) -> None:
+    await asyncio.sleep(0.5 * OBSERVE_S)
+    assert len(scene.server.writes) == 1
+    assert len(scene.kind.looks) == 1
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_only_the_first_in_rank_overwrites_a_newer_status(
-    rank: int, monkeypatch: pytest.MonkeyPatch
+@in_scene(partial(replica, of=a_group(other="status")))
+async def test_only_the_first_in_rank_overwrites_a_newer_status(
+    scene: Scene, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.ranks.rank_now = rank
+    monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
+    scene.server.newer = "2"
+    scene.loop.handle_change(KIND, {ORDERS})
+    await asyncio.sleep(10 * LONG_S)
+    if rank == 0:
+        assert len(scene.server.writes) == 1 and not scene.server.refused
+        return
+    assert not scene.server.writes
+    assert 2 <= len(scene.server.refused) <= 12
+    assert scene.kind.memories[ORDERS].failures == 0
+    scene.change(generation=1)
+    await asyncio.sleep(2 * LONG_S)
+    assert not scene.server.writes
+
+
+@in_scene(partial(replica, rank=1))
+async def test_work_left_by_the_first_replica_is_done_by_the_next(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
-
-    async def scenario(scene: Scene) -> None:
-        scene.server.newer = "2"
-        scene.loop.handle_change(KIND, {ORDERS})
-        await asyncio.sleep(10 * LONG_S)
-        if rank == 0:
-            assert len(scene.server.writes) == 1 and not scene.server.refused
-            return
-        assert not scene.server.writes
-        assert 2 <= len(scene.server.refused) <= 12
-        assert scene.kind.memories[ORDERS].failures == 0
-        scene.change(generation=1)
-        await asyncio.sleep(2 * LONG_S)
-        assert not scene.server.writes
-
-    run(scenario, rank=rank, of=a_group(other="status"))
+    await scene.look()
+    scene.kind.missing = 1
+    began = now()
+    scene.change(generation=2)
+    await asyncio.sleep(LONG_S + 2 * STEP_S)
+    (done,) = scene.kind.done
+    assert 0.99 * (LONG_S + STEP_S) <= done - began <= LONG_S + 1.5 * STEP_S
 
 
-def test_work_left_by_the_first_replica_is_done_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kind_module, "datetime", VirtualDatetime)
-
-    async def scenario(scene: Scene) -> None:
-        await scene.look()
-        scene.kind.missing = 1
-        began = now()
-        scene.change(generation=2)
-        await asyncio.sleep(LONG_S + 2 * STEP_S)
-        (done,) = scene.kind.done
-        assert 0.99 * (LONG_S + STEP_S) <= done - began <= LONG_S + 1.5 * STEP_S
-
-    run(scenario, rank=1)
+@pytest.mark.parametrize("rank", [0, 1])
+@in_scene(replica)
+async def test_only_the_first_in_rank_retries_a_problem_often(scene: Scene, rank: int) -> None:
+    scene.ranks.rank_now = rank
+    scene.kind.problem = Finding(reason=Reason.REDIS_UNREACHABLE, message="away")
+    await asyncio.sleep(SELDOM * OBSERVE_S * 1.2)
+    if rank == 0:
+        assert len(scene.kind.looks) > SELDOM
+    else:
+        assert len(scene.kind.looks) <= 2
 
 
-def test_only_the_first_in_rank_retries_a_problem_often() -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.kind.problem = Finding(reason=Reason.REDIS_UNREACHABLE, message="away")
-        await asyncio.sleep(SELDOM * OBSERVE_S * 1.2)
-        if scene.ranks.rank_now == 0:
-            assert len(scene.kind.looks) > SELDOM
-        else:
-            assert len(scene.kind.looks) <= 2
-
-    for rank in (0, 1):
-        run(scenario, rank=rank)
-
-
-def test_a_new_first_replica_starts_at_once_and_exports_the_series() -> None:
-    async def scenario(scene: Scene) -> None:
-        await asyncio.sleep(2 * SELDOM * OBSERVE_S)
-        assert scene.kind.measured == set()
-        began = now()
-        scene.ranks.rank_now, scene.ranks.alive = 0, frozenset({"one"})
-        await asyncio.sleep(2 * CHECK_S)
-        assert scene.looks_since(began)
-        assert scene.kind.measured == {ORDERS}
-        scene.ranks.rank_now, scene.ranks.alive = 1, frozenset({"one", "two"})
-        await asyncio.sleep(2 * CHECK_S)
-        assert scene.kind.measured == set()
-
-    run(scenario, rank=1)
+@in_scene(partial(replica, rank=1))
+async def test_a_new_first_replica_starts_at_once_and_exports_the_series(scene: Scene) -> None:
+    await asyncio.sleep(2 * SELDOM * OBSERVE_S)
+    assert scene.kind.measured == set()
+    began = now()
+    scene.ranks.rank_now, scene.ranks.alive = 0, frozenset({"one"})
+    await asyncio.sleep(2 * CHECK_S)
+    assert scene.looks_since(began)
+    assert scene.kind.measured == {ORDERS}
+    scene.ranks.rank_now, scene.ranks.alive = 1, frozenset({"one", "two"})
+    await asyncio.sleep(2 * CHECK_S)
+    assert scene.kind.measured == set()
