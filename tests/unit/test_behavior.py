@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -55,111 +55,64 @@ def with_select(select: str) -> dict[str, Any]:
 
 LONG_AGO = ((400.0, 1),)
 
-# Each is (wanted, current, spec, recommendations before, changes before, allowed).
-ALLOWED: dict[str, tuple[int, int, dict[str, Any], Any, Any, int]] = {
-    "80 shrink by 10 percent": (10, 80, DOWN_4_OR_10_PERCENT, LONG_AGO, (), 72),
-    "of 72 the 7.2 are rounded up to 8": (10, 72, DOWN_4_OR_10_PERCENT, LONG_AGO, (), 64),
-    "40 and fewer shrink by 4": (10, 40, DOWN_4_OR_10_PERCENT, LONG_AGO, (), 36),
-    "Min takes the smallest change": (10, 80, with_select("Min"), LONG_AGO, (), 76),
-    "Disabled never shrinks": (10, 80, with_select("Disabled"), LONG_AGO, (), 80),
-    "what went within the period counts": (10, 78, DOWN_4_OR_10_PERCENT, LONG_AGO, ((30, -2),), 72),
-    "what went before the period does not": (
-        10,
-        80,
-        DOWN_4_OR_10_PERCENT,
-        LONG_AGO,
-        ((60, -8),),
-        72,
+UPWARDS_30_S = {"scaleUp": {"stabilizationWindowSeconds": 30}}
+RATES = DOWN_4_OR_10_PERCENT
+
+
+class Allowed(NamedTuple):
+    wanted: int
+    current: int
+    allowed: int
+    spec: dict[str, Any] | None = None
+    before: tuple[tuple[float, int], ...] = ()
+    changes: tuple[tuple[float, int], ...] = ()
+
+
+def growing(*policies: tuple[str, int], **rules: Any) -> dict[str, Any]:
+    """Growth by these policies of a minute each."""
+    limits = [{"type": kind, "value": value, "periodSeconds": 60} for kind, value in policies]
+    return {"scaleUp": {"policies": limits, **rules}}
+
+
+ALLOWED: dict[str, Allowed] = {
+    "80 shrink by 10 percent": Allowed(10, 80, 72, RATES, LONG_AGO),
+    "of 72 the 7.2 are rounded up to 8": Allowed(10, 72, 64, RATES, LONG_AGO),
+    "40 and fewer shrink by 4": Allowed(10, 40, 36, RATES, LONG_AGO),
+    "Min takes the smallest change": Allowed(10, 80, 76, with_select("Min"), LONG_AGO),
+    "Disabled never shrinks": Allowed(10, 80, 80, with_select("Disabled"), LONG_AGO),
+    "what went within the period counts": Allowed(10, 78, 72, RATES, LONG_AGO, ((30, -2),)),
+    "what went before the period does not": Allowed(10, 80, 72, RATES, LONG_AGO, ((60, -8),)),
+    "a limit used up holds and never grows": Allowed(10, 60, 60, RATES, LONG_AGO, ((5, -20),)),
+    "what was added meanwhile may go again": Allowed(10, 48, 36, RATES, LONG_AGO, ((30, 8),)),
+    "the default adds 10": Allowed(100, 1, 11),
+    "the default doubles": Allowed(100, 12, 24),
+    "the default waits 10 s": Allowed(100, 11, 11, changes=((9, 10),)),
+    "and goes on then": Allowed(100, 11, 22, changes=((10, 10),)),
+    "percent is rounded up": Allowed(9, 3, 4, growing(("Percent", 10))),
+    "Min of two policies upwards": Allowed(
+        100, 10, 13, growing(("Percent", 100), ("Pods", 3), selectPolicy="Min")
     ),
-    "a limit used up holds and never grows": (
-        10,
-        60,
-        DOWN_4_OR_10_PERCENT,
-        LONG_AGO,
-        ((5, -20),),
-        60,
+    "growth can be disabled": Allowed(9, 3, 3, {"scaleUp": {"selectPolicy": "Disabled"}}),
+    "the highest of the window stays": Allowed(1, 9, 7, before=((59, 7), (30, 2))),
+    "a window ends after its seconds": Allowed(1, 9, 2, before=((60, 7), (30, 2))),
+    "each window has its own length": Allowed(
+        1, 9, 2, {"scaleUp": {"stabilizationWindowSeconds": 90}}, ((60, 7), (30, 2))
     ),
-    "what was added meanwhile may go again": (
-        10,
-        48,
-        DOWN_4_OR_10_PERCENT,
-        LONG_AGO,
-        ((30, 8),),
-        36,
+    "a window upwards takes the lowest": Allowed(
+        9, 2, 4, UPWARDS_30_S, ((31, 1), (20, 4), (10, 8))
     ),
-    "the default adds 10": (100, 1, {}, (), (), 11),
-    "the default doubles": (100, 12, {}, (), (), 24),
-    "the default waits 10 s": (100, 11, {}, (), ((9, 10),), 11),
-    "and goes on then": (100, 11, {}, (), ((10, 10),), 22),
-    "percent is rounded up": (
-        9,
-        3,
-        {"scaleUp": {"policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}]}},
-        (),
-        (),
-        4,
-    ),
-    "Min of two policies upwards": (
-        100,
-        10,
-        {
-            "scaleUp": {
-                "selectPolicy": "Min",
-                "policies": [
-                    {"type": "Percent", "value": 100, "periodSeconds": 60},
-                    {"type": "Pods", "value": 3, "periodSeconds": 60},
-                ],
-            }
-        },
-        (),
-        (),
-        13,
-    ),
-    "growth can be disabled": (9, 3, {"scaleUp": {"selectPolicy": "Disabled"}}, (), (), 3),
-    "the highest of the window stays": (1, 9, {}, ((59, 7), (30, 2)), (), 7),
-    "a window ends after its seconds": (1, 9, {}, ((60, 7), (30, 2)), (), 2),
-    "each window has its own length": (
-        1,
-        9,
-        {"scaleUp": {"stabilizationWindowSeconds": 90}},
-        ((60, 7), (30, 2)),
-        (),
-        2,
-    ),
-    "a window upwards takes the lowest": (
-        9,
-        2,
-        {"scaleUp": {"stabilizationWindowSeconds": 30}},
-        ((31, 1), (20, 4), (10, 8)),
-        (),
-        4,
-    ),
-    "between the two the present count stays": (
-        9,
-        5,
-        {"scaleUp": {"stabilizationWindowSeconds": 30}},
-        ((20, 4), (10, 8)),
-        (),
-        5,
-    ),
-    "right after a start nothing shrinks": (1, 9, {}, (), (), 9),
-    "right after a start it may grow": (9, 5, {}, (), (), 9),
-    "without a window it shrinks at once": (
-        1,
-        9,
-        {"scaleDown": {"stabilizationWindowSeconds": 0}},
-        ((1, 9),),
-        (),
-        1,
+    "between the two the present count stays": Allowed(9, 5, 5, UPWARDS_30_S, ((20, 4), (10, 8))),
+    "right after a start nothing shrinks": Allowed(1, 9, 9),
+    "right after a start it may grow": Allowed(9, 5, 9),
+    "without a window it shrinks at once": Allowed(
+        1, 9, 1, {"scaleDown": {"stabilizationWindowSeconds": 0}}, ((1, 9),)
     ),
 }
 
 
 @pytest.mark.parametrize("case", ALLOWED.values(), ids=ALLOWED)
-def test_behavior_is_that_of_the_kubernetes_documentation(
-    case: tuple[int, int, dict[str, Any], Any, Any, int],
-) -> None:
-    wanted, current, spec, before, changes, allowed = case
+def test_behavior_is_that_of_the_kubernetes_documentation(case: Allowed) -> None:
+    wanted, current, allowed, spec, before, changes = case
     found = allow(wanted, current=current, spec=spec, before=before, changes=changes)
     assert found[0] == allowed
 
@@ -173,8 +126,7 @@ def test_what_limited_the_number_is_reported() -> None:
         allow(1, current=9, before=((30, 9),))[1]
         == "the 60 s stabilization window of behavior.scaleDown"
     )
-    upwards = {"scaleUp": {"stabilizationWindowSeconds": 30}}
-    assert allow(9, current=2, spec=upwards, before=((10, 4),))[1] == (
+    assert allow(9, current=2, spec=UPWARDS_30_S, before=((10, 4),))[1] == (
         "the 30 s stabilization window of behavior.scaleUp"
     )
     assert allow(5, current=5)[1] == ""

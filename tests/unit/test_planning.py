@@ -1,4 +1,4 @@
-"""Which resource acts, what is missing in Redis, and how many workers there should be."""
+"""Which resource acts, what is missing in Redis, the number of workers, and how a resource ends."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.records.state import OWNERSHIP_LIFETIME, GroupState, RememberedPosition
 from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.provisioning import (
+    CleanupAction,
     MissingPart,
+    StreamUser,
+    decide_cleanup,
     decide_conflict,
+    decide_dead_letters_in_use,
+    decide_finalizer,
     decide_start,
     needs_offer_stream,
     needs_retry_stream,
     plan_provisioning,
 )
 from pelops.policy.scaling.decision import decide_fixed
+from pelops.policy.status.reasons import Reason
 from tests.builders import (
     NOW,
     TEMPLATE,
@@ -226,3 +232,91 @@ def test_a_conflict_names_the_other_and_its_cluster() -> None:
 def test_a_recreated_resource_does_not_wait_for_its_predecessors_ownership() -> None:
     former = ownership(owner=owner(uid="former", created=later(days=-1)))
     assert decide_conflict(former, owner(), NOW) is None
+
+
+# --- The end of a resource: which step comes next, and when it gives up
+
+
+CLEANUPS: dict[str, tuple[dict[str, Any], CleanupAction]] = {
+    "with Retain the finalizer goes and the group stays": (
+        {"deletes_group": False},
+        CleanupAction.LET_GO,
+    ),
+    "with Delete the group is destroyed first": ({}, CleanupAction.DESTROY),
+    "a failure is tried again": (
+        {"failure": "down", "now": later(seconds=29)},
+        CleanupAction.DESTROY,
+    ),
+    "the patience ends": ({"failure": "down", "now": later(seconds=30)}, CleanupAction.LET_GO),
+    "an operator that comes late tries once": (
+        {"now": later(hours=1)},
+        CleanupAction.DESTROY,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CLEANUPS.values(), ids=CLEANUPS)
+def test_cleanup(case: tuple[dict[str, Any], CleanupAction]) -> None:
+    changes, action = case
+    usual = {"deletes_group": True, "failure": None, "now": NOW}
+    decision = decide_cleanup(deleted_at=NOW, **{**usual, **changes})
+    assert decision.action is action
+
+
+def test_what_is_left_behind_is_reported_with_its_cause() -> None:
+    decision = decide_cleanup(
+        deletes_group=True,
+        deleted_at=NOW,
+        failure="no answer",
+        now=later(seconds=31),
+    )
+    assert decision.reason == "GroupNotDestroyed"
+    assert decision.message.endswith("stays in Redis (remove it with XGROUP DESTROY): no answer")
+
+
+@pytest.mark.parametrize(
+    ("deletes", "has", "wanted"),
+    [(True, False, True), (False, True, False), (True, True, None), (False, False, None)],
+)
+def test_only_delete_needs_a_finalizer(deletes: bool, has: bool, wanted: bool | None) -> None:
+    assert decide_finalizer(deletes_group=deletes, has_finalizer=has) is wanted
+
+
+# --- A dead-letter stream that another resource names as its stream
+
+
+OWN = StreamUser(created=NOW, uid="b", name="shop/mine")
+OLDER = StreamUser(created=later(seconds=-1), uid="c", name="pay/older")
+SAME_TIME = StreamUser(created=NOW, uid="a", name="pay/of-the-same-second")
+YOUNGER = StreamUser(created=later(seconds=1), uid="a", name="pay/younger")
+
+
+@pytest.mark.parametrize("other", [OLDER, SAME_TIME, YOUNGER], ids=lambda one: one.name)
+def test_the_stream_of_any_resource_is_not_adopted(other: StreamUser) -> None:
+    found = decide_dead_letters_in_use(OWN, [other], key="pay", is_adopted=False)
+    assert found is not None
+    assert (found.reason, found.is_terminal) == (Reason.DEAD_LETTER_STREAM_IN_USE, True)
+    assert other.name in found.message
+    assert "pay" in found.message
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [
+        ([OLDER], OLDER.name),
+        ([SAME_TIME], SAME_TIME.name),
+        ([YOUNGER], ""),
+        ([YOUNGER, OLDER], OLDER.name),
+        ([], ""),
+    ],
+)
+def test_an_adopted_resource_conflicts_only_with_older_ones(
+    others: list[StreamUser], named: str
+) -> None:
+    found = decide_dead_letters_in_use(OWN, others, key="pay", is_adopted=True)
+    assert (found is None) == (not named)
+    assert found is None or named in found.message
+
+
+def test_without_another_resource_nothing_is_refused() -> None:
+    assert decide_dead_letters_in_use(OWN, [], key="pay", is_adopted=False) is None

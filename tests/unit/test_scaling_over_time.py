@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
-from pelops.policy.scaling.autoscaler import Autoscaler
+import pytest
+
+from pelops.policy.scaling.autoscaler import Autoscaler, next_observation
 from pelops.policy.scaling.backlog import Backlog
 from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.replica_writes import ReplicaWrites
 from pelops.policy.status.reasons import Reason
 from tests.builders import workload
 from tests.scaling_cases import SECOND, after, auto, owing
@@ -193,3 +197,90 @@ def test_a_group_with_an_inexact_lag_still_grows() -> None:
         group.look(owing(undelivered=1_000, is_exact=False))
         group.ready = group.current
     assert group.current == 20
+
+
+# --- Who changed the replicas: a write by Pelops whose answer was lost counts as its own
+
+
+SEEN = workload(uid="u", wished=4)
+
+
+def wrote(after: int, *, at: float) -> ReplicaWrites:
+    """A write that was answered, and seen."""
+    writes = ReplicaWrites(uid="u")
+    writes.record(before=1, after=after, now=at)
+    return writes
+
+
+def test_a_write_without_an_answer_counts_as_own_once_observed() -> None:
+    writes = wrote(4, at=0)
+    for at, number in ((100.0, 6), (200.0, 8)):
+        writes.record_unanswered(before=number - 2, after=number)
+        assert writes.observe(replace(SEEN, wished=number), now=at) == 2
+        assert (writes.written, writes.foreign, writes.is_paused) == (number, (), False)
+
+
+def test_a_write_that_takes_effect_late_counts_as_own() -> None:
+    writes = wrote(4, at=0)
+    writes.record_unanswered(before=4, after=6)
+    assert writes.observe(SEEN, now=100) == 0, "not yet"
+    assert writes.observe(replace(SEEN, wished=6), now=101) == 2
+    assert (writes.written, writes.foreign) == (6, ())
+
+
+def test_a_number_that_was_not_attempted_was_set_by_others() -> None:
+    writes = wrote(4, at=0)
+    writes.record_unanswered(before=4, after=6)
+    assert writes.observe(replace(SEEN, wished=7), now=100) == 0
+    assert writes.foreign == (100.0,)
+
+
+def test_an_answered_write_ends_the_doubt() -> None:
+    writes = wrote(4, at=0)
+    writes.record_unanswered(before=4, after=6)
+    writes.record(before=4, after=5, now=1)
+    assert writes.observe(replace(SEEN, wished=6), now=100) == 0
+    assert writes.foreign == (100.0,)
+    assert writes.current(6, now=100) == 6
+
+
+def test_policies_count_a_change_whose_answer_was_lost() -> None:
+    autoscaler = Autoscaler(writes=ReplicaWrites(uid="u"))
+    autoscaler.record_write(before=1, after=4, now=0)
+    autoscaler.writes.record_unanswered(before=4, after=6)
+    autoscaler.observe(auto(), replace(SEEN, wished=6), owing(undelivered=500), now=10)
+    assert [change.by for change in autoscaler.history.changes] == [3, 2]
+
+
+# --- Groups with work are looked at often, idle ones seldom
+
+
+# Each is (backlog, what differs from an idle group at zero that nothing wakes, seconds).
+PACES: dict[str, tuple[Backlog | None, dict[str, Any], float]] = {
+    "the backlog is not empty": (owing(undelivered=1), {"replicas": 3}, 1.0),
+    "something is held": (owing(held=1), {"replicas": 3}, 1.0),
+    "more run than the least": (owing(), {"replicas": 2, "least": 1}, 1.0),
+    "the number is not known": (owing(is_exact=False), {}, 1.0),
+    "the group is missing": (owing(exists=False, is_exact=False), {}, 1.0),
+    "zero, and nothing wakes us": (owing(), {}, 2.0),
+    "zero, and an entry wakes us": (owing(), {"is_watched": True}, 20.0),
+    "idle at the least": (owing(), {"replicas": 1, "least": 1}, 2.0),
+    "idle at the least for a while": (
+        owing(),
+        {"replicas": 1, "least": 1, "idle_observations": 4},
+        4.0,
+    ),
+    "idle at the least for long": (
+        owing(),
+        {"replicas": 1, "least": 1, "idle_observations": 999},
+        5.0,
+    ),
+    "Redis does not answer": (None, {"replicas": 3}, 2.0),
+}
+
+
+@pytest.mark.parametrize("case", PACES.values(), ids=PACES)
+def test_the_next_look_follows_need(case: tuple[Backlog | None, dict[str, Any], float]) -> None:
+    backlog, given, seconds = case
+    usual = {"replicas": 0, "least": 0, "idle_observations": 0, "is_watched": False}
+    assert next_observation(backlog, **{**usual, **given}) == seconds

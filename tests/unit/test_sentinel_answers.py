@@ -1,9 +1,15 @@
 """What Sentinels answer: the master is found, others are learned, nonsense is refused."""
 
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
 import pytest
 
 from pelops.domain.endpoint import Node
 from pelops.errors import InvalidReply
+from pelops.redis_core.masters import end_tasks
 from pelops.redis_core.sentinel_answers import (
     MasterUnknown,
     SentinelAnswers,
@@ -96,3 +102,25 @@ def test_replicas_that_are_down_or_behind_are_left_out() -> None:
 def test_who_is_a_replica_says_so() -> None:
     assert is_replica(b"# Replication\r\nrole:slave\r\n")
     assert not any(map(is_replica, (b"role:master\r\n", None, PermissionError())))
+
+
+# --- Tasks that listen to masters are ended
+
+
+async def _swallow(times: int) -> None:
+    """Wait for ever, and swallow so many cancellations first, as redis-py may."""
+    for _ in range(times):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+    await asyncio.Event().wait()
+
+
+async def test_tasks_end_though_their_end_is_cancelled_meanwhile() -> None:
+    task = asyncio.create_task(_swallow(3))
+    ending = asyncio.create_task(end_tasks([task]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it waits for the task now
+    ending.cancel()
+    await asyncio.wait([ending])
+    assert ending.cancelled()
+    assert task.cancelled()
