@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from local_cluster.plane import ControlPlane
 from pelops.controller.recovery.pod_evidence import (
@@ -51,6 +51,16 @@ def record_of(manifest: Manifest, **changes: Any) -> str:
     return json.dumps(fields | changes, separators=(",", ":"))
 
 
+class ReplaceableApi:
+    """A client in place of which another one can be put."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self.api = api
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.api, name)
+
+
 class Scene:
     """A namespace with one workload, what a replica knows of it, and its evidence."""
 
@@ -60,7 +70,8 @@ class Scene:
         self.namespace = namespace
         self.now_s = 1000.0
         self.cache = WorkloadCache(lambda: self.now_s)
-        self.evidence = LivenessEvidence(api, self.cache, cluster="here")
+        self.asked = ReplaceableApi(api)
+        self.evidence = LivenessEvidence(cast(KubeApi, self.asked), self.cache, cluster="here")
         target = Target(api_version="apps/v1", kind="StatefulSet", namespace=namespace, name="web")
         self.workload = WorkloadObservation(target=target, exists=True, selector="app=web")
         spec = {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}}

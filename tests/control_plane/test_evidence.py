@@ -87,8 +87,9 @@ async def test_a_pod_that_took_the_name_unseen_is_not_recovered_prematurely(scen
     # What was proven once is written down, and needs no memory of the former pod.
     assert by_name.record == record_of(successor, is_successor=True)
     scene.cache.put(POD, successor)
-    fresh = LivenessEvidence(scene.api, WorkloadCache(), cluster="here")
-    fresh._cache.put(POD, successor)
+    cache = WorkloadCache()
+    cache.put(POD, successor)
+    fresh = LivenessEvidence(scene.api, cache, cluster="here")
     again = await scene.find_liveness("web-0", evidence=fresh, pod=by_name.record)
     assert (again.cutoff.at, again.record) == (began - SKEW, None)
 
@@ -187,7 +188,7 @@ async def test_what_a_live_look_confirmed_is_not_looked_at_again(
     consumers = ("web-1", f"web-2:{last['metadata']['uid']}")
     for consumer in consumers:
         assert (await scene.find_liveness(consumer)).cutoff.at is not None
-    scene.evidence._api = deaf
+    scene.asked.api = deaf
     assert (await scene.find_liveness(consumers[0])).cutoff.at == began - SKEW
     assert (await scene.find_liveness(consumers[1])).cutoff.reason is LivenessReason.GONE
     # A name without a uid may have been taken meanwhile.
