@@ -88,7 +88,7 @@ def find_workers(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _ConsumerHoldings:
     """Entries by consumer: all that it holds, and those of one that is still busy with them."""
 
     pending: Counter[str] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class _Held:
         if consumer.idle.total_seconds() >= AT_WORK_S:
             self.at_work[consumer.name] += consumer.pending
 
-    def merge(self, other: _Held) -> None:
+    def merge(self, other: _ConsumerHoldings) -> None:
         self.pending.update(other.pending)
         self.at_work.update(other.at_work)
 
@@ -108,8 +108,10 @@ class _Held:
 class _Holdings:
     """What consumers hold of all groups with the same workers."""
 
-    everything: _Held = field(default_factory=_Held)  # says who goes first
-    counted: _Held = field(default_factory=_Held)  # of groups that workers are kept for
+    everything: _ConsumerHoldings = field(default_factory=_ConsumerHoldings)  # says who goes first
+    counted: _ConsumerHoldings = field(
+        default_factory=_ConsumerHoldings
+    )  # of groups that workers are kept for
     unseen: tuple[str, ...] = ()  # why one of those is not part of it
 
 
@@ -231,11 +233,11 @@ class Victims:
         for other, listed in zip(
             groups.values(), await asyncio.gather(*map(_try_list, groups.values())), strict=True
         ):
-            if isinstance(listed, _Held):
+            if isinstance(listed, _ConsumerHoldings):
                 held.everything.merge(listed)
             if not is_measured(other.resource.spec):
                 continue
-            if isinstance(listed, _Held):
+            if isinstance(listed, _ConsumerHoldings):
                 held.counted.merge(listed)
             else:
                 unseen.append(f"{other}: {listed}")
@@ -284,9 +286,9 @@ class Victims:
         return None
 
 
-async def _list_held(workers: GroupWorkers) -> _Held | None:
+async def _list_held(workers: GroupWorkers) -> _ConsumerHoldings | None:
     """What the consumers of a group hold; None: there are too many to list. Raises PelopsError."""
-    keys, held = workers.keys, _Held()
+    keys, held = workers.keys, _ConsumerHoldings()
     with_retry = workers.has_former_retry or needs_retry_stream(workers.resource.spec)
     for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
         count = await count_consumers(workers.server, stream, keys.group)
@@ -297,7 +299,7 @@ async def _list_held(workers: GroupWorkers) -> _Held | None:
     return held
 
 
-async def _try_list(workers: GroupWorkers) -> _Held | str:
+async def _try_list(workers: GroupWorkers) -> _ConsumerHoldings | str:
     """What the consumers of another group hold, or why that cannot be seen."""
     try:
         async with asyncio.timeout(NAMING_S):

@@ -57,7 +57,7 @@ AuditPass = Pass[StreamAudit, AuditMemory]
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _AuditedGroups:
     """The groups on which an audit records, to remove the records after its deletion."""
 
     uid: str
@@ -80,7 +80,7 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         self._observer = AuditObserver(api, cache, services.connections)
         self._levels = NamespaceLevels(api, services.clock)
         self._actions = AuditActions(api, cache, image=settings.audit_image)
-        self._recorded: dict[Name, _Recorded] = {}
+        self._recorded: dict[Name, _AuditedGroups] = {}
 
     def parse(self, manifest: Manifest) -> StreamAudit:
         return StreamAudit.parse(manifest)
@@ -91,7 +91,9 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         if observed.server is not None:
             uid, spec = current.resource.metadata.uid, current.resource.spec
             has_index = spec.stream_pattern is not None
-            self._recorded[current.name] = _Recorded(uid, observed.server, observed.keys, has_index)
+            self._recorded[current.name] = _AuditedGroups(
+                uid, observed.server, observed.keys, has_index
+            )
         return observed
 
     def actions(self, observation: ObservedAudit, current: AuditPass) -> Iterator[PlannedAction]:

@@ -171,12 +171,12 @@ def build_batches(table: EntryTable, group: GroupLives) -> Iterator[pa.RecordBat
     for start, end in _parts(len(named)):
         some = named[start:end]
         ids = (array("Q", (one[0] for one in some)), array("Q", (one[1] for one in some)))
-        yield _build(_Part(ids, group.strays, names, slice(start, end)), None, 0)
+        yield _build(_FilePart(ids, group.strays, names, slice(start, end)), None, 0)
     for start, end in _parts(len(table)):
         part = slice(start, end)
         ids = (table.ms[part], table.seq[part])
         uncovered = min(max(table.uncovered - start, 0), end - start)
-        yield _build(_Part(ids, group.added, names, part), table.removals[part], uncovered)
+        yield _build(_FilePart(ids, group.added, names, part), table.removals[part], uncovered)
 
 
 def _parts(size: int) -> Iterator[tuple[int, int]]:
@@ -185,14 +185,14 @@ def _parts(size: int) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FilePart:
     ids: tuple[array[int], array[int]]
     columns: Columns
     consumers: Any  # their names, by number
     rows: slice
 
 
-def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.RecordBatch:
+def _build(part: _FilePart, removals: bytearray | None, uncovered: int) -> pa.RecordBatch:
     """Build a batch; `removals` is None for entries older than the files: none is covered."""
     columns, rows = part.columns, part.rows
     size = len(part.ids[0])

@@ -97,7 +97,7 @@ def _number(text: str) -> int:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _ClusterCounts:
     """The running counts of a cluster."""
 
     signature: Signature
@@ -145,12 +145,12 @@ class Triage:
 
 def triage_dead_letters(letters: Iterable[TriagedLetter]) -> Triage:
     """Cluster the dead letters of one group, given in the order of their IDs."""
-    clusters: dict[Signature, _Counted] = {}
+    clusters: dict[Signature, _ClusterCounts] = {}
     placed: list[tuple[EntryId, EntryId, str]] = []
     roots: set[EntryId] = set()
     for dead_letter in letters:
         signature = _sign(dead_letter.reason, dead_letter.error, describe_shape(dead_letter.fields))
-        counted = clusters.setdefault(signature, _Counted(signature, len(clusters)))
+        counted = clusters.setdefault(signature, _ClusterCounts(signature, len(clusters)))
         counted.add(
             dead_letter, is_returned=dead_letter.is_redriven or dead_letter.root_id in roots
         )

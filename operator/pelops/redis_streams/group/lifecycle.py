@@ -30,7 +30,7 @@ class _Created(NamedTuple):
     repeats: NumberIfAny  # a word if it is not known
 
 
-class _Held(NamedTuple):
+class _Ownership(NamedTuple):
     verdict: Literal["adopted", "settled"]
     held_until: Moment
 
@@ -47,7 +47,7 @@ class _Destroyed(NamedTuple):
     copies: Count  # of the retry stream, at least, that were not acknowledged
 
 
-_PROVISION: Final = load_script("provision_group", _Created | _Held | _Foreign | Refusal)
+_PROVISION: Final = load_script("provision_group", _Created | _Ownership | _Foreign | Refusal)
 _DESTROY: Final = load_script("destroy_group", Literal["absent"] | _Destroyed | _Foreign | Refusal)
 _RELEASE: Final = load_script("release_group", Literal["released", "not-owner"])
 _LOST: Final = (

@@ -43,7 +43,7 @@ FOREIGN: Final = "NotOfThisGroup"  # reason shown for entries that are not this 
 
 
 @dataclass(slots=True)
-class _Group:
+class _LetterCluster:
     """Running counts of one cluster of dead letters."""
 
     signature: Signature
@@ -61,7 +61,7 @@ async def list_letters(inspection: GroupInspection, *, deep: bool = False) -> Le
     """
     server, keys = inspection.server.dry, inspection.keys
     budget = DEEP_LIST_BUDGET if deep else LIST_BUDGET
-    groups: dict[str, _Group] = {}
+    groups: dict[str, _LetterCluster] = {}
     searched, size, last = 0, 0, None
     pages = read_backward(server, keys.dead_letter, budget)
     async with aclosing(pages):
@@ -139,7 +139,7 @@ def _page(
     )
 
 
-def _count(groups: dict[str, _Group], inspection: GroupInspection, raw: RawEntry) -> None:
+def _count(groups: dict[str, _LetterCluster], inspection: GroupInspection, raw: RawEntry) -> None:
     letter = parse_letter(raw.entry_id, raw.flat, inspection.keys)
     signature = _sign(letter)
     known = groups.get(signature.cluster)
@@ -147,7 +147,7 @@ def _count(groups: dict[str, _Group], inspection: GroupInspection, raw: RawEntry
         if len(groups) >= MOST_GROUPS:
             signature = _OTHERS
         known = groups.setdefault(
-            signature.cluster, _Group(signature, newest=raw.entry_id, oldest=raw.entry_id)
+            signature.cluster, _LetterCluster(signature, newest=raw.entry_id, oldest=raw.entry_id)
         )
     known.letters += 1
     known.oldest = min(known.oldest, raw.entry_id)
@@ -167,7 +167,7 @@ def _sign(letter: DeadLetter | None) -> Signature:
 _OTHERS: Final = Signature(reason="(others)", exception="", error="", shape="")
 
 
-def _finish(group: _Group) -> LetterGroup:
+def _finish(group: _LetterCluster) -> LetterGroup:
     facts = ClusterFacts(signature=group.signature, letters=group.letters, returned=group.returned)
     advice = advise_redrive(facts)
     return LetterGroup(

@@ -62,7 +62,7 @@ class NoSuchEntry(PelopsError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Origin:
     """The root of an entry's chain of copies, and where the requested ID is."""
 
     root: EntryId
@@ -180,7 +180,7 @@ def _nothing_found(name: str, value: str, coverage: Sequence[Coverage]) -> str:
     return f"no entry has {name}={value}; searched {covered}{deeper}"
 
 
-async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _Found:
+async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _Origin:
     inspection = view.inspection
     places = _PLACES[2:] if is_letter else _PLACES
     there = await asyncio.gather(*(inspection.find(place, entry_id) for place in places))
@@ -192,17 +192,17 @@ async def _identify(view: GroupView, entry_id: EntryId, *, is_letter: bool) -> _
             for match in matches[1:]
             if match.place in _PLACES[2:] and match.root_id != first.root_id
         ]
-        return _Found(first.root_id, first.place, entry_id, tuple(also))
+        return _Origin(first.root_id, first.place, entry_id, tuple(also))
     root = await find_root(inspection.server, inspection.keys, entry_id)
     place = StreamKind.DEAD_LETTERS if is_letter else StreamKind.STREAM
     if root is None and view.has_retry and not is_letter:
         waits = await view.locate(StreamKind.RETRY_STREAM, entry_id)
         place = StreamKind.RETRY_STREAM if waits.pending is not None else place
-    return _Found(root or entry_id, place if root is None else StreamKind.STREAM, entry_id)
+    return _Origin(root or entry_id, place if root is None else StreamKind.STREAM, entry_id)
 
 
 def _last_copy(
-    view: GroupView, entry: _Found, acts: Sequence[LedgerAct]
+    view: GroupView, entry: _Origin, acts: Sequence[LedgerAct]
 ) -> tuple[StreamKind, EntryId]:
     """Where the last action put the entry; without an action, where it was found."""
     place, last = entry.place, entry.entry_id
@@ -256,7 +256,7 @@ def _is_held(location: EntryLocation) -> bool:
 
 async def _report(
     view: GroupView,
-    entry: _Found,
+    entry: _Origin,
     findings: LedgerFindings,
     location: EntryLocation,
     *,
@@ -307,7 +307,9 @@ def _held(location: EntryLocation) -> HeldEntry | None:
     )
 
 
-def _events(entry: _Found, findings: LedgerFindings, location: EntryLocation) -> list[HistoryEvent]:
+def _events(
+    entry: _Origin, findings: LedgerFindings, location: EntryLocation
+) -> list[HistoryEvent]:
     events = []
     added = _time(entry.root)
     if (added is not None and location.found is not None) or findings.acts:

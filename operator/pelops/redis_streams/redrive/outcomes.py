@@ -49,7 +49,7 @@ class _FailedAgain(NamedTuple):
     progress: RedriveProgress
 
 
-class _Stream(NamedTuple):
+class _StreamCounts(NamedTuple):
     position: Id
     added: Count
     length: Count
@@ -57,22 +57,22 @@ class _Stream(NamedTuple):
     deleted: Id
 
 
-class _Found(NamedTuple):
+class _CopyCount(NamedTuple):
     verdict: Literal["done"]
     copies: Count
     visited: Count
     unvisited: Count | None  # entries of this part that may follow; None: not known
     next: IdIfAny  # where to continue; None: at the end
     originals: Count
-    stream: _Stream
+    stream: _StreamCounts
 
 
-_FIND: Final = load_script("find_redriven", _Found | NoGroup)
+_FIND: Final = load_script("find_redriven", _CopyCount | NoGroup)
 _COUNT: Final = load_script("count_failed_again", _FailedAgain | Refusal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _StreamPart:
     """Copies among the undelivered, the pending or the delivered entries of a stream."""
 
     copies: int = 0
@@ -123,7 +123,7 @@ async def observe_outcomes(server: Server, context: RedriveContext) -> Outcomes:
 
 
 async def _compare(
-    server: Server, context: RedriveContext, known: _FailedAgain, ahead: _Part
+    server: Server, context: RedriveContext, known: _FailedAgain, ahead: _StreamPart
 ) -> CopiesObservation:
     """The new comparison state. Requires that all undelivered entries were examined."""
     former, begin, end, kept = _parse_comparison(known.look), ahead.begin, ahead.end, 0
@@ -180,7 +180,7 @@ async def _count_part(
     known: _FailedAgain,
     *,
     start: EntryId | None = None,
-) -> _Part:
+) -> _StreamPart:
     start = start or known.first
     copies, originals, visited, total = 0, 0, 0, None
     begin: StreamCounters | None = None
@@ -199,7 +199,7 @@ async def _count_part(
         )
         answer = _FIND.read(await server.run(call))
         if isinstance(answer, str):
-            return _Part()
+            return _StreamPart()
         end = StreamCounters(**answer.stream._asdict())
         begin = begin or end
         copies, visited = copies + answer.copies, visited + answer.visited
@@ -220,7 +220,7 @@ async def _count_part(
     if part == "undelivered" and start > known.last:
         # After the last copy of the redrive there are only copies of copies.
         others = min(others, known.requeued_since)
-    return _Part(copies=copies, others=others, originals=originals, begin=begin, end=end)
+    return _StreamPart(copies=copies, others=others, originals=originals, begin=begin, end=end)
 
 
 def _render_comparison(look: CopiesObservation) -> str:
