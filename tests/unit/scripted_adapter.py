@@ -6,11 +6,13 @@ Only the worker's inside is tested with it; what servers do is tested with serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pelops.errors import RedisError
+from pelops.worker.engine.observer import Observer
+from pelops.worker.entry import Entry
 from pelops.worker.server.adapter import (
     Boot,
     Delivered,
@@ -145,23 +147,35 @@ def loop_time() -> float:
         return _virtual[0].time()
 
 
-def build_worker(adapter: ScriptedAdapter, *, order_by: Any = None, **options: Any) -> Worker:
+def entries(count: int) -> list[RawEntry]:
+    return [raw(number) for number in range(1, count + 1)]
+
+
+async def nothing(entry: Entry) -> None:
+    """A handler that is done at once."""
+
+
+def build_worker(
+    adapter: ScriptedAdapter,
+    *,
+    order_by: Any = None,
+    observer: Observer | None = None,
+    clock: Callable[[], float] = loop_time,
+    **options: Any,
+) -> Worker:
     """A worker of this adapter, by the loop's own clock."""
-    return Worker(lambda: adapter, WorkerSettings(**options), order_by=order_by, clock=loop_time)
+    settings = WorkerSettings(**options)
+    return Worker(lambda: adapter, settings, order_by=order_by, observer=observer, clock=clock)
 
 
-def run_virtually(main: Callable[[], Awaitable[T]]) -> T:
+def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run in a loop in which waiting takes no time."""
     loop = VirtualLoop()
     _virtual[:] = [loop]
     try:
-        return loop.run_until_complete(_as_coroutine(main))
+        return loop.run_until_complete(main())
     finally:
         loop.close()
-
-
-async def _as_coroutine(main: Callable[[], Awaitable[T]]) -> T:
-    return await main()
 
 
 async def until(condition: Callable[[], Any], seconds: float = 600) -> None:
@@ -185,3 +199,16 @@ async def work(worker: Worker, condition: Callable[[], Any]) -> int:
         worker.stop()
         code = await serving
     return code
+
+
+def serve(
+    adapter: ScriptedAdapter, handle: Any, done: Callable[[], Any] = lambda: False, **options: Any
+) -> int:
+    """Serve in virtual time until something holds. Answers the exit code."""
+
+    async def main() -> int:
+        worker = build_worker(adapter, **options)
+        worker.handler(handle)
+        return await work(worker, done)
+
+    return run_virtually(main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,8 +12,10 @@ import pytest
 from pelops.cli import main as cli
 from pelops.cli.command_line import COMMANDS
 from pelops.cli.completion import print_candidates
+from tests.operators import ROOT
+from tests.unit.conftest import Install
 
-KUBECTL = """#!/bin/sh
+KUBECTL = """\
 case "$*" in
   *get-contexts*) echo dev; echo prod ;;
   *namespaces*) echo namespace/shop; echo namespace/billing ;;
@@ -23,18 +24,14 @@ case "$*" in
   *) exit 1 ;;
 esac
 """
-OPERATOR = Path(__file__).parents[2] / "operator"
 
 
 @pytest.fixture(autouse=True)
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def programs(install: Install) -> Path:
     """A kubectl that knows two namespaces, and the program `pelops`."""
-    pelops = f'#!/bin/sh\nPYTHONPATH={OPERATOR} exec {sys.executable} -m pelops.cli "$@"\n'
-    for name, text in (("kubectl", KUBECTL), ("pelops", pelops)):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    return tmp_path
+    operator = ROOT / "operator"
+    install("pelops", f'PYTHONPATH={operator} exec {sys.executable} -m pelops.cli "$@"\n')
+    return install("kubectl", KUBECTL).parent
 
 
 def candidates(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
@@ -45,37 +42,37 @@ def candidates(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("line", "expected"),
     [
-        (("sta",), ["status"]),
-        (("-n", "shop", "sta"), ["status"]),
-        (("status", ""), ["mailing"]),
-        (("status", "-n", "shop", ""), ["orders"]),
-        (("status", "--namespace=shop", ""), ["orders"]),
-        (("status", "orders", ""), []),
-        (("why", ""), ["mailing"]),
-        (("dlq", "lis"), ["list"]),
-        (("dlq", "show", "-n", "shop", ""), ["orders"]),
-        (("version", "--cl"), ["--client"]),
-        (("pending", "--in"), []),
-        (("doctor", "--in"), []),
-        (("status", "-n", ""), ["shop", "billing"]),
-        (("status", "-n", "sh"), ["shop"]),
-        (("--context", ""), ["dev", "prod"]),
-        (("status", "-o", "j"), ["json"]),
-        (("status", "--wa"), ["--wait"]),
-        (("top", "--sort", "a"), ["age"]),
-        (("completion", "b"), ["bash"]),
-        (("audit", ""), ["lookup"]),
-        (("audit", "lookup", "--arc"), ["--archive"]),
-        (("report", "--file", ""), [":0"]),
-        (("keys", "--stream", ""), []),
+        ("sta", ["status"]),
+        ("-n shop sta", ["status"]),
+        ("status ", ["mailing"]),
+        ("status -n shop ", ["orders"]),
+        ("status --namespace=shop ", ["orders"]),
+        ("status orders ", []),
+        ("why ", ["mailing"]),
+        ("dlq lis", ["list"]),
+        ("dlq show -n shop ", ["orders"]),
+        ("version --cl", ["--client"]),
+        ("pending --in", []),
+        ("doctor --in", []),
+        ("status -n ", ["shop", "billing"]),
+        ("status -n sh", ["shop"]),
+        ("--context ", ["dev", "prod"]),
+        ("status -o j", ["json"]),
+        ("status --wa", ["--wait"]),
+        ("top --sort a", ["age"]),
+        ("completion b", ["bash"]),
+        ("audit ", ["lookup"]),
+        ("audit lookup --arc", ["--archive"]),
+        ("report --file ", [":0"]),
+        ("keys --stream ", []),
     ],
 )
-def test_a_word_is_completed(
-    words: tuple[str, ...], expected: list[str], capsys: pytest.CaptureFixture[str]
+def test_the_last_word_of_a_line_is_completed(
+    line: str, expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert candidates(capsys, *words) == expected
+    assert candidates(capsys, *line.split(" ")) == expected
 
 
 def test_the_first_word_is_a_command_with_its_help(capsys: pytest.CaptureFixture[str]) -> None:

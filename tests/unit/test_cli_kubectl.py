@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from argparse import Namespace
 from pathlib import Path
@@ -13,87 +12,68 @@ import pytest
 from pelops.cli.console import Console
 from pelops.cli.errors import CommandFailed, ExitCode
 from pelops.cli.kubectl import Container, Kubectl, KubectlFailed, explain_failure, run_together
+from tests.unit.conftest import Install
 
-FAILURES = {
-    'Error from server (NotFound): streamconsumergroups.pelops.dev "x" not found': (
-        "NotFound",
-        3,
-        'streamconsumergroups.pelops.dev "x" not found',
-    ),
-    'Error from server (Forbidden): pods is forbidden: User "eva" cannot list': (
-        "Forbidden",
-        3,
-        'pods is forbidden: User "eva" cannot list',
-    ),
-    "Error from server (Conflict): the object has been modified": (
-        "Conflict",
-        1,
-        "the object has been modified",
-    ),
-    'error: the server doesn\'t have a resource type "streamredrives"': (
-        "NoSuchKind",
-        3,
-        "install the CustomResourceDefinitions",
-    ),
-    "The connection to the server 10.0.0.1:6443 was refused - did you specify": (
-        "Unreachable",
-        1,
-        "the API server cannot be reached: ",
-    ),
-    "The connection to the server localhost:8080 was refused - did you specify": (
-        "Failed",
-        2,
-        "kubectl has no current context: choose one with --context, or set KUBECONFIG",
-    ),
-    "error: current-context must exist in order to minify": (
-        "Failed",
-        2,
-        "kubectl has no current context: choose one with --context, or set KUBECONFIG",
-    ),
-    "Error in configuration: context was not found for specified context: nope": (
-        "Failed",
-        2,
-        "context was not found for specified context: nope. See `kubectl config get-contexts`",
-    ),
-    "error: cannot locate context nope": ("Failed", 2, "kubectl config get-contexts"),
-    'error: error loading config file "/etc/passwd": couldn\'t get version/kind': (
-        "Failed",
-        2,
-        "kubectl config get-contexts",
-    ),
-    "Unable to connect to the server: dial tcp: lookup api: no such host": (
-        "Unreachable",
-        1,
-        "the API server cannot be reached: ",
-    ),
-    "Unable to connect to the server: context deadline exceeded (Client.Timeout exceeded)": (
-        "Unreachable",
-        124,
-        "did not answer in time",
-    ),
-    "error: You must be logged in to the server (Unauthorized)": (
-        "Unauthorized",
-        3,
-        "does not accept your credentials",
-    ),
-    'error: context "nope" does not exist': ("Failed", 2, "kubectl config get-contexts"),
-    "E0504 03:02:01.123456 7 memcache.go:265] noise\nerror: something else": (
-        "Failed",
-        1,
-        "something else",
-    ),
-    "": ("Failed", 1, "kubectl failed"),
-}
+NOT_REACHED = "the API server cannot be reached: "
+NO_CONTEXT = "kubectl has no current context: choose one with --context, or set KUBECONFIG"
+CONTEXTS = "kubectl config get-contexts"
+REFUSED = "was refused - did you specify"
 
 
-@pytest.mark.parametrize("errors", FAILURES)
-def test_a_failure_of_kubectl_is_a_sentence_and_an_exit_code(errors: str) -> None:
-    reason, code, words = FAILURES[errors]
+@pytest.mark.parametrize(
+    ("errors", "reason", "code", "words"),
+    [
+        ('Error from server (NotFound): scg.pelops.dev "x" not found', "NotFound", 3, "x"),
+        ("Error from server (Forbidden): User cannot list", "Forbidden", 3, "User cannot list"),
+        ("Error from server (Conflict): was modified", "Conflict", 1, "was modified"),
+        (
+            'error: the server doesn\'t have a resource type "streamredrives"',
+            "NoSuchKind",
+            3,
+            "install the CustomResourceDefinitions",
+        ),
+        (f"The connection to the server 10.0.0.1:6443 {REFUSED}", "Unreachable", 1, NOT_REACHED),
+        (f"The connection to the server localhost:8080 {REFUSED}", "Failed", 2, NO_CONTEXT),
+        ("error: current-context must exist in order to minify", "Failed", 2, NO_CONTEXT),
+        (
+            "Error in configuration: context was not found for specified context: nope",
+            "Failed",
+            2,
+            f"context was not found for specified context: nope. See `{CONTEXTS}`",
+        ),
+        ("error: cannot locate context nope", "Failed", 2, CONTEXTS),
+        ('error: context "nope" does not exist', "Failed", 2, CONTEXTS),
+        (
+            'error: error loading config file "/etc/passwd": couldn\'t get version/kind',
+            "Failed",
+            2,
+            CONTEXTS,
+        ),
+        ("Unable to connect to the server: dial tcp: no such host", "Unreachable", 1, NOT_REACHED),
+        (
+            "Unable to connect to the server: context deadline exceeded (Client.Timeout exceeded)",
+            "Unreachable",
+            124,
+            "did not answer in time",
+        ),
+        (
+            "error: You must be logged in to the server (Unauthorized)",
+            "Unauthorized",
+            3,
+            "does not accept your credentials",
+        ),
+        ("E0504 03:02:01.123456 7 a.go:265] noise\nerror: other", "Failed", 1, "other"),
+        ("", "Failed", 1, "kubectl failed"),
+    ],
+)
+def test_a_failure_of_kubectl_is_a_sentence_and_an_exit_code(
+    errors: str, reason: str, code: int, words: str
+) -> None:
     failure = explain_failure(errors)
     assert (failure.reason, failure.code) == (reason, code)
     assert words in str(failure)
     assert "\n" not in str(failure)
-    assert "E0504" not in str(failure)
+    assert "E0504" not in str(failure) and "Error from server" not in str(failure)
 
 
 def test_a_kubeconfig_that_does_not_exist_is_a_wrong_flag(tmp_path: Path) -> None:
@@ -106,17 +86,15 @@ def test_a_kubeconfig_that_does_not_exist_is_a_wrong_flag(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(tmp_path: Path, install: Install) -> Path:
     """A kubectl that writes down its arguments and answers with the file `answer`."""
-    path = tmp_path / "kubectl"
-    path.write_text(
-        f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{tmp_path}/words\n"
-        f"cat {tmp_path}/answer\ncat {tmp_path}/errors >&2\nexit $(cat {tmp_path}/code)\n"
+    install(
+        "kubectl",
+        f"printf '%s\\n' \"$@\" >{tmp_path}/words\n"
+        f"cat {tmp_path}/answer\ncat {tmp_path}/errors >&2\nexit $(cat {tmp_path}/code)\n",
     )
-    path.chmod(0o755)
     for name, text in (("answer", "{}"), ("errors", ""), ("code", "0")):
         (tmp_path / name).write_text(text)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     return tmp_path
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -15,9 +15,11 @@ import pytest
 
 from pelops.cli.command_line import EXTRAS
 from tests.builders import manifest
+from tests.operators import ROOT
+from tests.unit.conftest import Install
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 RUN = """\
 import sys
 
@@ -72,46 +74,42 @@ def list_blocked(extra: str) -> list[str]:
     )
 
 
-def run(tmp_path: Path, *words: str, program: str = "pelops") -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def run(tmp_path: Path, install: Install) -> Run:
     """Run a command line with the packages of [cli], and a kubectl that answers with a group."""
-    kubectl = tmp_path / "kubectl"
-    group = {**manifest(), "items": []}
-    group["metadata"] |= {"namespace": "shop"}
-    (tmp_path / "answer").write_text(json.dumps(group))
-    kubectl.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
-    kubectl.chmod(0o755)
-    code = RUN.format(blocked=list_blocked("cli"), words=list(words), program=program)
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = tmp_path / "answer"
+    answer.write_text(json.dumps({**manifest(), "items": []}))
+    install("kubectl", f"cat {answer}\n")
+
+    def run(*words: str, program: str = "pelops") -> subprocess.CompletedProcess[str]:
+        code = RUN.format(blocked=list_blocked("cli"), words=list(words), program=program)
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+
+    return run
 
 
-REDIS = ("--redis-url", "redis://127.0.0.1:1")
-NAMES = (*REDIS, "--stream", "orders", "--group", "billing")
+REDIS = "--redis-url redis://127.0.0.1:1"
+NAMES = f"{REDIS} --stream orders --group billing"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     "words",
     [
-        ("why", "1-1", *NAMES),
-        ("why", "orders", "1-1", *REDIS),
-        ("pending", *NAMES),
-        ("pending", "orders", *REDIS),
-        ("dlq", "list", "orders", *REDIS),
-        ("dlq", "show", "orders", "1-1", *REDIS),
-        ("dlq", "export", "orders", *REDIS),
-        ("doctor", *NAMES),
+        f"why 1-1 {NAMES}",
+        f"why orders 1-1 {REDIS}",
+        f"pending {NAMES}",
+        f"pending orders {REDIS}",
+        f"dlq list orders {REDIS}",
+        f"dlq show orders 1-1 {REDIS}",
+        f"dlq export orders {REDIS}",
+        f"doctor {NAMES}",
     ],
 )
-def test_a_question_to_redis_gets_as_far_as_the_connection(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
-    done = run(tmp_path, *words)
+def test_a_question_to_redis_gets_as_far_as_the_connection(words: str, run: Run) -> None:
+    done = run(*words.split())
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stdout + done.stderr
     assert "not installed" not in done.stdout + done.stderr
@@ -122,25 +120,25 @@ def test_a_question_to_redis_gets_as_far_as_the_connection(
 @pytest.mark.parametrize(
     "words",
     [
-        ("status",),
-        ("top", "--once"),
-        ("doctor",),
-        ("version",),
-        ("dlq", "redrive", "orders", "-o", "json"),
-        ("keys", "--stream", "orders", "--group", "billing"),
-        ("acl", "--stream", "orders", "--group", "billing"),
-        ("env", "-f", "answer"),
-        ("completion", "bash"),
+        "status",
+        "top --once",
+        "doctor",
+        "version",
+        "dlq redrive orders -o json",
+        "keys --stream orders --group billing",
+        "acl --stream orders --group billing",
+        "env -f answer",
+        "completion bash",
     ],
 )
-def test_other_commands_need_no_other_package(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = run(tmp_path, *(str(tmp_path / one) if one == "answer" else one for one in words))
+def test_other_commands_need_no_other_package(words: str, run: Run, tmp_path: Path) -> None:
+    done = run(*(str(tmp_path / one) if one == "answer" else one for one in words.split()))
     assert "not installed" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
-    done = run(tmp_path, "audit", "lookup", "--archive", str(tmp_path), "--id", "1-1")
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, run: Run) -> None:
+    done = run("audit", "lookup", "--archive", str(tmp_path), "--id", "1-1")
     assert done.returncode == 1
     assert "the package pyarrow is not installed. Install Pelops with the extra [pipeline]: " in (
         done.stderr
@@ -149,8 +147,8 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
         assert package in list_required(PROJECT["optional-dependencies"][extra])
 
 
-def test_the_program_of_the_operator_names_its_extra(tmp_path: Path) -> None:
-    done = run(tmp_path, "--help", program="pelops-operator")
+def test_the_program_of_the_operator_names_its_extra(run: Run) -> None:
+    done = run("--help", program="pelops-operator")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert re.fullmatch(

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -71,6 +70,7 @@ from tests import builders
 from tests.builders import NOW
 from tests.control_plane.rights import BASE, NAMESPACE_ROLE
 from tests.operators import ROOT
+from tests.unit.conftest import Install
 
 HOUR = timedelta(hours=1)
 KEYS = derive_keys("orders", "workers")
@@ -523,16 +523,9 @@ def test_a_report_is_ok_only_if_every_check_has_an_answer(
 
 @pytest.mark.parametrize(("words", "checks"), [(("doctor",), 5), (("doctor", "--pre"), 4)])
 def test_without_an_api_server_nothing_is_checked_and_doctor_exits_1(
-    words: tuple[str, ...],
-    checks: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...], checks: int, install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text("#!/bin/sh\necho 'Unable to connect to the server: EOF' >&2\nexit 1\n")
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    install("kubectl", "echo 'Unable to connect to the server: EOF' >&2\nexit 1\n")
     assert run_command_line(list(words)) == 1
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"\N{MULTIPLICATION SIGN} nothing could be checked: {checks} checks have no answer"

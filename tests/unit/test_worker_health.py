@@ -162,15 +162,6 @@ async def test_a_worker_is_ready_from_its_first_read_until_stop() -> None:
     assert seen == [503, 503, 503]
 
 
-def test_settings_name_the_port_and_the_address() -> None:
-    reported = {"PELOPS_HEALTH_PORT": "8081", "PELOPS_HEALTH_HOST": "127.0.0.1"}
-    settings = WorkerSettings.from_env(reported)
-    assert (settings.health_port, settings.health_host) == (8081, "127.0.0.1")
-    assert WorkerSettings.from_env({}).health_port is None
-    with pytest.raises(WrongWorkerSettings, match="PELOPS_HEALTH_PORT"):
-        WorkerSettings.from_env({"PELOPS_HEALTH_PORT": "http"})
-
-
 def test_a_process_answers_probes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pelops.worker.engine.worker_process._force_exit", lambda code: None)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from pelops.errors import PermissionDenied
 from pelops.worker import Entry, Reject, Retry
-from pelops.worker.testing import MemoryGroup
+from pelops.worker.testing import Ended, MemoryGroup
+
+
+def group_of(count: int = 1) -> MemoryGroup:
+    """A group with so many entries to deliver."""
+    group = MemoryGroup()
+    for number in range(count):
+        group.add({"n": number})
+    return group
+
+
+def run(group: MemoryGroup, handle: Any, name: str = "one", **options: Any) -> Ended:
+    worker = group.worker(name, **options)
+    worker.handler(handle)
+    return group.run(worker)
 
 
 def test_entries_are_handled_and_acknowledged() -> None:
     group = MemoryGroup()
     ids = [group.add({"n": number}) for number in range(250)]
-    worker = group.worker()
     seen: list[str] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         seen.append(entry.id)
 
-    ended = group.run(worker)
+    ended = run(group, handle)
     assert (ended.exit_code, ended.crashed) == (0, False)
     assert seen == ids
     assert sorted(group.acknowledged) == sorted(ids)
@@ -33,25 +48,35 @@ def test_entries_are_handled_and_acknowledged() -> None:
 def test_handlers_that_are_not_async_run_in_order() -> None:
     group = MemoryGroup()
     ids = [group.add({"n": number}) for number in range(20)]
-    worker = group.worker()
     seen: list[str] = []
-    worker.handler(lambda entry: seen.append(entry.id))
-    group.run(worker)
+    run(group, lambda entry: seen.append(entry.id))
     assert seen == ids
 
 
-def test_waiting_takes_no_time_and_moves_the_clock() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
-    worker = group.worker()
+def test_a_handler_class_is_made_once() -> None:
+    group = group_of()
+    made = []
 
-    @worker.handler
+    class Shipping:
+        def __init__(self) -> None:
+            made.append(self)
+
+        async def handle(self, entry: Entry) -> None:
+            assert made == [self]
+
+    assert run(group, Shipping).exit_code == 0
+    assert len(made) == len(group.acknowledged) == 1
+
+
+def test_waiting_takes_no_time_and_moves_the_clock() -> None:
+    group = group_of()
+
     async def handle(entry: Entry) -> None:
         async with asyncio.timeout(2000):
             await asyncio.sleep(1000)
 
     began_s, before_s = time.monotonic(), group.clock()
-    group.run(worker)
+    run(group, handle)
     assert group.clock() - before_s >= 1000
     assert time.monotonic() - began_s < 100
     assert len(group.acknowledged) == 1  # heartbeats kept it
@@ -60,16 +85,14 @@ def test_waiting_takes_no_time_and_moves_the_clock() -> None:
 def test_what_a_crash_leaves_is_delivered_again() -> None:
     group = MemoryGroup()
     first, second = group.add({"n": 1}), group.add({"n": 2})
-    worker = group.worker("one")
     reported: list[tuple[str, int]] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         reported.append((entry.id, entry.deliveries))
         if len(reported) == 1:
             group.crash()
 
-    assert group.run(worker).crashed
+    assert run(group, handle).crashed
     assert {(one.id, one.consumer) for one in group.pending} == {(first, "one"), (second, "one")}
     other = group.worker("other")
     other.handler(handle)
@@ -82,13 +105,9 @@ def test_what_a_crash_leaves_is_delivered_again() -> None:
 
 
 def test_nothing_happens_after_a_crash() -> None:
-    group = MemoryGroup()
-    for number in range(50):
-        group.add({"n": number})
-    worker = group.worker()
+    group = group_of(50)
     seen: list[str] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         if len(seen) % 2:
             await asyncio.sleep(0.001)
@@ -96,14 +115,13 @@ def test_nothing_happens_after_a_crash() -> None:
         if len(seen) == 20:
             group.crash()
 
-    assert group.run(worker).exit_code == 137
+    assert run(group, handle).exit_code == 137
     assert len(seen) == 20
     assert len(group.acknowledged) <= 19
 
 
 def test_what_was_started_when_the_process_crashed_is_left_to_recovery() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
+    group = group_of()
     worker = group.worker()
     runs: list[int] = []
 
@@ -122,8 +140,7 @@ def test_what_was_started_when_the_process_crashed_is_left_to_recovery() -> None
 
 
 def test_what_was_done_and_not_said_runs_again() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
+    group = group_of()
     worker = group.worker()
     runs: list[str] = []
 
@@ -147,14 +164,12 @@ def test_what_was_done_and_not_said_runs_again() -> None:
 def test_failures_become_dead_letters_as_in_redis() -> None:
     group = MemoryGroup()
     entry_id = group.add({"order": "17"}, failures=2)
-    worker = group.worker("one")
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         assert entry.attempt == 3
         raise Reject("Unwanted", "nobody ordered it")
 
-    group.run(worker)
+    run(group, handle)
     (letter,) = group.dead_letters
     assert letter[b"order"] == b"17"
     assert letter[b"_reason"] == b"Unwanted"
@@ -165,31 +180,23 @@ def test_failures_become_dead_letters_as_in_redis() -> None:
 
 
 def test_retries_wait_by_the_clock_of_the_test() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
-    worker = group.worker()
+    group = group_of()
     at: list[float] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         at.append(group.clock())
         if len(at) < 3:
             raise Retry(after=600)
 
-    group.run(worker)
-    assert [round(later - earlier) for earlier, later in pairwise(at)] == [
-        600,
-        600,
-    ]
+    run(group, handle)
+    assert [round(later - earlier) for earlier, later in pairwise(at)] == [600, 600]
 
 
 def test_an_entry_that_another_was_given_is_not_acknowledged() -> None:
     group = MemoryGroup()
     entry_id = group.add({"n": 1})
-    worker = group.worker("one")
     ends: list[str] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         group.give(entry.id, "other")
         try:
@@ -198,7 +205,7 @@ def test_an_entry_that_another_was_given_is_not_acknowledged() -> None:
             ends.append("cancelled")
             raise
 
-    group.run(worker)
+    run(group, handle)
     assert ends == ["cancelled"]
     assert [(one.id, one.consumer) for one in group.pending] == [(entry_id, "other")]
 
@@ -206,60 +213,49 @@ def test_an_entry_that_another_was_given_is_not_acknowledged() -> None:
 def test_a_handler_that_keeps_the_loop_is_a_move_of_the_clock() -> None:
     group = MemoryGroup()
     entry_id = group.add({"n": 1})
-    worker = group.worker("one")
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         group.clock.move(45)
         group.give(entry.id, "other")
 
-    group.run(worker)
+    run(group, handle)
     assert group.acknowledged == []
     assert [(one.id, one.consumer) for one in group.pending] == [(entry_id, "other")]
 
 
 def test_offers_of_the_operator_are_taken_at_once() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
-    crashing, other = group.worker("one"), group.worker("other")
-    crashing.handler(lambda entry: group.crash())
+    group = group_of()
     seen: list[str] = []
-    other.handler(lambda entry: seen.append(entry.source.value))
-    group.run(crashing)
+    run(group, lambda entry: group.crash())
     group.offer("one")
-    group.run(other)
+    run(group, lambda entry: seen.append(entry.source.value), "other")
     assert seen == ["handed-over"]
 
 
 def test_an_outage_is_waited_out() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
-    worker = group.worker()
+    group = group_of()
     seen: list[str] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         seen.append(entry.id)
         group.go_down()
         asyncio.get_running_loop().call_later(10, group.come_back)
 
-    group.run(worker)
+    run(group, handle)
     assert len(seen) == len(group.acknowledged) == 1
 
 
 def test_a_lost_answer_costs_nothing() -> None:
     group = MemoryGroup()
     ids = [group.add({"n": number}) for number in range(10)]
-    worker = group.worker(concurrency=2)
     seen: list[str] = []
 
-    @worker.handler
     async def handle(entry: Entry) -> None:
         seen.append(entry.id)
         if len(seen) == 3:
             group.lose_answer()
 
-    group.run(worker)
+    run(group, handle, concurrency=2)
     assert sorted(group.acknowledged) == ids
     assert sorted(seen) == ids
 
@@ -267,15 +263,12 @@ def test_a_lost_answer_costs_nothing() -> None:
 def test_what_breaks_a_worker_is_raised() -> None:
     group = MemoryGroup()
     group.go_down(PermissionDenied("no"))
-    worker = group.worker()
-    worker.handler(lambda entry: None)
     with pytest.raises(PermissionDenied):
-        group.run(worker)
+        run(group, lambda entry: None)
 
 
 def test_a_handler_that_never_ends_ends_the_test() -> None:
-    group = MemoryGroup()
-    group.add({"n": 1})
+    group = group_of()
     worker = group.worker()
 
     @worker.handler
@@ -287,9 +280,7 @@ def test_a_handler_that_never_ends_ends_the_test() -> None:
 
 
 def test_a_worker_can_be_stopped_in_the_middle() -> None:
-    group = MemoryGroup()
-    for number in range(10):
-        group.add({"n": number})
+    group = group_of(10)
     worker = group.worker(concurrency=1)
     seen: list[str] = []
 
@@ -333,8 +324,5 @@ def test_the_clock_does_not_run_back() -> None:
 
 
 def test_the_double_needs_no_redis_client() -> None:
-    import subprocess
-    import sys
-
     reported = "import sys, pelops.worker.testing; assert 'redis' not in sys.modules"
     subprocess.run([sys.executable, "-c", reported], check=True, env={"PYTHONPATH": "operator"})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pelops.worker import Entry, tracing
+from pelops.worker.handlers import Handler
 from pelops.worker.producer import flatten
 from pelops.worker.testing import MemoryGroup
 from pelops.worker.tracing import read_context, traced
@@ -43,8 +44,6 @@ def _work(group: MemoryGroup, handle: Any) -> None:
 
 @pytest.mark.usefixtures("absent")
 def test_without_opentelemetry_nothing_is_carried_and_handlers_stay_as_they_are() -> None:
-    from pelops.worker.handlers import Handler
-
     async def handle(entry: Entry) -> None:
         """A handler."""
 
@@ -71,26 +70,22 @@ def test_the_only_field_is_found_beside_the_context() -> None:
     assert seen == [7, 8]
 
 
-def test_a_span_goes_on_in_the_handler_of_its_entry(api: Any) -> None:
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_span_goes_on_in_the_handler_of_its_entry(api: Any, is_async: bool) -> None:
     group = MemoryGroup()
     group.add({"n": "1", "traceparent": PARENT})
     group.add({"n": "2"})
     seen: dict[bytes, str] = {}
 
-    async def handle(entry: Entry) -> None:
+    def handle(entry: Entry) -> None:
         context = api.get_current_span().get_span_context()
         seen[entry["n"]] = f"{context.trace_id:032x}" if context.is_valid else ""
 
-    _work(group, handle)
+    async def handle_async(entry: Entry) -> None:
+        handle(entry)
+
+    _work(group, handle_async if is_async else handle)
     assert seen == {b"1": TRACE, b"2": ""}
-
-
-def test_a_handler_that_is_not_async_sees_its_span_too(api: Any) -> None:
-    group = MemoryGroup()
-    group.add({"traceparent": PARENT})
-    seen: list[int] = []
-    _work(group, lambda entry: seen.append(api.get_current_span().get_span_context().trace_id))
-    assert seen == [int(TRACE, 16)]
 
 
 def test_what_is_carried_on_is_the_span_of_the_handler(api: Any) -> None:
@@ -113,9 +108,9 @@ def test_a_context_that_is_none_keeps_no_entry_from_being_handled(api: Any, nons
     assert seen == [False]
 
 
-def test_a_batch_is_linked_with_the_spans_of_its_entries(
-    api: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Keeps the spans that a worker ends."""
     sdk = import_module("opentelemetry.sdk.trace")
     export = import_module("opentelemetry.sdk.trace.export")
     memory = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter")
@@ -124,6 +119,10 @@ def test_a_batch_is_linked_with_the_spans_of_its_entries(
     tools = tracing._tools()
     assert tools is not None
     monkeypatch.setattr(tools, "tracer", provider.get_tracer("pelops.worker"))
+    return exporter
+
+
+def test_a_batch_is_linked_with_the_spans_of_its_entries(exporter: Any) -> None:
     group = MemoryGroup()
     group.add({"n": "0"})  # alone: the first read is of one entry
     group.add({"traceparent": PARENT})
@@ -139,15 +138,7 @@ def test_a_batch_is_linked_with_the_spans_of_its_entries(
     assert span.attributes["messaging.batch.message_count"] == 2
 
 
-def test_a_span_of_a_failure_holds_no_payload(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sdk = import_module("opentelemetry.sdk.trace")
-    export = import_module("opentelemetry.sdk.trace.export")
-    memory = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
-    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
-    tools = tracing._tools()
-    assert tools is not None
-    monkeypatch.setattr(tools, "tracer", provider.get_tracer("pelops.worker"))
+def test_a_span_of_a_failure_holds_no_payload(exporter: Any) -> None:
     group = MemoryGroup()
     group.add({"card": "4929 1234", "traceparent": PARENT})
     _work(group, lambda entry: int(entry["card"]))

@@ -1,4 +1,4 @@
-"""How much a worker takes, and which of it runs next."""
+"""How much a worker takes, which of it runs next, and what it asks before it starts an entry."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from hypothesis import strategies as st
 
 from pelops.worker.engine.exchange import ExchangeAdditions, build_outgoing, decide_ahead
 from pelops.worker.engine.in_flight import InFlight
-from pelops.worker.engine.prefetch import FinishRate, Prefetcher
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.prefetch import DeliveryReceiver, FinishRate, Prefetcher, Sizes
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.handlers import Threads, outcomes_of_batch
-from pelops.worker.server.adapter import DeliverySource
+from pelops.worker.server.adapter import Delivered, DeliverySource
+from tests.unit.scripted_adapter import STREAM, raw
 
 TASK: Any = object()
 
 
+TERMS = Terms(lambda: 0.0, 30.0)
+
+
 def _entry(number: int, *, stamp_s: float = 0.0, key: bytes = b"orders") -> Entry:
-    arrival = Arrival(key, DeliverySource.NEW, stamp_s, Terms(lambda: 0.0, 30.0))
-    return Entry(arrival, [b"%d-0" % number, [b"n", b"1"], 0, 0])
+    return Entry(Arrival(key, DeliverySource.NEW, stamp_s, TERMS), raw(number))
 
 
-def _letters(grant: int = 10) -> ExchangeAdditions:
+def _additions(grant: int) -> ExchangeAdditions:
     return ExchangeAdditions(left=(), started_ids=None, grant=grant, grant_at_once=grant, read=0)
 
 
@@ -37,21 +41,24 @@ def _prefetcher(**given: int) -> Prefetcher:
     return prefetcher
 
 
-def test_a_slow_worker_takes_no_more_than_it_can_run() -> None:
-    assert _prefetcher().room(held=0, waiting=0, per_s=0.5) == 11
-    assert _prefetcher().room(held=11, waiting=0, per_s=0.5) == 0
-
-
-def test_a_fast_worker_prefetches_entries_for_a_fraction_of_a_second() -> None:
-    assert _prefetcher().room(held=0, waiting=0, per_s=1000) == 210
-    assert _prefetcher(prefetch=50).room(held=0, waiting=0, per_s=1000) == 60
-
-
-def test_large_entries_are_taken_one_by_one() -> None:
-    prefetcher = _prefetcher()
-    prefetcher.sizes.count(1, 50_000)
-    assert prefetcher.room(held=0, waiting=0, per_s=1000) == 1
-    assert prefetcher.room(held=1, waiting=0, per_s=1000) == 0
+@pytest.mark.parametrize(
+    ("options", "sizes", "held", "per_s", "room"),
+    [
+        pytest.param({}, (), 0, 0.5, 11, id="a slow worker"),
+        pytest.param({}, (), 11, 0.5, 0, id="a slow worker that holds enough"),
+        pytest.param({}, (), 0, 1000, 210, id="a fast worker: a fraction of a second"),
+        pytest.param({"prefetch": 50}, (), 0, 1000, 60, id="at most the configured entries"),
+        pytest.param({}, (50_000,), 0, 1000, 1, id="large entries one by one"),
+        pytest.param({}, (50_000,), 1, 1000, 0, id="a large entry is held"),
+    ],
+)
+def test_a_worker_takes_what_it_can_soon_run(
+    options: dict[str, int], sizes: tuple[int, ...], held: int, per_s: float, room: int
+) -> None:
+    prefetcher = _prefetcher(**options)
+    for size in sizes:
+        prefetcher.sizes.count(1, size)
+    assert prefetcher.room(held=held, waiting=0, per_s=per_s) == room
 
 
 def test_the_first_read_requests_one_entry_regardless_of_free_room() -> None:
@@ -130,16 +137,12 @@ def test_heartbeats_are_sent_for_old_entries_in_order_of_delivery() -> None:
     in_flight = InFlight(10)
     for number in range(1, 6):
         in_flight.accept(_entry(number, stamp_s=number))
-    due = in_flight.due_for_refresh(3.5, 10)
+    due = in_flight.due_for_refresh(3.0, 10)
     assert [entry.id for entry in due] == ["1-0", "2-0", "3-0"]
     in_flight.refreshed(due[:2], 9.0)
-    assert [entry.id for entry in in_flight.due_for_refresh(100, 10)] == [
-        "3-0",
-        "4-0",
-        "5-0",
-        "1-0",
-        "2-0",
-    ]
+    due = in_flight.due_for_refresh(100, 10)
+    assert [entry.id for entry in due] == ["3-0", "4-0", "5-0", "1-0", "2-0"]
+    assert in_flight.due_for_refresh(2.999, 10) == []
 
 
 def test_old_knowledge_is_checked_and_young_is_not() -> None:
@@ -150,21 +153,77 @@ def test_old_knowledge_is_checked_and_young_is_not() -> None:
     in_flight.confirm()
     while (entry := in_flight.start(TASK, 96.0)) is not None:
         in_flight.finish(entry)
-    said = build_outgoing(in_flight, _letters(), 100.0, 30.0).outgoing
+    said = build_outgoing(in_flight, _additions(10), 100.0, 30.0).outgoing
     assert said.acks == {b"orders": [b"2-0"]}
     assert said.checked_acks == {b"orders": [b"1-0"]}
     assert said.keeps == {}
 
 
-_ACTS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["accept", "plain", "alone", "offer", "start", "finish", "wait", "wake", "disown"]
+# An entry that arrived late may belong to another worker: it is asked for before it runs.
+
+NOW_S, IDLE_S = 10.0, 3.0
+
+
+@pytest.mark.parametrize(
+    ("stamps_s", "asked"),
+    [
+        pytest.param([NOW_S, NOW_S - IDLE_S], [b"2-0"], id="a late entry behind a fresh one"),
+        pytest.param(
+            [NOW_S - IDLE_S] * 500, [b"%d-0" % number for number in range(1, 501)], id="all late"
         ),
-        st.integers(0, 8),
-    ),
-    max_size=80,
+    ],
 )
+def test_a_late_entry_is_confirmed_once_before_it_starts(
+    stamps_s: list[float], asked: list[bytes]
+) -> None:
+    in_flight = InFlight(concurrency=1000)
+    for number, stamp_s in enumerate(stamps_s, start=1):
+        in_flight.accept(_entry(number, stamp_s=stamp_s))
+    sent = build_outgoing(in_flight, _additions(1000), NOW_S, IDLE_S)
+    assert list(sent.outgoing.keeps[b"orders"]) == asked
+    assert [entry.raw_id for entry in sent.kept] == asked
+
+
+def test_what_was_granted_before_a_long_stop_does_not_start_unasked() -> None:
+    in_flight = InFlight(concurrency=10, idle_s=IDLE_S)
+    held, isolated = _entry(1), _entry(2)
+    in_flight.accept(held)
+    in_flight.accept(isolated, isolated=True)
+    for entry in (isolated, held):
+        assert in_flight.offer(10) == [entry]
+        in_flight.confirm()
+        assert in_flight.start(TASK, IDLE_S + 1) is None
+    in_flight.refreshed([held, isolated], IDLE_S + 1)
+    in_flight.offer(10)
+    in_flight.confirm()
+    assert in_flight.start(TASK, IDLE_S + 2) in (held, isolated)
+
+
+def test_an_entry_starts_even_without_an_answer_about_its_owner() -> None:
+    # A worker that may not send heartbeats, or a server without memory: no answer came.
+    in_flight = InFlight(concurrency=10, idle_s=IDLE_S)
+    entry = _entry(1)
+    in_flight.accept(entry)
+    for started in (None, entry):
+        in_flight.offer(10)
+        in_flight.confirm()
+        assert in_flight.start(TASK, IDLE_S + 1) is started
+
+
+def test_what_was_put_off_is_held_before_what_comes_later() -> None:
+    in_flight = InFlight(10)
+    receiving = DeliveryReceiver(in_flight, TERMS, Sizes(), Observer())
+    assert receiving.put_off([Delivered(STREAM, DeliverySource.NEW, [raw(1), raw(2)])], 0.0) == 2
+    assert receiving.coming == 2 and len(in_flight) == 0
+    assert receiving.accept([Delivered(STREAM, DeliverySource.NEW, [raw(3)])], 1.0) == 1
+    assert receiving.coming == 0
+    assert [entry.id for entry in in_flight.offer(10)] == ["1-0", "2-0", "3-0"]
+
+
+# Whatever happens.
+
+_NAMES = ("accept", "plain", "alone", "offer", "start", "finish", "wait", "wake", "disown")
+_ACTS = st.lists(st.tuples(st.sampled_from(_NAMES), st.integers(0, 8)), max_size=80)
 
 
 @given(_ACTS, st.integers(1, 4), st.booleans())
