@@ -35,6 +35,7 @@ from pelops.pipeline.archive.snapshot import IDS, WindowSnapshot, take_snapshot
 from pelops.pipeline.archive.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES, WINDOWS, local_frame
 from pelops.pipeline.archive.windows import Plan, StreamRecord
 from pelops.pipeline.audit import measures, rules, status_rows
+from pelops.pipeline.audit.act_times import find_times
 from pelops.pipeline.audit.cases import (
     Case,
     CaseParts,
@@ -43,7 +44,7 @@ from pelops.pipeline.audit.cases import (
     build_case,
     build_sides,
 )
-from pelops.pipeline.audit.group_audit import GroupAudit, find_times
+from pelops.pipeline.audit.group_audit import GroupAudit
 from pelops.pipeline.audit.known_entries import (
     ENDS,
     SideKnown,

@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from pelops.clock import from_ms
 from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
-from pelops.domain.records.audit import AuditEvidence, AuditFinding, AuditSummary
+from pelops.domain.records.audit import (
+    EXPECTED_STATUSES,
+    AuditEvidence,
+    AuditFinding,
+    AuditSummary,
+)
 from pelops.domain.records.ledger import LedgerKind
 from pelops.pipeline.archive.records import AuditedGroup, GroupRecord
+from pelops.pipeline.audit.act_times import count_steps, list_spreads, measure_times
 from pelops.pipeline.audit.cases import Case
+from pelops.pipeline.audit.exceptional_entries import list_duplicates, read_entry, source_of
 from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.audit.group_share import Balance, close_balance
 from pelops.pipeline.audit.known_entries import is_at_or_before
-from pelops.pipeline.audit.measures import AGES_MS, Count, Measures, StreamMeasures, Ways, are_times
+from pelops.pipeline.audit.measures import AGES_MS, Count, Measures, StreamMeasures, Ways
 from pelops.pipeline.audit.rules import RowOrigin
 from pelops.pipeline.audit.summary import (
     Grounds,
@@ -37,13 +41,9 @@ from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,
     CountCheck,
-    Duplicate,
-    Duplicates,
     EntrySource,
-    ExceptionalEntry,
     Exceptions,
     GroupReport,
-    Spread,
     Timeline,
     Unproven,
 )
@@ -52,9 +52,6 @@ from pelops.policy.audit.classification import Why
 
 _COPIED: Final = (EntryStatus.REQUEUED, EntryStatus.REDRIVEN)  # a copy continues it
 _UNSURE: Final = (EntryStatus.INDETERMINATE, EntryStatus.ACKNOWLEDGED_INFERRED)
-_MOST_DELIVERIES: Final = 20
-_SHARES: Final = (0.5, 0.9, 0.99, 1.0)
-_MOVED: Final = (LedgerKind.REQUEUED, LedgerKind.DEAD_LETTERED, LedgerKind.RELEASED)
 _OF_WINDOW: Final = (RowOrigin.WINDOW, RowOrigin.GONE)
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
@@ -79,7 +76,7 @@ class GroupAudit:
         """Build the summary, record and report. Raises InvalidSpec if the summary is invalid."""
         counts, balance = self._balance()
         identities = [*self._identities(counts), *self._root_identities(counts)]
-        times = _measure_times(self.case)
+        times = measure_times(self.case)
         summary = self._summary(counts, balance, identities, times)
         return AuditedGroup(
             summary=summary,
@@ -402,10 +399,10 @@ class GroupAudit:
             timeline=self._timeline(),
             stuck_ages=self._stuck_ages(),
             exceptions=self._exceptions(),
-            duplicates=_duplicates(self.stream.duplicates),
+            duplicates=list_duplicates(self.stream.duplicates),
             unproven=(*self._limits(summary, balance), *self._indeterminate()),
             deliveries=times.get("deliveries"),
-            times=tuple(_spreads(times)),
+            times=tuple(list_spreads(times)),
             comparisons=tuple(self._comparisons()),
         )
 
@@ -442,17 +439,17 @@ class GroupAudit:
         return self.measures.of(*origins, copy=None)
 
     def _exceptions(self) -> Exceptions:
-        from pelops.domain.records.audit import EXPECTED_STATUSES
-
         counts: dict[EntrySource, dict[EntryStatus, int]] = {}
         for count in self._kept():
             if count.status not in EXPECTED_STATUSES:
-                of_source = counts.setdefault(_source(count.copy, count.origin, count.is_open), {})
+                of_source = counts.setdefault(
+                    source_of(count.copy, count.origin, count.is_open), {}
+                )
                 of_source[count.status] = of_source.get(count.status, 0) + count.rows
         return Exceptions(
             count=sum(sum(by_status.values()) for by_status in counts.values()),
             counts=counts,
-            first=tuple(map(_read_entry, self.measures.worst)),
+            first=tuple(map(read_entry, self.measures.worst)),
             path=self.statuses_path,
         )
 
@@ -477,8 +474,8 @@ class GroupAudit:
     def _timeline(self) -> Timeline | None:
         """Arrivals, recoveries and dead letters of the window; None without any."""
         step = self.stream.step_ms
-        recoveries = _steps(self.case, (LedgerKind.REQUEUED, LedgerKind.RELEASED), step)
-        letters = _steps(self.case, (LedgerKind.DEAD_LETTERED,), step)
+        recoveries = count_steps(self.case, (LedgerKind.REQUEUED, LedgerKind.RELEASED), step)
+        letters = count_steps(self.case, (LedgerKind.DEAD_LETTERED,), step)
         places = [*self.stream.arrivals, *recoveries, *letters]
         if not places:
             return None
@@ -520,111 +517,3 @@ def _by_status(counts: Iterable[Count]) -> dict[EntryStatus, int]:
 
 def _count(counts: Iterable[Count], status: EntryStatus) -> int:
     return sum(one.rows for one in counts if one.status is status)
-
-
-def _source(copy: bool, origin: str, is_open: bool) -> EntrySource:
-    if copy:
-        return EntrySource.COPY
-    if origin == RowOrigin.EARLIER:
-        return EntrySource.EARLIER if is_open else EntrySource.SETTLED
-    return EntrySource.WINDOW
-
-
-def _read_entry(row: Mapping[str, Any]) -> ExceptionalEntry:
-    is_pending = row["status"] in {EntryStatus.STUCK, EntryStatus.PAYLOAD_GONE}
-    idle_ms = row["idle_ms"] if is_pending else row["act_idle_ms"]
-    is_silent = idle_ms is None or idle_ms < 0 or (is_pending and row["consumer"] is None)
-    return ExceptionalEntry(
-        entry_id=EntryId(row["ms"], row["seq"]),
-        status=EntryStatus(row["status"]),
-        why=row["reason"] or row["why"],
-        consumer=row["consumer"] or "",
-        idle=None if is_silent else timedelta(milliseconds=idle_ms),
-        deliveries=row["delivery_count"],
-        source=_source(row["copy"], row["origin"], not row["is_settled"]),
-        root_id=None if row["root_ms"] is None else EntryId(row["root_ms"], row["root_seq"]),
-    )
-
-
-def _duplicates(ways: Mapping[str, Ways]) -> Duplicates:
-    """Entries that were added more than once, by each way of comparison."""
-    first = [
-        Duplicate(
-            by=way,
-            key=str(row["value"]),
-            copies=row["copies"],
-            examples=tuple(EntryId(end["ms"], end["seq"]) for end in (row["first"], row["last"])),
-        )
-        for way, duplicates in sorted(ways.items())
-        for row in duplicates.first
-    ]
-    return Duplicates(
-        entries=sum(duplicates.entries for duplicates in ways.values()),
-        first=tuple(sorted(first, key=lambda one: -one.copies)[:20]),
-    )
-
-
-# Times.
-
-
-def find_times(case: Case) -> list[int]:
-    """First and last time of acts on the group's entries; empty without acts."""
-    kinds = (LedgerKind.REQUEUED, LedgerKind.RELEASED, LedgerKind.DEAD_LETTERED)
-    times = are_times(_of_kinds(case, kinds)["event_ms"].to_pylist())
-    return [min(times), max(times)] if times else []
-
-
-def _of_kinds(case: Case, kinds: Sequence[LedgerKind]) -> pa.Table:
-    acts = case.history.acts
-    return acts.filter(pc.is_in(acts["kind"], pa.array([str(kind) for kind in kinds])))
-
-
-def _steps(case: Case, kinds: Sequence[LedgerKind], step_ms: int) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for at_ms in are_times(_of_kinds(case, kinds)["event_ms"].to_pylist()):
-        step = at_ms // step_ms
-        found[step] = found.get(step, 0) + 1
-    return found
-
-
-def _measure_times(case: Case) -> dict[str, Any]:
-    """Distributions by name; one without values is left out."""
-    moved = _of_kinds(case, _MOVED)
-    moved = moved.filter(pc.greater_equal(moved["idle_ms"], 0))
-    values = {
-        "recovery_ms": moved["idle_ms"],
-        "age_when_moved_ms": pc.subtract(moved["event_ms"], moved["ms"]),
-        "pending_idle_ms": case.snapshots.pending["idle_ms"],
-    }
-    distributions: dict[str, Any] = {name: _shares(one) for name, one in values.items() if len(one)}
-    if moved.num_rows:
-        capped = pc.min_element_wise(moved["deliveries"], _MOST_DELIVERIES)
-        counts = {row["values"]: row["counts"] for row in pc.value_counts(capped).to_pylist()}
-        distributions["deliveries"] = tuple(
-            counts.get(number, 0) for number in range(1, _MOST_DELIVERIES + 1)
-        )
-    return distributions
-
-
-def _shares(values: pa.ChunkedArray) -> dict[str, int]:
-    # Exact quantiles, so that a repeated run returns the same.
-    found = pc.quantile(values, q=list(_SHARES)).to_pylist()
-    named = {f"p{share * 100:g}": round(value) for share, value in zip(_SHARES, found, strict=True)}
-    return {"n": len(values), **named}
-
-
-_SPREADS: Final = {
-    "recovery_ms": "From delivery to recovery",
-    "age_when_moved_ms": "From arrival to recovery",
-    "pending_idle_ms": "Pending until now",
-}
-
-
-def _spreads(times: Mapping[str, Any]) -> Iterator[Spread]:
-    for key, name in _SPREADS.items():
-        spread = times.get(key)
-        if spread:
-            p50, p90, p99, most = (
-                timedelta(milliseconds=spread[part]) for part in ("p50", "p90", "p99", "p100")
-            )
-            yield Spread(name=name, entries=spread["n"], p50=p50, p90=p90, p99=p99, most=most)
