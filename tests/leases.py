@@ -4,13 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pelops.controller.runtime.leases import ANSWER_S, Members
+from pelops.controller.runtime.leases import ANSWER_S, Members, MembershipView
 from pelops.errors import Conflict, KubernetesUnavailable
 from pelops.kube.client import Address, Kind, KubeApi, Manifest
 
 T = TypeVar("T")
+
+
+@dataclass
+class KnownMembers(Members):
+    """The membership of a replica as a test sets it; by default it is the only one."""
+
+    known: frozenset[str] = frozenset({"one"})
+    rank_now: int = 0
+    is_admitted: bool = True
+    is_deciding: bool = True
+    keys: list[str] = field(default_factory=list)  # that it was asked for
+
+    @property
+    def standing(self) -> MembershipView:
+        return MembershipView(joins=1, is_admitted=self.is_admitted, members=self.known)
+
+    def rank(self, key: str) -> int:
+        self.keys.append(key)
+        return self.rank_now + (0 if self.is_admitted else 1)
+
+    def place(self, key: str) -> int:
+        return self.rank_now
+
+    def decides(self, key: str) -> bool:
+        self.keys.append(key)
+        return self.is_deciding
+
+    def left_s(self) -> float:
+        return 1_000.0
 
 
 class LeaseStore:

@@ -78,18 +78,6 @@ def test_no_word_is_said_twice() -> None:
         assert len(rules) == len(set(rules))
 
 
-def test_recovery_may_move_entries_and_remove_consumers() -> None:
-    words = set(acl_rules(KEYS, UserRole.OPERATOR, {Feature.RECOVERY}))
-    assert {"+xrange", "+xack", "+xpending", "+xinfo|consumers", "+xgroup|delconsumer"} <= words
-    assert not {"+xgroup|destroy", "+xgroup|setid", "+xreadgroup", "+del"} & words
-
-
-def test_scaling_may_put_a_count_right_and_wait_for_entries() -> None:
-    words = set(acl_rules(KEYS, UserRole.OPERATOR, {Feature.SCALING, Feature.WAKE}))
-    assert {"+xgroup|setid", "+xrange", "+xread", "+client|id", "+client|unblock"} <= words
-    assert "+xreadgroup" not in words
-
-
 def test_no_role_may_do_what_is_never_needed() -> None:
     for role in UserRole:
         words = acl_rules(KEYS, role, frozenset(Feature))

@@ -137,10 +137,6 @@ def test_the_limit_of_a_summary_is_in_bytes_and_not_in_characters() -> None:
         parse_summary(longer)
 
 
-def test_of_a_repeated_name_the_last_value_counts() -> None:
-    assert parse_summary(f'{{"produced": "x", {broken()[1:]}') == a_summary()
-
-
 def test_numbers_beyond_reason_are_refused() -> None:
     for text in ("NaN", "1e400", "-Infinity", "1e15"):
         with pytest.raises(InvalidSpec, match="oldest_stuck_s: must be "):

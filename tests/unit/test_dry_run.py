@@ -19,7 +19,6 @@ from pelops.controller.group.group_status import compare, render_status
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.runtime.kind import Difference, PreviousStatus
-from pelops.controller.runtime.leases import Members
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
@@ -45,6 +44,7 @@ from tests.builders import (
     stream,
     workload,
 )
+from tests.leases import KnownMembers
 
 DRY = {"recovery": {"dry_run": True}}
 UNTOUCHED: dict[str, Any] = {
@@ -268,18 +268,7 @@ def test_a_conflict_comes_before_the_dry_run() -> None:
     assert found["Ready"][:2] == ("False", "Conflict")
 
 
-class SecondInRank(Members):
-    """A replica that others write before, which remembers what it was ranked for."""
-
-    def __init__(self) -> None:
-        self.keys: list[str] = []
-
-    def rank(self, key: str) -> int:
-        self.keys.append(key)
-        return 1
-
-
-def a_scanner(cache: WorkloadCache, members: Members | None = None) -> Scanner:
+def a_scanner(cache: WorkloadCache, members: KnownMembers | None = None) -> Scanner:
     """A scanner that reaches neither Redis nor Kubernetes."""
     names = ("observer", "evidence", "targets", "skew", "reporter", "make_due", "is_settled")
     unused = dict.fromkeys(names)
@@ -288,7 +277,7 @@ def a_scanner(cache: WorkloadCache, members: Members | None = None) -> Scanner:
 
 
 def test_the_replica_that_writes_the_numbers_makes_the_dry_run() -> None:
-    members, cache = SecondInRank(), WorkloadCache()
+    members, cache = KnownMembers(rank_now=1), WorkloadCache()
     seen = manifest(recovery={"dryRun": True}, target_ref=None, targetRef={"name": "workers"})
     cache.put(STREAM_CONSUMER_GROUP, seen)
     asyncio.run(a_scanner(cache, members).scan(("shop", "order-processing"), Trigger.SCAN))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -36,48 +36,40 @@ from tests.builders import (
     workload,
 )
 
-SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
-    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingDisabled"),
-    "a template without scaling runs spec.replicas": (
-        {"template": TEMPLATE, "replicas": 3},
-        {},
-        3,
-        "Manual",
+
+class Fixed(NamedTuple):
+    replicas: int | None
+    reason: str
+    spec: dict[str, Any]
+    seen: dict[str, Any] | None = None
+
+
+SCALING: dict[str, Fixed] = {
+    "a target without scaling keeps its replicas": Fixed(None, "ScalingDisabled", {}),
+    "a template without scaling runs spec.replicas": Fixed(
+        3, "Manual", {"template": TEMPLATE, "replicas": 3}
     ),
-    "mode Manual says the number for a target": (
-        {"scaling": {"mode": "Manual"}, "replicas": 4},
-        {},
-        4,
-        "Manual",
+    "mode Manual says the number for a target": Fixed(
+        4, "Manual", {"scaling": {"mode": "Manual"}, "replicas": 4}
     ),
-    "zero is a number": ({"scaling": {"mode": "Manual"}, "replicas": 0}, {}, 0, "Manual"),
-    "mode Disabled leaves a template alone": (
-        {"template": TEMPLATE, "scaling": {"mode": "Disabled"}},
-        {},
-        None,
-        "ScalingDisabled",
+    "zero is a number": Fixed(0, "Manual", {"scaling": {"mode": "Manual"}, "replicas": 0}),
+    "mode Disabled leaves a template alone": Fixed(
+        None, "ScalingDisabled", {"template": TEMPLATE, "scaling": {"mode": "Disabled"}}
     ),
-    "an autoscaler wins over spec.replicas": (
-        {"template": TEMPLATE, "replicas": 3},
-        {"autoscaler": "orders"},
-        None,
-        "ScaledByAutoscaler",
+    "an autoscaler wins over spec.replicas": Fixed(
+        None, "ScaledByAutoscaler", {"template": TEMPLATE, "replicas": 3}, {"autoscaler": "orders"}
     ),
-    "an autoscaler wins over mode Auto": (
-        {"scaling": {"mode": "Auto"}},
-        {"autoscaler": "orders"},
-        None,
-        "ScaledByAutoscaler",
+    "an autoscaler wins over mode Auto": Fixed(
+        None, "ScaledByAutoscaler", {"scaling": {"mode": "Auto"}}, {"autoscaler": "orders"}
     ),
 }
 
 
 @pytest.mark.parametrize("case", SCALING.values(), ids=SCALING)
-def test_scaling(case: tuple[dict[str, Any], dict[str, Any], int | None, str]) -> None:
-    spec, seen, replicas, reason = case
-    decision = decide_fixed(resource(**spec).spec, workload(**seen))
+def test_scaling_without_a_backlog(case: Fixed) -> None:
+    decision = decide_fixed(resource(**case.spec).spec, workload(**(case.seen or {})))
     assert decision is not None
-    assert (decision.replicas, decision.reason) == (replicas, reason)
+    assert (decision.replicas, decision.reason) == (case.replicas, case.reason)
     assert decision.message
 
 
@@ -92,95 +84,81 @@ def remembered() -> RememberedPosition:
     )
 
 
-PLANS: dict[str, tuple[dict[str, Any], bool, tuple[MissingPart, ...], str]] = {
-    "a complete group missing nothing": ({}, True, (), "nothing is missing"),
-    "a group of nobody is taken into hold": (
-        {"ownership": None},
-        True,
-        (MissingPart.OWNERSHIP,),
+class Planned(NamedTuple):
+    words: str  # a part of the message
+    missing: list[MissingPart]
+    was_created: bool
+    seen: dict[str, Any]
+
+
+def planned(
+    words: str, missing: list[MissingPart], *, was_created: bool = True, **seen: Any
+) -> Planned:
+    return Planned(words, missing, was_created, seen)
+
+
+PLANS: dict[str, Planned] = {
+    "a complete group missing nothing": planned("nothing is missing", []),
+    "a group of nobody is taken into hold": planned(
+        "create the ownership record", [MissingPart.OWNERSHIP], ownership=None
+    ),
+    "a hold of which half is used is renewed": planned(
         "create the ownership record",
+        [MissingPart.OWNERSHIP],
+        ownership=ownership(owned_until=NOW + OWNERSHIP_LIFETIME / 2 - OWNERSHIP_LIFETIME / 600),
     ),
-    "a hold of which half is used is renewed": (
-        {
-            "ownership": ownership(
-                owned_until=NOW + OWNERSHIP_LIFETIME / 2 - OWNERSHIP_LIFETIME / 600
-            )
-        },
-        True,
-        (MissingPart.OWNERSHIP,),
+    "a fresh hold is left alone": planned(
+        "nothing", [], ownership=ownership(owned_until=NOW + OWNERSHIP_LIFETIME / 2)
+    ),
+    "a hold beyond a clock that went back is renewed": planned(
         "create the ownership record",
+        [MissingPart.OWNERSHIP],
+        ownership=ownership(owned_until=NOW + 3 * OWNERSHIP_LIFETIME),
     ),
-    "a fresh hold is left alone": (
-        {"ownership": ownership(owned_until=NOW + OWNERSHIP_LIFETIME / 2)},
-        True,
-        (),
-        "nothing",
-    ),
-    "a hold beyond a clock that went back is renewed": (
-        {"ownership": ownership(owned_until=NOW + 3 * OWNERSHIP_LIFETIME)},
-        True,
-        (MissingPart.OWNERSHIP,),
+    "another's hold is to be taken over": planned(
         "create the ownership record",
+        [MissingPart.OWNERSHIP],
+        ownership=ownership(owner=owner(uid="other", cluster="c2")),
     ),
-    "another's hold is to be taken over": (
-        {"ownership": ownership(owner=owner(uid="other", cluster="c2"))},
-        True,
-        (MissingPart.OWNERSHIP,),
-        "create the ownership record",
+    "a missing ledger is made": planned("ledger", [MissingPart.LEDGER], ledger_exists=False),
+    "missing dead letters are made": planned(
+        "dead-letter stream", [MissingPart.DEAD_LETTERS], dead_letter_exists=False
     ),
-    "a missing ledger is made": ({"ledger_exists": False}, True, (MissingPart.LEDGER,), "ledger"),
-    "missing dead letters are made": (
-        {"dead_letter_exists": False},
-        True,
-        (MissingPart.DEAD_LETTERS,),
-        "dead-letter stream",
-    ),
-    "a lost group is created at the beginning": (
-        {"group": None},
-        True,
-        (MissingPart.GROUP,),
+    "a lost group is created at the beginning": planned(
         "create the group, which was deleted from Redis, again at 0-0",
+        [MissingPart.GROUP],
+        group=None,
     ),
-    "a lost group is created anew where it loses nothing": (
-        {"group": None, "state": GroupState(seen=remembered())},
-        True,
-        (MissingPart.GROUP,),
+    "a lost group is created anew where it loses nothing": planned(
         "again where nothing is skipped, at 7-0 or before",
+        [MissingPart.GROUP],
+        group=None,
+        state=GroupState(seen=remembered()),
     ),
-    "a missing retry stream is made": (
-        {"retry": RetryObservation(exists=False)},
-        True,
-        (MissingPart.RETRY,),
-        "create the retry stream",
+    "a missing retry stream is made": planned(
+        "create the retry stream", [MissingPart.RETRY], retry=RetryObservation(exists=False)
     ),
-    "a retry stream that is there is left alone": (
-        {"retry": RetryObservation(exists=True)},
-        True,
-        (),
-        "nothing",
+    "a retry stream that is there is left alone": planned(
+        "nothing", [], retry=RetryObservation(exists=True)
     ),
-    "a missing offer stream is made": (
-        {"has_offer_stream": False},
-        True,
-        (MissingPart.HANDOVER,),
-        "create the offer stream",
+    "a missing offer stream is made": planned(
+        "create the offer stream", [MissingPart.HANDOVER], has_offer_stream=False
     ),
-    "a new group is created where it was asked for": (
-        {"group": None},
-        False,
-        (MissingPart.GROUP,),
+    "a new group is created where it was asked for": planned(
         "create the group at the end of the stream",
+        [MissingPart.GROUP],
+        was_created=False,
+        group=None,
     ),
 }
 
 
 @pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
-def test_provisioning(case: tuple[dict[str, Any], bool, tuple[MissingPart, ...], str]) -> None:
-    seen, existed, missing, words = case
+def test_provisioning(case: Planned) -> None:
     spec = resource(start_from="End").spec
-    plan = plan_provisioning(spec, stream(**seen), owner(), was_created=existed)
-    assert plan.missing == missing
-    assert words in plan.message
+    plan = plan_provisioning(spec, stream(**case.seen), owner(), was_created=case.was_created)
+    assert list(plan.missing) == case.missing
+    assert case.words in plan.message
 
 
 def test_in_an_empty_redis_everything_is_missing() -> None:

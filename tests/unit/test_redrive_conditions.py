@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
@@ -137,27 +137,13 @@ def test_what_is_reported_of_the_end_never_changes() -> None:
         is_failure=True, finding=Finding(reason=Reason.FAILS_AGAIN, message="as it was")
     )
     conditions = decide_redrive_conditions(RedriveFacts(redrive=a_redrive(), verdict=verdict))
-    ended = a_redrive(suspend=True).model_copy(
-        update={
-            "status": {
-                "conditions": [
-                    {
-                        "type": one.type,
-                        "status": one.status,
-                        "reason": one.reason,
-                        "message": one.message,
-                        "lastTransitionTime": NOW,
-                    }
-                    for one in conditions
-                ]
-            }
-        }
-    )
-    ended = type(ended).parse(
+    wire = [{**asdict(one), "lastTransitionTime": NOW} for one in conditions]
+    before = a_redrive(suspend=True)
+    ended = type(before).parse(
         {
-            "metadata": ended.metadata.to_wire(),
-            "spec": ended.spec.to_wire(),
-            "status": ended.status,
+            "metadata": before.metadata.to_wire(),
+            "spec": before.spec.to_wire(),
+            "status": {"conditions": wire},
         }
     )
     assert find_ending(ended) is not None

@@ -33,7 +33,6 @@ from pelops.controller.runtime.kind import (
     StatusDecision,
     WriteBudget,
 )
-from pelops.controller.runtime.leases import MembershipView
 from pelops.controller.runtime.passes import (
     FIRST_LARGE_S,
     LARGE_TAKEN_S,
@@ -45,11 +44,11 @@ from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Kind, Manifest, P
 from pelops.kube.trimmed import MOST_TEMPLATE_BYTES
 from pelops.policy.membership import STEP
 from pelops.policy.status.reasons import Reason
+from tests.leases import KnownMembers
 from tests.virtual_time import run_virtually
 
 KIND = STREAM_CONSUMER_GROUP
 WRITE_S = 4.0
-STANDING = MembershipView(joins=1, is_admitted=True, members=frozenset())
 
 
 class Server:
@@ -160,7 +159,7 @@ def run_for(
         services = Services(
             api=cast(Any, server),
             cache=cache,
-            members=cast(Any, SimpleNamespace(rank=lambda _: rank, standing=STANDING)),
+            members=KnownMembers(known=frozenset(), rank_now=rank),
             connections=cast(Any, None),
             settings=cast(Any, SimpleNamespace(identity="one")),
             clock=clock,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pelops.controller.group.group_observer import RedisObservation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Progress
-from pelops.controller.runtime.leases import Members, MembershipView
 from pelops.controller.scaling.loop import MOST, ScaleLoop
 from pelops.controller.scaling.pace import (
     BUSY_PER_S,
@@ -24,6 +23,7 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import DEPLOYMENT, STREAM_CONSUMER_GROUP
 from pelops.redis_streams.scaling.idle_streams import Waker
 from tests.cached_objects import resource
+from tests.leases import KnownMembers
 from tests.virtual_time import run_virtually
 
 LOOK_S = 0.5
@@ -37,17 +37,6 @@ def names(prefix: str, count: int) -> list[Name]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
-
-
-class Alone(Members):
-    """The membership of a replica that is the only one until a test sets `known`."""
-
-    def __init__(self) -> None:
-        self.known = frozenset({"one"})
-
-    @property
-    def standing(self) -> MembershipView:
-        return MembershipView(joins=1, is_admitted=True, members=self.known)
 
 
 @dataclass
@@ -92,7 +81,7 @@ def play(
     scenario: Scenario,
     *resources: Name,
     scaler: Scripted | None = None,
-    members: Members | None = None,
+    members: KnownMembers | None = None,
 ) -> Scripted:
     """Run a scenario beside the loop, which knows these resources."""
     scripted = scaler or Scripted()
@@ -101,7 +90,7 @@ def play(
         cache = WorkloadCache(now)
         for name in resources:
             cache.put(STREAM_CONSUMER_GROUP, resource(name[1]))
-        loop = ScaleLoop(scripted, cache, members or Alone(), Progress(), now)
+        loop = ScaleLoop(scripted, cache, members or KnownMembers(), Progress(), now)
         task = asyncio.create_task(loop.run())
         await scenario(loop, scripted)
         task.cancel()
@@ -190,7 +179,7 @@ def test_a_status_that_is_written_is_no_reason_to_look() -> None:
 
 
 def test_a_change_of_the_members_has_every_resource_looked_at_again() -> None:
-    members = Alone()
+    members = KnownMembers()
 
     async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
         await asyncio.sleep(LATE_S / 4)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.leases import Members
 from pelops.controller.scaling.scaled_resources import ScaledResources
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.kube.client import STREAM_CONSUMER_GROUP
@@ -15,20 +14,10 @@ from pelops.policy.scaling.decision import NOT_DECIDED
 from pelops.policy.scaling.demand import GroupDemand
 from pelops.policy.scaling.sharing import Role
 from tests.builders import manifest
+from tests.leases import KnownMembers
 
 NAME: Name = ("shop", "order-processing")
 AUTO = {"scaling": {"mode": "Auto"}}
-
-
-class Deciding(Members):
-    """A replica that decides, until another one does."""
-
-    def __init__(self) -> None:
-        self.is_deciding = True
-
-    def decides(self, key: str) -> bool:
-        assert "/" in key, "a namespace and a name"
-        return self.is_deciding
 
 
 class Scene:
@@ -37,7 +26,7 @@ class Scene:
     def __init__(self) -> None:
         self.version = 0
         self.cache = WorkloadCache()
-        self.members = Deciding()
+        self.members = KnownMembers()
         self.forgotten: list[Name] = []
         self.scaled = ScaledResources(self.cache, self.members, self.forgotten.append)
 

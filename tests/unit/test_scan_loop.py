@@ -12,12 +12,12 @@ from pelops.controller.recovery.scan_loop import STEP_S, ScanLoop
 from pelops.controller.recovery.scanner import RECHECK
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Progress
-from pelops.controller.runtime.leases import Members, MembershipView
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.recovery import Trigger
 from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.recovery.scan_interval import QUIET
 from tests.builders import manifest
+from tests.leases import KnownMembers
 from tests.virtual_time import in_scene
 
 NAME = ("shop", "order-processing")
@@ -40,36 +40,19 @@ class FakeScanner:
         return timedelta(seconds=INTERVAL_S)
 
 
-class Ranked(Members):
-    """A replica among others."""
-
-    def __init__(self) -> None:
-        self.rank_now, self.known, self.is_admitted = 0, frozenset({"one"}), True
-
-    @property
-    def standing(self) -> MembershipView:
-        return MembershipView(joins=1, is_admitted=self.is_admitted, members=self.known)
-
-    def rank(self, key: str) -> int:
-        return self.rank_now + (0 if self.is_admitted else 1)
-
-    def place(self, key: str) -> int:
-        return self.rank_now
-
-
 class Scene(NamedTuple):
     """A scan loop, what it asks for, and its rank among the replicas."""
 
     scanner: FakeScanner
     loop: ScanLoop
-    members: Ranked
+    members: KnownMembers
 
 
 @asynccontextmanager
 async def one_replica() -> AsyncIterator[Scene]:
     cache = WorkloadCache()
     cache.put(STREAM_CONSUMER_GROUP, manifest(status={"conditions": [{"type": "Ready"}]}))
-    scanner, members = FakeScanner(cache), Ranked()
+    scanner, members = FakeScanner(cache), KnownMembers()
     clock = asyncio.get_running_loop().time
     loop = ScanLoop(cast(Any, scanner), cache, members, Progress(), clock)
     running = asyncio.create_task(loop.run())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,7 +25,7 @@ from pelops.metrics import GROUP_FACTS
 from pelops.policy.scaling.sharing import Claim, Role, Sharing
 from pelops.redis_streams.group.group_observation import Digest
 from tests.builders import facts, group, keys, owner, resource, stream, workload
-from tests.virtual_time import run_virtually
+from tests.virtual_time import in_scene
 
 NAME = ("shop", "order-processing")
 EVERY_S = 10.0
@@ -56,9 +58,7 @@ UNSETTLED: dict[str, dict[str, Any]] = {
     "an unknown lag": {"stream": stream(group=group(lag=None))},
     "no group": {"stream": stream(group=None)},
     "nobody's group": {"stream": stream(ownership=None)},
-    "a former retry stream": {
-        "stream": stream(retry=RetryObservation(exists=False, is_former=True))
-    },
+    "a former retry stream": {"stream": stream(retry=FORMER)},
     "a dry run": {"resource": resource(recovery={"dryRun": True})},
     "shared workers": {"sharing": Sharing(role=Role.LEADS, others=(a_claim(),))},
     "a Redis that is away": {"stream": None},
@@ -101,91 +101,75 @@ class Scene:
         return self.access
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch,
-    scenario: Callable[[Scene], Any],
-    found: ObservedGroup | None = None,
-) -> None:
-    async def live() -> None:
+@asynccontextmanager
+async def watched(found: ObservedGroup | None = None) -> AsyncIterator[Scene]:
+    """The loop that reads one settled group."""
+    with pytest.MonkeyPatch.context() as patched:
         scene = Scene(found or observed())
-        monkeypatch.setattr(settled_groups, "read_digests", scene.read)
+        patched.setattr(settled_groups, "read_digests", scene.read)
         running = asyncio.create_task(scene.groups.run())
         try:
-            await scenario(scene)
+            yield scene
         finally:
             running.cancel()
             await asyncio.wait({running})
 
-    run_virtually(live())
 
-
-def test_it_is_read_each_interval_for_half_of_the_ownership_lifetime(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(scene: Scene) -> None:
-        assert scene.holds == OWNERSHIP_LIFETIME / 2
-        await asyncio.sleep(10.5 * EVERY_S)
-        assert 9 <= scene.reads <= 10
-        assert not scene.due
-        assert scene.groups.is_settled(NAME)
-
-    run(monkeypatch, scenario)
+@in_scene(watched)
+async def test_it_is_read_each_interval_for_half_of_the_ownership_lifetime(scene: Scene) -> None:
+    assert scene.holds == OWNERSHIP_LIFETIME / 2
+    await asyncio.sleep(10.5 * EVERY_S)
+    assert 9 <= scene.reads <= 10
+    assert not scene.due
+    assert scene.groups.is_settled(NAME)
 
 
 @pytest.mark.parametrize("digest", [Digest(8, None), RedisUnavailable("away")])
-def test_another_digest_and_a_failure_make_it_due(
-    monkeypatch: pytest.MonkeyPatch, digest: Digest | RedisUnavailable
+@in_scene(watched)
+async def test_another_digest_and_a_failure_make_it_due(
+    scene: Scene, digest: Digest | RedisUnavailable
 ) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.digest = digest
-        await asyncio.sleep(1.5 * EVERY_S)
-        assert len(scene.due) == 1
-        assert not scene.groups.is_settled(NAME)
-        await asyncio.sleep(2 * EVERY_S)
-        assert len(scene.due) == 1, "from now on it is for the passes"
-
-    run(monkeypatch, scenario)
+    scene.digest = digest
+    await asyncio.sleep(1.5 * EVERY_S)
+    assert len(scene.due) == 1
+    assert not scene.groups.is_settled(NAME)
+    await asyncio.sleep(2 * EVERY_S)
+    assert len(scene.due) == 1, "from now on it is for the passes"
 
 
-def test_a_secret_that_leads_elsewhere_makes_it_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.server = object()
-        await asyncio.sleep(1.5 * EVERY_S)
-        assert len(scene.due) == 1
-
-    run(monkeypatch, scenario)
+@in_scene(watched)
+async def test_a_secret_that_leads_elsewhere_makes_it_due(scene: Scene) -> None:
+    scene.server = object()
+    await asyncio.sleep(1.5 * EVERY_S)
+    assert len(scene.due) == 1
 
 
-def test_a_secret_of_workers_with_other_keys_makes_it_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(scene: Scene) -> None:
-        scene.access = replace(WorkerAccess(), secret_keys=frozenset({"password"}))
-        await asyncio.sleep(1.5 * EVERY_S)
-        assert len(scene.due) == 1
-
-    run(monkeypatch, scenario, observed(resource(**SECRET)))
+@in_scene(partial(watched, observed(resource(**SECRET))))
+async def test_a_secret_of_workers_with_other_keys_makes_it_due(scene: Scene) -> None:
+    scene.access = replace(WorkerAccess(), secret_keys=frozenset({"password"}))
+    await asyncio.sleep(1.5 * EVERY_S)
+    assert len(scene.due) == 1
 
 
-def test_what_was_read_long_ago_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_scene(watched)
+async def test_what_was_read_long_ago_counts_no_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def hang(*_: object) -> list[object]:
         await asyncio.Event().wait()
         return []
 
-    async def scenario(scene: Scene) -> None:
-        monkeypatch.setattr(settled_groups, "read_digests", hang)
-        assert scene.groups.is_settled(NAME)
-        await asyncio.sleep(LATE * EVERY_S)
-        assert not scene.groups.is_settled(NAME)
-
-    run(monkeypatch, scenario)
+    monkeypatch.setattr(settled_groups, "read_digests", hang)
+    assert scene.groups.is_settled(NAME)
+    await asyncio.sleep(LATE * EVERY_S)
+    assert not scene.groups.is_settled(NAME)
 
 
-def test_its_last_scan_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(scene: Scene) -> None:
-        at = stream().server_time + timedelta(minutes=5)
-        scene.digest = Digest(7, at)
-        await asyncio.sleep(1.5 * EVERY_S)
-        shown = GROUP_FACTS["last_scan"].value(*NAME)
-        assert shown == at.timestamp()
-        GROUP_FACTS["last_scan"].forget(*NAME)
-
-    run(monkeypatch, scenario)
+@in_scene(watched)
+async def test_its_last_scan_is_shown(scene: Scene) -> None:
+    at = stream().server_time + timedelta(minutes=5)
+    scene.digest = Digest(7, at)
+    await asyncio.sleep(1.5 * EVERY_S)
+    shown = GROUP_FACTS["last_scan"].value(*NAME)
+    assert shown == at.timestamp()
+    GROUP_FACTS["last_scan"].forget(*NAME)

@@ -12,7 +12,6 @@ import pytest
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.leases import Members
 from pelops.controller.scaling.pace import IdleGroups, Pace
 from pelops.controller.scaling.scale_writes import ScaleWrites
 from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
@@ -24,24 +23,11 @@ from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.reasons import Reason
 from tests.builders import empty_redis, group, manifest, stream, workload
+from tests.leases import KnownMembers
 
 LEAD, MAILING = ("shop", "lead"), ("shop", "mailing")
 UNREACHABLE = Finding(reason=Reason.REDIS_UNREACHABLE, message="nothing answers")
 FOREIGN = Finding(reason=Reason.CONFLICT, message="of another")
-
-
-class Deciding(Members):
-    """The only replica."""
-
-    def __init__(self) -> None:
-        pass
-
-    def decides(self, key: str) -> bool:
-        assert key == "shop/apps/Deployment/workers", "one key for all that share them"
-        return True
-
-    def left_s(self) -> float:
-        return 1_000.0
 
 
 class Shown(GroupObserver):
@@ -102,6 +88,7 @@ class Play:
 
     now: float = 1_000.0
     cache: WorkloadCache = field(default_factory=WorkloadCache)
+    members: KnownMembers = field(default_factory=KnownMembers)
     observer: Shown = field(default_factory=Shown)
     writes: Noted = field(default_factory=Noted)
     idle: Watching = field(default_factory=Watching)
@@ -111,7 +98,7 @@ class Play:
     def __post_init__(self) -> None:
         pace = Pace(self.idle)
         self.scaler = Scaler(
-            ScaledResources(self.cache, Deciding(), pace.forget),
+            ScaledResources(self.cache, self.members, pace.forget),
             self.observer,
             self.writes,
             pace,
@@ -161,6 +148,7 @@ def test_only_the_leader_decides_for_all(play: Play) -> None:
     play.look(MAILING, lag=12)
     play.look(LEAD, lag=12)
     assert {name for name, _ in play.writes.decisions} == {"lead"}
+    assert set(play.members.keys) == {"shop/apps/Deployment/workers"}, "one for all that share it"
     assert play.last.replicas == 3
     assert play.scaler.demands(MAILING) is None, "it leads nobody"
     assert play.scaler.demands(LEAD) == {"lead": 1.2, "mailing": 1.2}

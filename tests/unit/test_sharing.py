@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -30,112 +30,108 @@ def claim(name: str, mode: str | None = "Auto", **changes: Any) -> Claim:
     return replace(usual, mode=None if mode is None else ScalingMode(mode), **changes)
 
 
-def role(own: Claim, *others: Claim) -> tuple[Role, str | None]:
-    """The role of the first, and who leads."""
-    sharing = decide_sharing(own, [own, *others])
-    return sharing.role, None if sharing.leader is None else sharing.leader.name
+class Led(NamedTuple):
+    role: Role  # of the first
+    leader: str | None
+    claims: tuple[Claim, ...]
 
 
-ROLES: dict[str, tuple[tuple[Claim, ...], Role, str | None]] = {
-    "alone": ((claim("a"),), Role.LEADS, "a"),
-    "alone in mode Manual": ((claim("a", "Manual"),), Role.LEADS, "a"),
-    "the older of two that decide": (
-        (claim("b"), claim("a", created=SECOND_ONE)),
-        Role.LEADS,
-        "b",
+class Explained(NamedTuple):
+    reason: Reason
+    words: str  # a part of the message
+    claims: tuple[Claim, ...]
+
+
+ROLES: dict[str, Led] = {
+    "alone": Led(Role.LEADS, "a", (claim("a"),)),
+    "alone in mode Manual": Led(Role.LEADS, "a", (claim("a", "Manual"),)),
+    "the older of two that decide": Led(
+        Role.LEADS, "b", (claim("b"), claim("a", created=SECOND_ONE))
     ),
-    "the younger of two that decide": (
-        (claim("a", created=SECOND_ONE), claim("b", "Manual")),
-        Role.CONTENDS,
-        "b",
+    "the younger of two that decide": Led(
+        Role.CONTENDS, "b", (claim("a", created=SECOND_ONE), claim("b", "Manual"))
     ),
-    "of one age, by uid": ((claim("b"), claim("a")), Role.CONTENDS, "a"),
-    "with the template, though younger": (
-        (claim("b", created=SECOND_ONE, is_guest=False), claim("a")),
-        Role.LEADS,
-        "b",
+    "of one age, by uid": Led(Role.CONTENDS, "a", (claim("b"), claim("a"))),
+    "with the template, though younger": Led(
+        Role.LEADS, "b", (claim("b", created=SECOND_ONE, is_guest=False), claim("a"))
     ),
-    "with a template and no scaling: spec.replicas": (
-        (claim("b", None, created=SECOND_ONE, is_guest=False), claim("a")),
-        Role.LEADS,
-        "b",
+    "with a template and no scaling: spec.replicas": Led(
+        Role.LEADS, "b", (claim("b", None, created=SECOND_ONE, is_guest=False), claim("a"))
     ),
-    "with a template that follows": (
-        (claim("b", "Follow", is_guest=False), claim("a", created=SECOND_ONE)),
-        Role.FOLLOWS,
-        "a",
+    "with a template that follows": Led(
+        Role.FOLLOWS, "a", (claim("b", "Follow", is_guest=False), claim("a", created=SECOND_ONE))
     ),
-    "one that follows nobody": ((claim("a", "Follow"), claim("b", "Disabled")), Role.FOLLOWS, None),
-    "an older one that is being deleted leads no more": (
-        (claim("b", created=SECOND_ONE), claim("a", is_ending=True)),
-        Role.LEADS,
-        "b",
+    "one that follows nobody": Led(
+        Role.FOLLOWS, None, (claim("a", "Follow"), claim("b", "Disabled"))
     ),
-    "an older one that is suspended leads": (
-        (claim("b", created=SECOND_ONE), claim("a", is_suspended=True)),
-        Role.CONTENDS,
-        "a",
+    "an older one that is being deleted leads no more": Led(
+        Role.LEADS, "b", (claim("b", created=SECOND_ONE), claim("a", is_ending=True))
     ),
-    "without scaling": ((claim("a", None), claim("b")), Role.UNCOUNTED, "b"),
-    "switched off": ((claim("a", "Disabled"), claim("b")), Role.UNCOUNTED, "b"),
+    "an older one that is suspended leads": Led(
+        Role.CONTENDS, "a", (claim("b", created=SECOND_ONE), claim("a", is_suspended=True))
+    ),
+    "without scaling": Led(Role.UNCOUNTED, "b", (claim("a", None), claim("b"))),
+    "switched off": Led(Role.UNCOUNTED, "b", (claim("a", "Disabled"), claim("b"))),
 }
 
 
 @pytest.mark.parametrize("case", ROLES.values(), ids=ROLES)
-def test_who_leads(case: tuple[tuple[Claim, ...], Role, str | None]) -> None:
-    claims, expected, leader = case
-    assert role(*claims) == (expected, leader)
+def test_who_leads(case: Led) -> None:
+    sharing = decide_sharing(case.claims[0], case.claims)
+    assert sharing.role is case.role
+    assert (sharing.leader.name if sharing.leader else None) == case.leader
 
 
-EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
-    "conflict": (
-        (claim("b", created=SECOND_ONE), claim("a")),
+EXPLAINED: dict[str, Explained] = {
+    "conflict": Explained(
         Reason.CONFLICT,
         "a leads the scaling of Deployment shop/workers, because it is older",
+        (claim("b", created=SECOND_ONE), claim("a")),
     ),
-    "conflict with the template": (
-        (claim("b"), claim("a", is_guest=False)),
+    "conflict with the template": Explained(
         Reason.CONFLICT,
         "because it has the spec.template of the workers",
+        (claim("b"), claim("a", is_guest=False)),
     ),
-    "no leader": (
-        (claim("a", "Follow"),),
-        Reason.LEADER_MISSING,
-        "Set spec.scaling.mode: Auto in one",
+    "no leader": Explained(
+        Reason.LEADER_MISSING, "Set spec.scaling.mode: Auto in one", (claim("a", "Follow"),)
     ),
-    "followed": (
-        (claim("b", "Follow"), claim("a")),
+    "followed": Explained(
         Reason.FOLLOWING,
         "a leads the scaling of Deployment shop/workers, and counts the demand of this group",
+        (claim("b", "Follow"), claim("a")),
     ),
-    "a fixed number": ((claim("b", "Follow"), claim("a", "Manual")), Reason.FOLLOWING, "replicas"),
-    "a suspended leader": (
-        (claim("b", "Follow"), claim("a", is_suspended=True)),
+    "a fixed number": Explained(
+        Reason.FOLLOWING, "replicas", (claim("b", "Follow"), claim("a", "Manual"))
+    ),
+    "a suspended leader": Explained(
         Reason.SUSPENDED,
         "a leads the scaling of Deployment shop/workers and is suspended",
+        (claim("b", "Follow"), claim("a", is_suspended=True)),
     ),
-    "a leader in a dry run": (
-        (claim("b", "Follow"), claim("a", is_dry=True)),
+    "a leader in a dry run": Explained(
         Reason.FOLLOWING,
         "counts the demand of this group. Its spec.recovery.dryRun is true, so the replicas are "
         "not changed",
+        (claim("b", "Follow"), claim("a", is_dry=True)),
     ),
-    "in a dry run": (
-        (claim("b", "Follow", is_dry=True), claim("a")),
+    "in a dry run": Explained(
         Reason.FOLLOWING,
         "the demand of this group does not count while spec.recovery.dryRun is true",
+        (claim("b", "Follow", is_dry=True), claim("a")),
     ),
-    "not counted": ((claim("b", None), claim("a")), Reason.SCALING_DISABLED, "does not count"),
-    "nobody decides": ((claim("b", None),), Reason.SCALING_DISABLED, "does not change"),
+    "not counted": Explained(
+        Reason.SCALING_DISABLED, "does not count", (claim("b", None), claim("a"))
+    ),
+    "nobody decides": Explained(Reason.SCALING_DISABLED, "does not change", (claim("b", None),)),
 }
 
 
 @pytest.mark.parametrize("case", EXPLAINED.values(), ids=EXPLAINED)
-def test_who_decides_instead_is_named(case: tuple[tuple[Claim, ...], Reason, str]) -> None:
-    claims, reason, words = case
-    found = explain_sharing(decide_sharing(claims[0], claims), TARGET)
-    assert found.reason == reason
-    assert words in found.message
+def test_who_decides_instead_is_named(case: Explained) -> None:
+    found = explain_sharing(decide_sharing(case.claims[0], case.claims), TARGET)
+    assert found.reason == case.reason
+    assert case.words in found.message
 
 
 def test_of_too_many_resources_on_one_workload_the_oldest_are_counted() -> None:

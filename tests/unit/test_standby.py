@@ -26,17 +26,19 @@ from pelops.controller.runtime.kind import (
     Services,
     StatusDecision,
 )
-from pelops.controller.runtime.leases import CHECK_S, MembershipView
+from pelops.controller.runtime.leases import CHECK_S
 from pelops.controller.runtime.passes import ReconcileLoop
 from pelops.domain.condition import Finding
 from pelops.errors import Conflict
 from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, Manifest
 from pelops.policy.membership import LONG_STEP, STEP
 from pelops.policy.status.reasons import Reason
+from tests.leases import KnownMembers
 from tests.virtual_time import in_scene
 
 KIND = STREAM_CONSUMER_GROUP
 ORDERS = ("shop", "orders")
+BOTH = frozenset({"one", "two"})
 OBSERVE_S = 5.0
 SELDOM, TOGETHER_S = 10, 1.0
 STEP_S, LONG_S = STEP.total_seconds(), LONG_STEP.total_seconds()
@@ -52,23 +54,6 @@ class VirtualDatetime(datetime):
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Self:
         return cls.fromtimestamp(now(), tz)
-
-
-@dataclass
-class Ranks:
-    """The other replicas, as this one knows them."""
-
-    rank_now: int
-    alive: frozenset[str] = frozenset({"one", "two"})
-
-    @property
-    def standing(self) -> MembershipView:
-        return MembershipView(joins=1, is_admitted=True, members=self.alive)
-
-    def rank(self, _: str) -> int:
-        return self.rank_now
-
-    place = rank
 
 
 @dataclass
@@ -143,7 +128,7 @@ class Groups(ManagedKind[StreamConsumerGroup, None, Memory]):
 class Scene:
     """One replica, from its start."""
 
-    ranks: Ranks
+    ranks: KnownMembers
     kind: Groups
     server: Server
     cache: Cache
@@ -195,14 +180,14 @@ def a_group(*, generation: int = 1, version: str = "1", **status: Any) -> Manife
 async def replica(*, rank: int = 0, of: Manifest | None = None) -> AsyncIterator[Scene]:
     """One replica of this rank, which runs."""
     clock = asyncio.get_running_loop().time
-    cache, ranks, kind = Cache(), Ranks(rank), Groups(clock)
+    cache, ranks, kind = Cache(), KnownMembers(known=BOTH, rank_now=rank), Groups(clock)
     cache.follow(KIND, concern_itself(KIND))
     cache.put(KIND, of or a_group())
     server = Server(cache)
     services = Services(
         api=cast(Any, server),
         cache=cache,
-        members=cast(Any, ranks),
+        members=ranks,
         connections=cast(Any, SimpleNamespace(forget_stale_secrets=lambda *_: False)),
         settings=cast(Any, SimpleNamespace(identity="one")),
         clock=clock,
@@ -366,10 +351,10 @@ async def test_a_new_first_replica_starts_at_once_and_exports_the_series(scene: 
     await asyncio.sleep(2 * SELDOM * OBSERVE_S)
     assert scene.kind.measured == set()
     began = now()
-    scene.ranks.rank_now, scene.ranks.alive = 0, frozenset({"one"})
+    scene.ranks.rank_now, scene.ranks.known = 0, frozenset({"one"})
     await asyncio.sleep(2 * CHECK_S)
     assert scene.looks_since(began)
     assert scene.kind.measured == {ORDERS}
-    scene.ranks.rank_now, scene.ranks.alive = 1, frozenset({"one", "two"})
+    scene.ranks.rank_now, scene.ranks.known = 1, BOTH
     await asyncio.sleep(2 * CHECK_S)
     assert scene.kind.measured == set()

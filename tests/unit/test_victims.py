@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -45,83 +46,75 @@ def holding(
     )
 
 
-# The sentence of a case: what the pods hold, how many leave, what is written.
-RANKED: dict[str, tuple[list[PodPending], int, dict[str, int]]] = {
-    "those that hold nothing leave": (
-        [holding("a", 3), holding("b"), holding("c", 1), holding("d"), holding("e", 2)],
+class Ranked(NamedTuple):
+    leaving: int
+    written: dict[str, int]
+    pods: Sequence[PodPending]
+
+
+def ranked(leaving: int, written: dict[str, int], *pods: PodPending) -> Ranked:
+    return Ranked(leaving, written, pods)
+
+
+RANKED: dict[str, Ranked] = {
+    "those that hold nothing leave": ranked(
         2,
         {"b": -1, "d": -1},
+        holding("a", 3),
+        holding("b"),
+        holding("c", 1),
+        holding("d"),
+        holding("e", 2),
     ),
-    "those that are done with what they hold leave before one that is at work": (
-        [holding("a", 9), holding("b", 1, at_work=1), holding("c", 5)],
-        2,
-        {"b": 1},
+    "those that are done with what they hold leave before one that is at work": ranked(
+        2, {"b": 1}, holding("a", 9), holding("b", 1, at_work=1), holding("c", 5)
     ),
-    "of those that hold as much the youngest leave": (
-        [holding("a", age_s=30), holding("b", age_s=10), holding("c", age_s=20)],
-        1,
-        {"b": -1},
+    "of those that hold as much the youngest leave": ranked(
+        1, {"b": -1}, holding("a", age_s=30), holding("b", age_s=10), holding("c", age_s=20)
     ),
-    "who holds least leaves when all hold something, however young the others are": (
-        [holding("a", 3, age_s=1), holding("b", 2, age_s=99), holding("c", 9, age_s=2)],
-        1,
-        {"b": -1},
+    "who holds least leaves when all hold something, however young the others are": ranked(
+        1, {"b": -1}, holding("a", 3, age_s=1), holding("b", 2, age_s=99), holding("c", 9, age_s=2)
     ),
-    "those that stay are written to when they are fewer": (
-        [holding("a", 1), holding("b"), holding("c"), holding("d")],
-        3,
-        {"a": 1},
+    "those that stay are written to when they are fewer": ranked(
+        3, {"a": 1}, holding("a", 1), holding("b"), holding("c"), holding("d")
     ),
-    "those that leave are written to when both are as many: they take their costs along": (
-        [holding("a", 1), holding("b")],
-        1,
-        {"b": -1},
+    "those that leave are written to when both are as many: they take their costs along": ranked(
+        1, {"b": -1}, holding("a", 1), holding("b")
     ),
-    "nothing is written when the costs are right already": (
-        [holding("a", 1), holding("b", cost=-1), holding("c", 1, cost=7)],
-        1,
-        {},
+    "nothing is written when the costs are right already": ranked(
+        1, {}, holding("a", 1), holding("b", cost=-1), holding("c", 1, cost=7)
     ),
-    "a pod that an earlier scale-in named and did not take is taken back": (
-        [holding("a", 5, cost=-1), holding("b"), holding("c")],
-        1,
-        {"b": -2},
+    "a pod that an earlier scale-in named and did not take is taken back": ranked(
+        1, {"b": -2}, holding("a", 5, cost=-1), holding("b"), holding("c")
     ),
-    "a pod that an earlier scale-in kept has no better place than what it holds": (
-        [holding("a", cost=1), holding("b", 1), holding("c", 1)],
-        1,
-        {"a": -1},
+    "a pod that an earlier scale-in kept has no better place than what it holds": ranked(
+        1, {"a": -1}, holding("a", cost=1), holding("b", 1), holding("c", 1)
     ),
-    "one cost is put right when all others have moved": (
-        [holding("a", cost=100), holding("b", cost=100), holding("c", 1, cost=0)],
-        2,
-        {"c": 101},
+    "one cost is put right when all others have moved": ranked(
+        2, {"c": 101}, holding("a", cost=100), holding("b", cost=100), holding("c", 1, cost=0)
     ),
-    "a cost in the template, which all have, is undercut": (
-        [holding("a", 1, cost=100), holding("b", 1, cost=100), holding("c", cost=100)],
-        1,
-        {"c": -1},
+    "a cost in the template, which all have, is undercut": ranked(
+        1, {"c": -1}, holding("a", 1, cost=100), holding("b", 1, cost=100), holding("c", cost=100)
     ),
-    "beside the very highest cost": (
-        [holding("a", cost=HIGHEST), holding("b", 1, cost=HIGHEST), holding("c", 1, cost=HIGHEST)],
+    "beside the very highest cost": ranked(
         1,
         {"a": -1},
+        holding("a", cost=HIGHEST),
+        holding("b", 1, cost=HIGHEST),
+        holding("c", 1, cost=HIGHEST),
     ),
-    "beside the very lowest cost": (
-        [holding("a", cost=LOWEST), holding("b", 1, cost=LOWEST)],
-        1,
-        {"b": 0},
+    "beside the very lowest cost": ranked(
+        1, {"b": 0}, holding("a", cost=LOWEST), holding("b", 1, cost=LOWEST)
     ),
-    "nobody is named when all leave": ([holding("a"), holding("b", 1)], 2, {}),
-    "nobody is named when none leaves": ([holding("a"), holding("b", 1)], 0, {}),
-    "there is nobody": ([], 1, {}),
+    "nobody is named when all leave": ranked(2, {}, holding("a"), holding("b", 1)),
+    "nobody is named when none leaves": ranked(0, {}, holding("a"), holding("b", 1)),
+    "there is nobody": ranked(1, {}),
 }
 
 
-@pytest.mark.parametrize("case", RANKED)
-def test_the_right_pods_are_named_with_the_fewest_writes(case: str) -> None:
-    holdings, leaving, written = RANKED[case]
-    assert rank(holdings, leaving) == written
+@pytest.mark.parametrize("case", RANKED.values(), ids=RANKED)
+def test_the_right_pods_are_named_with_the_fewest_writes(case: Ranked) -> None:
+    assert rank(case.pods, case.leaving) == case.written
 
 
 def test_those_that_hold_entries_are_kept_when_fifty_writes_cannot_name_everyone() -> None:
