@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +15,10 @@ import pytest
 
 from pelops import build
 from pelops.controller.runtime.settings import parse_settings
+from tests.operators import ROOT
 
 pytestmark = pytest.mark.full
 
-ROOT: Final = Path(__file__).parents[2]
 NEEDED: Final = ("bash", "dirname", "env", "git", "head", "make", "sed")
 VERSION: Final = build.version()
 OPERATOR: Final = f"registry.pelops.dev/pelops-operator:{VERSION}"
@@ -36,12 +34,8 @@ with open(os.environ["CALLS"], "a") as calls:
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    code: int
-    output: str
-    errors: str
-    calls: list[list[str]]  # each: DOCKER_BUILDKIT, then the words of the command
+Ended = subprocess.CompletedProcess[str]
+Calls = list[list[str]]  # each: DOCKER_BUILDKIT, then the words of the command
 
 
 class Machine:
@@ -61,7 +55,7 @@ class Machine:
             (self._bin / name).write_text(PROGRAM)
             (self._bin / name).chmod(0o755)
 
-    def run(self, variables: Mapping[str, str], *argv: str) -> Ended:
+    def run(self, variables: Mapping[str, str], *argv: str) -> tuple[Ended, Calls]:
         self._calls.write_text("")
         kept = {"HOME": os.environ["HOME"], "PATH": str(self._bin), "CALLS": str(self._calls)}
         ended = subprocess.run(
@@ -72,8 +66,7 @@ class Machine:
             check=False,
             cwd=ROOT,
         )
-        calls = [json.loads(line) for line in self._calls.read_text().splitlines()]
-        return Ended(code=ended.returncode, output=ended.stdout, errors=ended.stderr, calls=calls)
+        return ended, [json.loads(line) for line in self._calls.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -83,12 +76,6 @@ def machine(tmp_path: Path) -> Machine:
 
 def value(call: list[str], option: str) -> str:
     return call[call.index(option) + 1]
-
-
-def arguments(call: list[str]) -> dict[str, str]:
-    """The build arguments of a call."""
-    words = [after for word, after in pairwise(call) if word == "--build-arg"]
-    return dict(word.split("=", 1) for word in words)
 
 
 @pytest.mark.parametrize(
@@ -106,21 +93,22 @@ def test_both_images_are_built_with_what_is_installed(
     machine: Machine, installed: list[str], variables: dict[str, str], begin: list[str]
 ) -> None:
     machine.install(*installed)
-    ended = machine.run(variables)
-    assert (ended.code, ended.errors) == (0, "")
-    assert [call[: len(begin)] for call in ended.calls] == [begin, begin]
-    assert [value(call, "--tag") for call in ended.calls] == [OPERATOR, PIPELINE]
-    assert [value(call, "--target") for call in ended.calls] == ["operator", "pipeline"]
-    assert {call[-1] for call in ended.calls} == {"."}
-    assert ended.output.split() == [OPERATOR, PIPELINE]
+    ended, calls = machine.run(variables)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [call[: len(begin)] for call in calls] == [begin, begin]
+    assert [value(call, "--tag") for call in calls] == [OPERATOR, PIPELINE]
+    assert [value(call, "--target") for call in calls] == ["operator", "pipeline"]
+    assert {call[-1] for call in calls} == {"."}
+    assert ended.stdout.split() == [OPERATOR, PIPELINE]
     # Only Buildx needs a flag to load the image into this machine's engine.
-    assert [("--load" in call) for call in ended.calls] == ["buildx" in begin] * 2
-    assert not any("--push" in call or "push" in call for call in ended.calls)
+    assert [("--load" in call) for call in calls] == ["buildx" in begin] * 2
+    assert not any("--push" in call or "push" in call for call in calls)
 
 
 def test_the_names_are_those_of_the_manifests_and_of_the_operator(machine: Machine) -> None:
     machine.install("docker")
-    operator, pipeline = machine.run({}, "make", "--silent", "image").output.split()
+    ended, _ = machine.run({}, "make", "--silent", "image")
+    operator, pipeline = ended.stdout.split()
     deployment = (ROOT / "manifests" / "base" / "deployment.yaml").read_text()
     assert f"image: {operator}\n" in deployment
     assert f"image: {operator} " in (ROOT / "examples" / "quickstart.yaml").read_text()
@@ -140,9 +128,8 @@ def test_an_image_is_pushed_when_asked_for(
     machine: Machine, engine: str, variables: dict[str, str], pushes: list[list[str]]
 ) -> None:
     machine.install(engine)
-    ended = machine.run({**variables, "PUSH": "1", "IMAGES": "operator"})
-    assert ended.code == 0, ended.errors
-    first, *others = ended.calls
+    ended, (first, *others) = machine.run({**variables, "PUSH": "1", "IMAGES": "operator"})
+    assert ended.returncode == 0, ended.stderr
     assert [call[1:] for call in others] == pushes
     assert ("--push" in first) == (not pushes) and "--load" not in first
 
@@ -159,6 +146,6 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
     machine: Machine, installed: list[str], variables: dict[str, str], reason: str
 ) -> None:
     machine.install(*installed)
-    ended = machine.run(variables)
-    assert ended.code == 1 and not ended.calls
-    assert ended.errors.startswith("error: ") and reason in ended.errors
+    ended, calls = machine.run(variables)
+    assert ended.returncode == 1 and not calls
+    assert ended.stderr.startswith("error: ") and reason in ended.stderr

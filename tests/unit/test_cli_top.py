@@ -16,49 +16,29 @@ from typing import Any
 import pytest
 
 from local_cluster.processes import wait_until
+from tests.operators import ROOT
+from tests.unit.conftest import Install
 
-OPERATOR = Path(__file__).parents[2] / "operator"
 WAIT_S = 60.0
 
 
 def a_resource(name: str, lag: int, pending: int) -> dict[str, Any]:
+    group = {"lag": lag, "lagKnown": True, "pending": pending}
     return {
         "metadata": {"name": name, "namespace": "shop", "generation": 1},
         "spec": {"stream": "s"},
-        "status": {
-            "observedGeneration": 1,
-            "group": {"lag": lag, "lagKnown": True, "pending": pending},
-        },
+        "status": {"observedGeneration": 1, "group": group},
     }
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> Path:
-    """A kubectl that lists two groups, and may not read pods."""
-    items = [a_resource("behind", 1240, 1), a_resource("held", 0, 99)]
-    (tmp_path / "groups").write_text(json.dumps({"items": items}))
-    (tmp_path / "kubectl").write_text(
-        f'#!/bin/sh\ncase "$*" in *streamconsumergroups*) cat {tmp_path}/groups ;; '
-        '*) echo "Error from server (Forbidden): pods is forbidden" >&2; exit 1 ;; esac\n'
-    )
-    (tmp_path / "kubectl").chmod(0o755)
-    return tmp_path
 
 
 class Terminal:
     """A pseudo-terminal with `pelops top` on it."""
 
-    def __init__(self, programs: Path, *words: str) -> None:
+    def __init__(self, *words: str) -> None:
         self._side, other = pty.openpty()
         os.set_blocking(self._side, False)
-        environment = os.environ | {
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(OPERATOR),
-            "PYTHONUTF8": "1",
-            "TERM": "xterm",
-            "LINES": "24",
-            "COLUMNS": "120",
-        }
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "operator"), "PYTHONUTF8": "1"}
+        environment |= {"TERM": "xterm", "LINES": "24", "COLUMNS": "120"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pelops.cli", "top", *words],
             env=environment,
@@ -116,12 +96,19 @@ class Terminal:
 
 
 @pytest.fixture
-def terminals(programs: Path) -> Iterator[Callable[..., Terminal]]:
-    """Start `pelops top`; it is ended with the test."""
+def terminals(tmp_path: Path, install: Install) -> Iterator[Callable[..., Terminal]]:
+    """Start `pelops top`, with a kubectl that lists two groups, and may not read pods."""
+    items = [a_resource("behind", 1240, 1), a_resource("held", 0, 99)]
+    (tmp_path / "groups").write_text(json.dumps({"items": items}))
+    install(
+        "kubectl",
+        f'case "$*" in *streamconsumergroups*) cat {tmp_path}/groups ;; '
+        '*) echo "Error from server (Forbidden): pods is forbidden" >&2; exit 1 ;; esac\n',
+    )
     started: list[Terminal] = []
 
     def start(*words: str) -> Terminal:
-        started.append(Terminal(programs, *words))
+        started.append(Terminal(*words))
         return started[-1]
 
     yield start

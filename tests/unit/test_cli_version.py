@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,16 @@ import pytest
 
 from pelops import __version__
 from pelops.cli.main import run
+from tests.unit.conftest import Install
 
 IMAGE = "registry.example.com/pelops-operator:0.1.0"
 
 
 @pytest.fixture
-def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def answer(tmp_path: Path, install: Install) -> Path:
     """The file with what kubectl answers; kubectl fails without it."""
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text(
-        f"#!/bin/sh\ncat {tmp_path}/answer && exit 0\n"
-        "echo 'Error from server (Forbidden): pods is forbidden' >&2\nexit 1\n"
-    )
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    forbidden = "echo 'Error from server (Forbidden): pods is forbidden' >&2\nexit 1\n"
+    install("kubectl", f"cat {tmp_path}/answer && exit 0\n{forbidden}")
     return tmp_path / "answer"
 
 

@@ -18,13 +18,13 @@ import pytest
 from pelops.kube.audit_cron_job import COMMAND, USER
 from pelops.kube.audit_spark import MAIN_FILE, SPARK_VERSION
 from pelops.kube.container_environment import WORK_MOUNT
+from tests.operators import ROOT
+from tests.unit.conftest import Install
 from tools.supply_chain.components import OURS
 from tools.supply_chain.distributions import DISTRIBUTIONS, PARTS
 
-ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "pipeline_image"
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
-ENTRYPOINT = TOOLS / "entrypoint.sh"
 # Refuses to import any package of a distribution that the first argument does not name.
 ONLY = """
 import runpy, sys
@@ -113,14 +113,11 @@ def test_every_file_that_the_code_reads_is_installed_with_it() -> None:
         for path in (ROOT / "operator").joinpath(*package.split(".")).glob(pattern)
     }
     others = {".py", ".pyc", ".md"}
-    present = {path for path in (ROOT / "operator").rglob("*") if path.is_file()}
+    present = (path for path in (ROOT / "operator").rglob("*") if path.is_file())
     needed = {path for path in present if path.suffix not in others}
-    assert {path for path in needed if not _is_made_by_a_tool(path)} == installed
-
-
-def _is_made_by_a_tool(path: Path) -> bool:
-    folders = path.relative_to(ROOT / "operator").parts
-    return any(name.startswith(".") or name.endswith(".egg-info") for name in folders)
+    of_tools = re.compile(r"/\.|\.egg-info/")
+    made = {path for path in needed if of_tools.search(str(path.relative_to(ROOT)))}
+    assert needed - made == installed
 
 
 def test_versions_are_those_that_were_tested() -> None:
@@ -206,23 +203,21 @@ OTHER = f"sha256:{'0' * 64}"
     ],
 )
 def test_the_digest_of_the_base_image_is_resolved_and_verified(
-    tmp_path: Path, named: str, reported: str | None, index: str, said: str
+    tmp_path: Path, install: Install, named: str, reported: str | None, index: str, said: str
 ) -> None:
     """A stand-in for Docker: no registry can be asked where the tests run."""
     if reported is None:
         index = '{"manifests": []}'
         reported = f"sha256:{sha256(index.encode()).hexdigest()}"
     (tmp_path / "index").write_text(index)
-    docker = tmp_path / "docker"
-    docker.write_text(
-        f'#!/bin/sh\ncase "$*" in *--raw*) cat {tmp_path}/index;;'
-        f""" *) echo '{{"digest": "{reported}"}}';; esac\n"""
+    install(
+        "docker",
+        f'case "$*" in *--raw*) cat {tmp_path}/index;;'
+        f""" *) echo '{{"digest": "{reported}"}}';; esac\n""",
     )
-    docker.chmod(0o755)
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text(f"ARG PYTHON_IMAGE={named}\nFROM ${{PYTHON_IMAGE}}\n")
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    ended = run(str(TOOLS / "resolve_base.sh"), str(dockerfile), PATH=path)
+    ended = run(str(TOOLS / "resolve_base.sh"), str(dockerfile))
     assert said in ended.stdout + ended.stderr
     assert ended.returncode == (0 if said.startswith("image=") else 1)
     assert ended.stdout == (said if ended.returncode == 0 else "")
@@ -241,34 +236,8 @@ def test_the_pinned_packages_are_all_that_the_pipeline_imports() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Path:
-    """A PATH on which Spark and Java print how they were called."""
-    for name in ("spark-submit", "java"):
-        program = tmp_path / name
-        program.write_text(
-            f'#!/bin/sh\necho {name}; echo "submit:$SPARK_SUBMIT_OPTS"; printf "%s\\n" "$@"\n'
-        )
-        program.chmod(0o755)
-    return tmp_path
-
-
-def start(programs: Path, *argv: str, **variables: str) -> list[str]:
-    ended = run(
-        str(ENTRYPOINT),
-        *argv,
-        **{
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "SPARK_HOME": "/spark",
-            "TMPDIR": WORK_MOUNT,
-            **variables,
-        },
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout.splitlines()
-
-
-def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> None:
+def test_an_executor_is_started_with_what_its_driver_said(install: Install) -> None:
+    install("java", 'echo java; printf "%s\\n" "$@"\n')
     reported = {
         "SPARK_DRIVER_URL": "spark://driver",
         "SPARK_EXECUTOR_ID": "1",
@@ -280,13 +249,13 @@ def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> Non
         "SPARK_EXECUTOR_POD_NAME": "pod",
         **{f"SPARK_JAVA_OPT_{number}": f"-Dnumber={number} of 11" for number in range(11)},
     }
-    said = start(programs, "executor", **reported)
+    given = {"SPARK_HOME": "/spark", "TMPDIR": WORK_MOUNT, **reported}
+    ended = run(str(TOOLS / "entrypoint.sh"), "executor", **given)
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout.splitlines()
     assert said[0] == "java"
     assert [one for one in said if "of 11" in one] == [f"-Dnumber={n} of 11" for n in range(11)]
     assert said[said.index("-cp") + 1] == "/spark/jars/*"
     assert {"-Xmx1g", f"-Djava.io.tmpdir={WORK_MOUNT}"} <= set(said)
-    for option, name in (
-        ("--driver-url", "SPARK_DRIVER_URL"),
-        ("--podName", "SPARK_EXECUTOR_POD_NAME"),
-    ):
-        assert said[said.index(option) + 1] == reported[name]
+    assert said[said.index("--driver-url") + 1] == "spark://driver"
+    assert said[said.index("--podName") + 1] == "pod"

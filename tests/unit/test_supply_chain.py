@@ -145,12 +145,9 @@ def test_a_release_is_the_same_when_it_is_built_again(
 
 def put_back(unpacked: Path, copy: Path, project: str) -> None:
     """Move the files of a source archive to where they are in the repository."""
-    for made_by_the_build in [
-        *unpacked.rglob("*.egg-info"),
-        unpacked / "PKG-INFO",
-        unpacked / "setup.cfg",
-    ]:
-        made_by_the_build.rename(unpacked.parent / f"{unpacked.name}-{made_by_the_build.name}")
+    made = [*unpacked.rglob("*.egg-info"), unpacked / "PKG-INFO", unpacked / "setup.cfg"]
+    for path in made:
+        path.rename(unpacked.parent / f"{unpacked.name}-{path.name}")
     if (unpacked / "src").exists():
         shutil.copytree(unpacked / "src", copy / "operator", dirs_exist_ok=True)
         (unpacked / "src").rename(unpacked.parent / f"{unpacked.name}-src")
@@ -286,8 +283,7 @@ def test_advisories_count_as_checked_only_after_an_answer(
 ) -> None:
     program = tmp_path / "pip-audit"
     program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, sys\n"
+        f"#!{sys.executable}\nimport json, sys\n"
         f"answers = {answers!r}\n"
         'source = sys.argv[sys.argv.index("--vulnerability-service") + 1]\n'
         'if source not in answers: sys.exit("no route")\n'
