@@ -45,15 +45,9 @@ async def quick() -> float:
     return now()
 
 
-def run(gate: Gate, place: Place, work: Callable[[], Coroutine[None, None, object]]) -> object:
-    return gate.run(place, work, what="shop/orders")
-
-
-def test_a_turn_returns_what_its_work_returns() -> None:
-    async def scenario() -> object:
-        return await Gate("test", SMALL).run(Place("shop"), quick, what="shop/orders")
-
-    assert run_virtually(scenario()) == 0.0
+@virtually
+async def test_a_turn_returns_what_its_work_returns() -> None:
+    assert await Gate("test", SMALL).run(Place("shop"), quick, what="shop/orders") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -125,34 +119,26 @@ async def test_a_caller_that_is_cancelled_takes_its_turn_along() -> None:
     assert ended == [1.0]
 
 
-def test_a_silent_endpoint_does_not_delay_others_of_its_namespace() -> None:
-    async def scenario() -> float:
-        gate = Gate("test", SMALL)
-        silent = [
-            asyncio.create_task(gate.run(Place("shop", "silent"), hang, what=str(number)))
-            for number in range(20)
-        ]
-        await asyncio.sleep(1)
-        answered_at = await gate.run(Place("shop", "alive"), quick, what="shop/orders")
-        await end(silent)
-        return answered_at
-
-    assert run_virtually(scenario()) == 1.0
+def fill(gate: Gate, *places: Place) -> list[asyncio.Task[object]]:
+    """Work that hangs, at these places."""
+    return [asyncio.create_task(gate.run(one, hang, what=str(one))) for one in places]
 
 
-def test_a_namespace_full_of_silent_endpoints_does_not_delay_other_namespaces() -> None:
-    async def scenario() -> float:
-        gate = Gate("test", SMALL)
-        silent = [
-            asyncio.create_task(gate.run(Place("hostile", str(number)), hang, what=str(number)))
-            for number in range(80)
-        ]
-        await asyncio.sleep(1)
-        answered_at = await gate.run(Place("shop"), quick, what="shop/orders")
-        await end(silent)
-        return answered_at
-
-    assert run_virtually(scenario()) == 1.0
+@pytest.mark.parametrize(
+    ("silent", "alive"),
+    [
+        ([Place("shop", "silent")] * 20, Place("shop", "alive")),
+        ([Place("hostile", str(number)) for number in range(80)], Place("shop")),
+    ],
+    ids=["an endpoint", "all endpoints of a namespace"],
+)
+@virtually
+async def test_what_is_silent_does_not_delay_others(silent: list[Place], alive: Place) -> None:
+    gate = Gate("test", SMALL)
+    hanging = fill(gate, *silent)
+    await asyncio.sleep(1)
+    assert await gate.run(alive, quick, what="shop/orders") == 1.0
+    await end(hanging)
 
 
 def test_the_next_free_place_goes_to_the_namespace_with_the_fewest() -> None:
@@ -203,10 +189,7 @@ def test_a_place_that_work_clings_to_stays_taken() -> None:
 @virtually
 async def test_turns_that_are_cancelled_while_they_wait_leave_no_trace() -> None:
     gate = Gate("test", SMALL)
-    turns = [
-        asyncio.create_task(gate.run(Place("shop", "one"), hang, what=str(number)))
-        for number in range(10)
-    ]
+    turns = fill(gate, *[Place("shop", "one")] * 10)
     await asyncio.sleep(1)
     assert gate.waiting == 8
     await end(turns)
@@ -231,7 +214,7 @@ async def test_a_full_gate_with_waiters_is_reported_as_stalled() -> None:
     long = Limits(deadline_s=10 * STALL_LIMIT_S, most=1)
     stuck_gate = Gate("stuck", long)
     progress.follow("stuck", stuck_gate.stalled_s)
-    turns = [asyncio.create_task(stuck_gate.run(Place(space), hang, what=space)) for space in "ab"]
+    turns = fill(stuck_gate, Place("a"), Place("b"))
     await asyncio.sleep(STALL_LIMIT_S / 2)
     assert progress.problem() == ""
     await asyncio.sleep(STALL_LIMIT_S)
@@ -243,10 +226,7 @@ async def test_a_full_gate_with_waiters_is_reported_as_stalled() -> None:
 @virtually
 async def test_one_namespace_that_waits_for_itself_is_no_stall() -> None:
     gate = Gate("test", Limits(deadline_s=10 * STALL_LIMIT_S, per_endpoint=1))
-    turns = [
-        asyncio.create_task(gate.run(Place("hostile", "silent"), hang, what="hostile/one"))
-        for _ in range(50)
-    ]
+    turns = fill(gate, *[Place("hostile", "silent")] * 50)
     await asyncio.sleep(2 * STALL_LIMIT_S)
     assert gate.waiting == 49
     assert gate.stalled_s() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +26,6 @@ NOW_MS = int(NOW.timestamp() * 1000)
 RETRY = {"strategy": "RetryStream"}
 FIRST = EntryId(NOW_MS - 40_000)  # the copy that waits first
 POSITION = EntryId(1700000000000)  # of the group on the stream
-NOTED = RetryWait(first_undelivered=FIRST, position=POSITION, at=NOW - UNREAD_AFTER)
 
 
 def retry(**changes: Any) -> RetryObservation:
@@ -145,13 +144,23 @@ def asked(seen: StreamObservation, **more: Any) -> Facts:
     return facts(**{"resource": resource(recovery=RETRY), "stream": seen, **more})
 
 
+def alarm_of(found: Facts, kind: str) -> Condition | None:
+    return next((one for one in decide_alarms(found) if one.type == kind), None)
+
+
 def unread(found: Facts) -> Condition | None:
-    kinds = {one.type: one for one in decide_alarms(found)}
-    return kinds.get("RetryStreamNotRead")
+    return alarm_of(found, "RetryStreamNotRead")
 
 
 GIVEN_SINCE = {"last_delivered_id": EntryId(1700000000001), "pending": 4, "lag": 7}
-WAITING = GroupState(retry_wait=NOTED)
+
+
+def noted(at: datetime) -> GroupState:
+    """The state after the wait of the first copy was noted at this time."""
+    return GroupState(retry_wait=RetryWait(first_undelivered=FIRST, position=POSITION, at=at))
+
+
+WAITING = noted(NOW - UNREAD_AFTER)
 
 
 def test_workers_that_read_only_the_main_stream_raise_an_alarm() -> None:
@@ -186,27 +195,9 @@ QUIET: dict[str, Facts] = {
     "it was read": asked(both(state=WAITING, lag=0, first_undelivered=None, group=GIVEN_SINCE)),
     "it is not noted": asked(both(group=GIVEN_SINCE)),
     "it was noted just now": asked(
-        both(
-            state=GroupState(
-                retry_wait=RetryWait(
-                    first_undelivered=FIRST,
-                    position=POSITION,
-                    at=NOW - UNREAD_AFTER + timedelta(seconds=1),
-                )
-            ),
-            group=GIVEN_SINCE,
-        )
+        both(state=noted(NOW - UNREAD_AFTER + timedelta(seconds=1)), group=GIVEN_SINCE)
     ),
-    "the clock went back": asked(
-        both(
-            state=GroupState(
-                retry_wait=RetryWait(
-                    first_undelivered=FIRST, position=POSITION, at=NOW + UNREAD_AFTER
-                )
-            ),
-            group=GIVEN_SINCE,
-        )
-    ),
+    "the clock went back": asked(both(state=noted(NOW + UNREAD_AFTER), group=GIVEN_SINCE)),
     "it is no longer asked for": asked(
         former(state=WAITING, group=GIVEN_SINCE), resource=resource()
     ),
@@ -248,8 +239,8 @@ def test_a_note_is_removed_when_no_copy_waits_for_workers() -> None:
 
 
 def left(found: Facts) -> str:
-    kinds = {one.type: one for one in decide_alarms(found)}
-    return kinds["RetryStreamNotEmpty"].message if "RetryStreamNotEmpty" in kinds else ""
+    alarm = alarm_of(found, "RetryStreamNotEmpty")
+    return alarm.message if alarm else ""
 
 
 OFF = resource(recovery={"strategy": "Disabled"})

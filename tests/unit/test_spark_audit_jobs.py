@@ -25,28 +25,28 @@ def spark(operator: str, **backend: Any) -> Any:
     return an_audit(backend=kind, timeZone="Europe/Berlin")
 
 
+def scheduled(audit: Any) -> Manifest:
+    return build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
+
+
 def test_kubeflow_starts_the_runs_of_a_scheduled_application() -> None:
-    audit = spark("Kubeflow", executors=2)
-    made = build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
+    made = scheduled(spark("Kubeflow", executors=2))
     assert made["spec"]["schedule"] == "CRON_TZ=Europe/Berlin */15 * * * *"
     # Theirs would else be that of the Spark operator's pod.
     usual = an_audit(backend={"type": "SparkApplication", "sparkOperator": "Kubeflow"})
-    said = build_scheduled_application(usual, a_plan(usual), ACCESS, image=IMAGE)
-    assert said["spec"]["schedule"] == "CRON_TZ=UTC */15 * * * *"
+    assert scheduled(usual)["spec"]["schedule"] == "CRON_TZ=UTC */15 * * * *"
     assert made["spec"]["concurrencyPolicy"] == "Forbid"
     template = made["spec"]["template"]
     assert (template["type"], template["executor"]["instances"]) == ("Python", 2)
     assert template["driver"]["serviceAccount"] == "spark"
     assert "automountServiceAccountToken" not in template["driver"]["template"]["spec"]
-    alone = spark("Kubeflow")
-    made = build_scheduled_application(alone, a_plan(alone), ACCESS, image=IMAGE)
+    made = scheduled(spark("Kubeflow"))
     assert made["spec"]["template"]["driver"]["kubernetesMaster"] == "local[*,3]"
     assert made["spec"]["template"]["executor"] == {}
 
 
 def test_the_pods_of_kubeflow_have_the_names_that_its_operator_looks_for() -> None:
-    audit = spark("Kubeflow", executors=2)
-    made = build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
+    made = scheduled(spark("Kubeflow", executors=2))
     pods = {
         part: made["spec"]["template"][part]["template"]["spec"] for part in ("driver", "executor")
     }
@@ -60,8 +60,7 @@ def test_a_name_whose_runs_could_not_be_labelled_is_refused() -> None:
     backend = {"type": "SparkApplication", "sparkOperator": "Kubeflow"}
 
     def build(name: str) -> Manifest:
-        audit = an_audit(backend=backend, metadata={"name": name})
-        return build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
+        return scheduled(an_audit(backend=backend, metadata={"name": name}))
 
     nanoseconds = 1_777_863_721_000_000_000
     assert len(f"{build('n' * 37)['metadata']['name']}-{nanoseconds}") == 63
@@ -72,8 +71,7 @@ def test_a_name_whose_runs_could_not_be_labelled_is_refused() -> None:
 def test_spark_gets_the_resources_of_pods_as_settings() -> None:
     resources = {"requests": {"cpu": "500m"}, "limits": {"memory": "4Gi", "cpu": 2}}
     backend = {"type": "SparkApplication", "sparkOperator": "Kubeflow", "executors": 1}
-    kubeflow = an_audit(backend=backend, resources=resources)
-    made = build_scheduled_application(kubeflow, a_plan(kubeflow), ACCESS, image=IMAGE)
+    made = scheduled(an_audit(backend=backend, resources=resources))
     sizes = {
         "memory": "3072m", "memoryOverhead": "1024m", "coreRequest": "500m", "coreLimit": "2",
     }  # fmt: skip
@@ -137,25 +135,25 @@ def run_of(owner: str, made: str, state: str | None, ended: str | None = None) -
 
 
 def test_the_runs_of_a_scheduled_application_are_those_that_it_owns() -> None:
-    scheduled = {"metadata": {"uid": "u"}, "status": {"lastRunName": "b"}}
+    owner = {"metadata": {"uid": "u"}, "status": {"lastRunName": "b"}}
     assert scheduled_runs(None, []).exists is False
-    never = scheduled_runs(scheduled, [])
+    never = scheduled_runs(owner, [])
     assert never.exists and never.last_start is None and not never.is_active
     well = run_of("u", "2026-05-04T03:00:00Z", "COMPLETED", "2026-05-04T03:01:00Z")
-    runs = scheduled_runs(scheduled, [well])
+    runs = scheduled_runs(owner, [well])
     assert runs.last_start == datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
     assert runs.last_success == datetime(2026, 5, 4, 3, 1, tzinfo=UTC)
     assert not runs.is_active
     bad = run_of("u", "2026-05-04T03:15:00Z", "FAILED", "2026-05-04T03:16:00Z")
-    runs = scheduled_runs(scheduled, [bad, well])
+    runs = scheduled_runs(owner, [bad, well])
     assert runs.last_start == datetime(2026, 5, 4, 3, 15, tzinfo=UTC)
     assert runs.last_success == datetime(2026, 5, 4, 3, 1, tzinfo=UTC)
     assert not runs.is_active
     stranger = run_of("other", "2026-05-04T03:30:00Z", "RUNNING")
-    assert not scheduled_runs(scheduled, [bad, well, stranger]).is_active
+    assert not scheduled_runs(owner, [bad, well, stranger]).is_active
     for state in (None, "SUBMITTED", "RUNNING", "FAILING"):
         new = run_of("u", "2026-05-04T03:30:00Z", state)
-        assert scheduled_runs(scheduled, [bad, well, new]).is_active
+        assert scheduled_runs(owner, [bad, well, new]).is_active
 
 
 def application(made: str, *states: str) -> Manifest:
@@ -183,9 +181,7 @@ def test_the_runs_of_applications_are_read_from_their_states() -> None:
 
 def test_only_a_driver_that_makes_executors_has_a_token() -> None:
     def tokens(**more: int) -> list[bool | None]:
-        audit = spark("Kubeflow", **more)
-        made = build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
-        template = made["spec"]["template"]
+        template = scheduled(spark("Kubeflow", **more))["spec"]["template"]
         return [
             template[role]["template"]["spec"].get("automountServiceAccountToken")
             for role in ("driver", "executor")

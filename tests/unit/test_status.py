@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from tests.builders import (
     empty_redis,
     facts,
     group,
+    later,
     owner,
     ownership,
     resource,
@@ -126,27 +126,24 @@ def test_the_stuck_entries_that_the_last_scan_left_are_one_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"report": ScanReport(stuck=4, reason=Reason.REQUEUE_WOULD_DUPLICATE)},
-        {"recovery": {"strategy": "Disabled"}},
-    ],
+    ("reason", "recovery"),
+    [(Reason.REQUEUE_WOULD_DUPLICATE, {}), ("", {"strategy": "Disabled"})],
     ids=["scans recover nothing", "recovery is disabled"],
 )
 def test_how_many_are_stuck_is_said_also_where_nothing_is_recovered(
-    changes: dict[str, Any],
+    reason: str, recovery: dict[str, Any]
 ) -> None:
-    scanned = remembering(report=changes.get("report", ScanReport(stuck=4)), scanned_at=NOW)
-    asked = resource(recovery=changes.get("recovery", {}))
-    assert rendered(replace(scanned, resource=asked))["recovery"]["stuck"] == 4
+    scanned = remembering(report=ScanReport(stuck=4, reason=reason), scanned_at=NOW)
+    asked = replace(scanned, resource=resource(recovery=recovery))
+    assert rendered(asked)["recovery"]["stuck"] == 4
 
 
 def test_the_time_of_a_scan_alone_is_never_written() -> None:
     before = rendered(remembering(scanned_at=NOW))
-    later = rendered(remembering(scanned_at=NOW + timedelta(hours=1)))
-    assert before != later
-    assert compare(later, before) is Difference.NONE
-    assert compare({**later, "readyReplicas": 7}, before) is Difference.FACTS
+    after = rendered(remembering(scanned_at=later(hours=1)))
+    assert before != after
+    assert compare(after, before) is Difference.NONE
+    assert compare({**after, "readyReplicas": 7}, before) is Difference.FACTS
 
 
 def test_totals_beyond_all_memory_are_still_a_status_that_can_be_written() -> None:
@@ -186,13 +183,9 @@ def test_the_oldest_pending_entry_reports_since_when() -> None:
     assert group_status["oldestPendingTime"] == "2023-11-14T22:13:20Z"
 
 
-def test_an_entry_id_in_the_future_gives_no_pending_time() -> None:
-    ahead = EntryId(int((NOW + timedelta(seconds=5)).timestamp() * 1000))
-    assert "oldestPendingTime" not in rendered(owing(pending=1, lowest_pending=ahead))["group"]
-
-
-def test_an_id_that_is_no_time_reports_no_time() -> None:
-    status = rendered(owing(pending=1, lowest_pending=EntryId(2**64 - 1)))
+@pytest.mark.parametrize("number", [int(later(seconds=5).timestamp() * 1000), 2**64 - 1])
+def test_an_entry_id_that_is_no_past_time_gives_no_pending_time(number: int) -> None:
+    status = rendered(owing(pending=1, lowest_pending=EntryId(number)))
     assert "oldestPendingTime" not in status["group"]
 
 
@@ -252,42 +245,35 @@ def test_a_refused_spec_keeps_what_was_known() -> None:
 
 BASE = rendered(facts())
 
-COMPARED: dict[str, tuple[dict[str, Any], Difference]] = {
-    "the same facts": (BASE, Difference.NONE),
-    "an entry was added": (rendered(owing(lag=1)), Difference.NUMBERS),
-    "an entry was delivered": (
-        rendered(owing(pending=1, last_delivered_id=EntryId(9), lowest_pending=EntryId(9))),
-        Difference.NUMBERS,
+# What is written rarely.
+NUMBERS: dict[str, dict[str, Any]] = {
+    "an entry was added": rendered(owing(lag=1)),
+    "an entry was delivered": rendered(
+        owing(pending=1, last_delivered_id=EntryId(9), lowest_pending=EntryId(9))
     ),
-    "an entry was given up": (rendered(facts(stream=stream(dead_letters=1))), Difference.NUMBERS),
-    "an entry was requeued": (
-        rendered(remembering(totals=Totals(requeued=1))),
-        Difference.NUMBERS,
+    "an entry was given up": rendered(facts(stream=stream(dead_letters=1))),
+    "an entry was requeued": rendered(remembering(totals=Totals(requeued=1))),
+    "an entry was dead-lettered, one released, one found gone": rendered(
+        remembering(totals=Totals(released=1, dead_lettered=1, payload_gone=1))
     ),
-    "an entry was dead-lettered, one released, one found gone": (
-        rendered(remembering(totals=Totals(released=1, dead_lettered=1, payload_gone=1))),
-        Difference.NUMBERS,
-    ),
-    "entries wait for their turn": (
-        rendered(remembering(report=ScanReport(waiting=3, unmovable=1))),
-        Difference.NUMBERS,
-    ),
-    "a consumer matches no pod": (
-        rendered(remembering(report=ScanReport(unmatched=("w-1",)))),
-        Difference.FACTS,
-    ),
-    "the lag was lost": (rendered(owing(lag=None)), Difference.NUMBERS),
-    "another pod came": (rendered(facts(workload=workload(current=5))), Difference.NUMBERS),
-    "a worker became ready": (rendered(facts(workload=workload(ready=1))), Difference.FACTS),
-    "the server was upgraded": (rendered(facts(server_version="8.8.0")), Difference.FACTS),
-    "there is no status yet": ({}, Difference.FACTS),
+    "entries wait for their turn": rendered(remembering(report=ScanReport(waiting=3, unmovable=1))),
+    "the lag was lost": rendered(owing(lag=None)),
+    "another pod came": rendered(facts(workload=workload(current=5))),
+}
+# What is written at once.
+FACTS: dict[str, dict[str, Any]] = {
+    "a consumer matches no pod": rendered(remembering(report=ScanReport(unmatched=("w-1",)))),
+    "a worker became ready": rendered(facts(workload=workload(ready=1))),
+    "the server was upgraded": rendered(facts(server_version="8.8.0")),
+    "there is no status yet": {},
 }
 
 
-@pytest.mark.parametrize("case", COMPARED.values(), ids=COMPARED)
-def test_a_difference_is_as_urgent_as_it_deserves(case: tuple[dict[str, Any], Difference]) -> None:
-    other, difference = case
-    assert compare(other, BASE) is difference
+@pytest.mark.parametrize("name", ["the same facts", *NUMBERS, *FACTS])
+def test_a_difference_is_as_urgent_as_it_deserves(name: str) -> None:
+    other = {"the same facts": BASE, **NUMBERS, **FACTS}[name]
+    urgency = Difference.NUMBERS if name in NUMBERS else Difference.FACTS
+    assert compare(other, BASE) is (Difference.NONE if other is BASE else urgency)
 
 
 def scaled(message: str, reason: Reason = Reason.SCALED, **changes: Any) -> dict[str, Any]:
