@@ -18,6 +18,11 @@ from tools.chart import read_values
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())
 VALUES: Final = (CHART / "values.yaml").read_text()
 FREE: Final = frozenset({"resources"})  # its schema has the fields of Kubernetes
+ROLLOUTS: Final = {
+    "apiGroups": ["argoproj.io"],
+    "resources": ["rollouts/scale"],
+    "verbs": ["get", "patch"],
+}
 # Values that belong together are rendered together: a call of Helm costs 0.3 s.
 POD: Final[Mapping[str, Any]] = {
     "fullnameOverride": "streams",
@@ -78,15 +83,7 @@ POD: Final[Mapping[str, Any]] = {
     },
     "crds": {"annotations": {"argocd.argoproj.io/sync-options": "ServerSideApply=true"}},
     "admission": {"validationActions": ["Warn", "Audit"]},
-    "rbac": {
-        "extraRules": [
-            {
-                "apiGroups": ["argoproj.io"],
-                "resources": ["rollouts/scale"],
-                "verbs": ["get", "patch"],
-            }
-        ],
-    },
+    "rbac": {"extraRules": [ROLLOUTS]},
     "audits": {"sparkOperators": True, "image": {"registry": "other.example", "tag": "9"}},
     "networkPolicy": {"enabled": True, "scrapeNamespaceLabels": {"team": "monitoring"}},
     "extraObjects": [
@@ -119,19 +116,14 @@ WITHOUT: Final[Mapping[str, Any]] = {
     "serviceAccount": {"create": False, "name": "given"},
     "image": {"registry": "", "digest": f"sha256:{'a' * 64}"},
 }
+NOT_OF_CLUSTER: Final[Mapping[str, Any]] = {"clusterResources": False}
 NAMESPACES: Final[Mapping[str, Any]] = {
     "watchNamespaces": ["shop", "billing"],
     "networkPolicy": {"auditJobs": True},
     "rbac": {"extraRules": [{"apiGroups": ["x"], "resources": ["ys"], "verbs": ["get"]}]},
 }
-NO_CLUSTER_RIGHTS: Final[Mapping[str, Any]] = {
-    "watchNamespaces": ["shop"],
-    "clusterResources": False,
-}
-NO_RIGHTS: Final[Mapping[str, Any]] = {
-    "rbac": {"create": False},
-    "userRoles": {"create": False},
-}
+NO_CLUSTER_RIGHTS: Final[Mapping[str, Any]] = {"watchNamespaces": ["shop"], **NOT_OF_CLUSTER}
+NO_RIGHTS: Final[Mapping[str, Any]] = {"rbac": {"create": False}, "userRoles": {"create": False}}
 NAMED: Final[Mapping[str, Any]] = {"nameOverride": "streams"}
 # Releases and overrides, and the name that their objects have.
 RELEASES: Final[tuple[tuple[str, Mapping[str, Any], str], ...]] = (
@@ -140,11 +132,7 @@ RELEASES: Final[tuple[tuple[str, Mapping[str, Any], str], ...]] = (
     ("pelops-operator-prod", {}, "pelops-operator-prod"),
     ("queue", {"nameOverride": "pelops-operator-x"}, "queue-pelops-operator-x"),
     ("queue", {"fullnameOverride": "pelops-operator-a"}, "pelops-operator-a"),
-    (
-        "prod",
-        {"serviceAccount": {"name": "pelops-operator"}},
-        "prod-pelops-operator",
-    ),
+    ("prod", {"serviceAccount": {"name": "pelops-operator"}}, "prod-pelops-operator"),
 )
 NOT_KEPT: Final[Mapping[str, Any]] = {"crds": {"keep": False}}
 MIRROR: Final[Mapping[str, Any]] = {
@@ -209,29 +197,26 @@ def test_a_release_has_its_name_in_that_of_its_objects(
 
 
 def test_values_of_the_pod_are_in_the_pod(pod: Rendered) -> None:
-    deployment, spec, container = pod.one("Deployment"), pod.pod, pod.container
-    assert deployment["spec"]["replicas"] == 3
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert (labels["cost"], labels["team"]) == ("redis", "platform")
-    assert deployment["spec"]["template"]["metadata"]["annotations"]["scrape"] == "no"
+    deployment, spec, container = pod.one("Deployment")["spec"], pod.pod, pod.container
+    assert deployment["replicas"] == 3
+    metadata = deployment["template"]["metadata"]
+    assert (metadata["labels"]["cost"], metadata["labels"]["team"]) == ("redis", "platform")
+    assert metadata["annotations"]["scrape"] == "no"
     assert container["image"] == "registry.example:5000/mirror/pelops-operator:1.2.3"
     assert container["imagePullPolicy"] == "Always"
-    assert spec["imagePullSecrets"] == [{"name": "pull"}]
-    assert spec["serviceAccountName"] == "redis-groups"
+    assert container["args"] == ["--http-port=8081"]
+    assert container["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
+    assert container["securityContext"]["runAsGroup"] == 1000
     assert spec["securityContext"]["runAsUser"] == 1000
     assert spec["securityContext"]["runAsNonRoot"] is True  # merged with the defaults
-    assert container["securityContext"]["runAsGroup"] == 1000
-    assert container["resources"]["limits"] == {"cpu": "1", "memory": "1Gi"}
-    assert spec["nodeSelector"] == {"pool": "system"}
-    assert spec["tolerations"] == POD["tolerations"]
-    assert spec["affinity"] == POD["affinity"]
-    assert spec["priorityClassName"] == "system-cluster-critical"
-    assert spec["terminationGracePeriodSeconds"] == 45
+    assert spec["imagePullSecrets"] == [{"name": "pull"}]
+    assert spec["serviceAccountName"] == "redis-groups"
+    unchanged = ("nodeSelector", "tolerations", "affinity", "priorityClassName")
+    for name in (*unchanged, "terminationGracePeriodSeconds"):
+        assert spec[name] == POD[name], name
     zone, rack = spec["topologySpreadConstraints"]
-    selector = deployment["spec"]["selector"]["matchLabels"]
-    assert zone["labelSelector"]["matchLabels"] == selector
+    assert zone["labelSelector"]["matchLabels"] == deployment["selector"]["matchLabels"]
     assert rack["labelSelector"]["matchLabels"] == {"a": "b"}
-    assert container["args"] == ["--http-port=8081"]
     assert {"name": "ca", "configMap": {"name": "ca"}} in spec["volumes"]
     assert {"name": "ca", "mountPath": "/etc/ca"} in container["volumeMounts"]
     assert "tmp" in {one["name"] for one in spec["volumes"]}
@@ -260,9 +245,7 @@ def test_another_registry_is_also_that_of_audits(render: Renderer) -> None:
     assert rendered.environment == {"PELOPS_AUDIT_IMAGE": audits}
 
 
-def test_the_default_audit_image_is_that_of_the_operator(
-    render: Renderer,
-) -> None:
+def test_the_default_audit_image_is_that_of_the_operator(render: Renderer) -> None:
     assert "PELOPS_AUDIT_IMAGE" not in render().environment
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     default = build_parser({}).get_default("audit_image")
@@ -341,10 +324,8 @@ def test_without_keep_the_crds_go_with_the_release(render: Renderer) -> None:
 
 def test_without_audits_only_their_parts_are_left_out(render: Renderer) -> None:
     rendered = render({"audits": {"enabled": False}})
-    assert rendered.names("CustomResourceDefinition") == {
-        "streamconsumergroups.pelops.dev",
-        "streamredrives.pelops.dev",
-    }
+    kept = {"streamconsumergroups.pelops.dev", "streamredrives.pelops.dev"}
+    assert rendered.names("CustomResourceDefinition") == kept
     assert "pelops-stream-audits" not in rendered.names("ValidatingAdmissionPolicy")
     assert "pelops-stream-consumer-groups" in rendered.names("ValidatingAdmissionPolicy")
 
@@ -367,15 +348,9 @@ def test_watched_namespaces_have_roles_and_the_operator_no_cluster_role(render: 
 def test_without_cluster_objects_all_is_in_the_namespaces_of_the_release(render: Renderer) -> None:
     rendered = render(NO_CLUSTER_RIGHTS)
     assert {one["metadata"].get("namespace") for one in rendered} == {"pelops-system", "shop"}
-    assert rendered.names("Role") == {
-        *(
-            "pelops-operator",
-            "pelops-operator-members",
-            "pelops-edit",
-            "pelops-redrive",
-            "pelops-view",
-        ),
-    }
+    of_operator = {"pelops-operator", "pelops-operator-members"}
+    of_users = {"pelops-edit", "pelops-redrive", "pelops-view"}
+    assert rendered.names("Role") == of_operator | of_users
 
 
 def test_without_rbac_there_are_no_rights_of_the_operator(render: Renderer) -> None:
@@ -412,12 +387,9 @@ def _chart_with_monitoring(factory: pytest.TempPathFactory) -> Path:
     shutil.rmtree(files, ignore_errors=True)
     (files / "dashboards").mkdir(parents=True)
     (files / "dashboards" / "fleet.json").write_text('{"title": "{{ fleet }}"}\n')
+    loud = {"annotations": {"summary": "{{ $labels.name }} is loud"}}
     rules = [
-        {
-            "alert": "Loud",
-            "expr": "up == 0",
-            "annotations": {"summary": "{{ $labels.name }} is loud"},
-        },
+        {"alert": "Loud", "expr": "up == 0", **loud},
         {"alert": "Quiet", "expr": "up == 1"},
         {"record": "a:b", "expr": "up"},
     ]
@@ -426,13 +398,10 @@ def _chart_with_monitoring(factory: pytest.TempPathFactory) -> Path:
         ("rules", "PrometheusRule", group),
         ("worker_pod_monitor", "PodMonitor", {"selector": {}, "podMetricsEndpoints": []}),
     ):
-        manifest = {
-            "apiVersion": "monitoring.coreos.com/v1",
-            "kind": kind,
-            "metadata": {"name": "pelops"},
-            "spec": spec,
-        }
-        (files / f"{name}.yaml").write_text(yaml.safe_dump(manifest))
+        manifest = {"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "spec": spec}
+        (files / f"{name}.yaml").write_text(
+            yaml.safe_dump({**manifest, "metadata": {"name": "pelops"}})
+        )
     return chart
 
 
@@ -456,11 +425,7 @@ WRONG: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
 CONTRADICTIONS: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"clusterResources": False}, "needs watchNamespaces"),
     (
-        {
-            "clusterResources": False,
-            "watchNamespaces": ["shop"],
-            "metrics": {"authentication": "token"},
-        },
+        {**NO_CLUSTER_RIGHTS, "metrics": {"authentication": "token"}},
         "needs clusterResources: true",
     ),
     ({"audits": {"enabled": False, "sparkOperators": True}}, "needs audits.enabled"),

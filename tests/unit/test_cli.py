@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,17 +141,3 @@ def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
     assert words in reported.err
     assert reported.err.count("\n") == 1
     assert "\\n" not in reported.err and "[Errno" not in reported.err
-
-
-def test_a_missing_package_is_named_with_the_extra_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "group.yaml"
-    file.write_text("kind: StreamConsumerGroup", encoding="utf-8")
-    monkeypatch.delitem(sys.modules, "pelops.cli.environment", raising=False)
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    refused(
-        ["env", "--file", str(file)],
-        "the package yaml is not installed. Install Pelops with the extra [cli]: https://",
-        capsys,
-    )

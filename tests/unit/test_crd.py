@@ -19,8 +19,7 @@ from pelops.api.schema.structure import (
     build_structural_schema,
     list_violations,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.operators import ROOT
 
 
 def test_the_generated_files_are_what_the_models_say(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,14 +79,9 @@ def test_bounds_and_optional_fields_become_structural() -> None:
 
         count: Annotated[int, Field(gt=0, le=9)] | None = Field(default=None, description="C.")
 
-    assert build_structural_schema(Model)["properties"]["count"] == {
-        "description": "C.",
-        "type": "integer",
-        "format": "int32",
-        "exclusiveMinimum": True,
-        "maximum": 9,
-        "minimum": 0,
-    }
+    count = {"description": "C.", "type": "integer", "format": "int32"}
+    bounds = {"exclusiveMinimum": True, "maximum": 9, "minimum": 0}
+    assert build_structural_schema(Model)["properties"]["count"] == {**count, **bounds}
 
 
 @pytest.mark.parametrize(("largest", "format_"), [(2**31 - 1, "int32"), (2**31, "int64")])
@@ -122,6 +116,15 @@ def test_what_no_structural_schema_can_say_is_an_error(model: type[ApiModel]) ->
         build_structural_schema(model)
 
 
+LIST_TYPE, MAP_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
+EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
+TRUE = {"type": "boolean", "default": True, "description": "A."}
+
+
+def with_rule(**rule: str) -> dict[str, Any]:
+    return {"type": "boolean", VALIDATIONS: [rule]}
+
+
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
@@ -133,42 +136,24 @@ def test_what_no_structural_schema_can_say_is_an_error(model: type[ApiModel]) ->
         ({"type": "number", "minimum": 0, "maximum": 1}, "type 'number'"),
         ({"type": "array", "maxItems": 1}, "an array without items"),
         ({"type": "array", "maxItems": 1}, "an array without x-kubernetes-list-type"),
+        ({"type": "array", LIST_TYPE: "map"}, f"{MAP_KEYS} go with a list of type map"),
         (
-            {"type": "array", "x-kubernetes-list-type": "map"},
-            "x-kubernetes-list-map-keys go with a list of type map",
-        ),
-        (
-            {
-                "type": "array",
-                "items": {"type": "object", "properties": {}},
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["a"],
-            },
+            {"type": "array", "items": EMPTY, LIST_TYPE: "map", MAP_KEYS: ["a"]},
             "keys ['a'] of a map are not required",
         ),
         ({"type": "object"}, "a map without maxProperties"),
         ({"type": "string", "maxLength": 1, "pattern": "(?=a)"}, "RE2 has no look-around"),
         ({"type": "string", "enum": ["a"], "default": "b"}, "default 'b' is not in enum"),
-        ({"type": "object", "properties": {}, "required": ["a"]}, "requires undeclared ['a']"),
-        ({"type": "object", "properties": {"a": {"type": "boolean"}}}, "a has no description"),
+        (EMPTY | {"required": ["a"]}, "requires undeclared ['a']"),
+        (EMPTY | {"properties": {"a": {"type": "boolean"}}}, "a has no description"),
+        (EMPTY | {"default": {}, "properties": {"a": TRUE}}, "default lacks ['a']"),
+        (with_rule(rule="true"), "a rule without a message"),
         (
-            {
-                "type": "object",
-                "default": {},
-                "properties": {"a": {"type": "boolean", "default": True, "description": "A."}},
-            },
-            "default lacks ['a']",
-        ),
-        ({"type": "boolean", VALIDATIONS: [{"rule": "true"}]}, "a rule without a message"),
-        (
-            {"type": "boolean", VALIDATIONS: [{"message": "m", "messageExpression": "'m'"}]},
+            with_rule(message="m", messageExpression="'m'"),
             "messageExpression exceeds the cost budget",
         ),
-        (
-            {"type": "boolean", VALIDATIONS: [{"message": "m", "fieldPath": ".a"}]},
-            "fieldPath '.a' is not declared",
-        ),
-        ({"type": "boolean", VALIDATIONS: [{"message": "m", "reason": "R"}]}, "reason 'R'"),
+        (with_rule(message="m", fieldPath=".a"), "fieldPath '.a' is not declared"),
+        (with_rule(message="m", reason="R"), "reason 'R'"),
     ],
 )
 def test_the_checker_finds(schema: dict[str, Any], problem: str) -> None:
@@ -176,16 +161,6 @@ def test_the_checker_finds(schema: dict[str, Any], problem: str) -> None:
 
 
 def test_the_checker_names_the_field() -> None:
-    schema = {
-        "type": "object",
-        "properties": {
-            "a": {
-                "description": "A.",
-                "type": "array",
-                "maxItems": 1,
-                "x-kubernetes-list-type": "atomic",
-                "items": {"type": "string"},
-            }
-        },
-    }
+    array = {"description": "A.", "type": "array", "maxItems": 1, LIST_TYPE: "atomic"}
+    schema = {"type": "object", "properties": {"a": {**array, "items": {"type": "string"}}}}
     assert list_violations(schema) == ["a.[]: a string without maxLength"]
