@@ -398,7 +398,7 @@ def _chart_with_monitoring(factory: pytest.TempPathFactory) -> Path:
         ("rules", "PrometheusRule", group),
         ("worker_pod_monitor", "PodMonitor", {"selector": {}, "podMetricsEndpoints": []}),
     ):
-        manifest = {"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "spec": spec}
+        manifest: Object = {"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "spec": spec}
         (files / f"{name}.yaml").write_text(
             yaml.safe_dump({**manifest, "metadata": {"name": "pelops"}})
         )
