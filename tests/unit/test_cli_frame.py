@@ -177,7 +177,7 @@ LOOKUP = (
         ("dlq show orders", SHOW),
         ("dlq show orders 1-1 --letter", SHOW),
         ("keys", "usage: pelops keys --stream KEY --group NAME [flags]"),
-        ("-n shop keys --stream s", "usage: "),
+        ("-n shop keys --stream s --group g", "keys does not have the flag --namespace"),
         ("audit lookup", LOOKUP),
         ("stauts", "there is no command stauts, did you mean status? See `pelops --help`"),
         ("dlq lst", "did you mean list?"),
