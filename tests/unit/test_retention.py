@@ -9,12 +9,10 @@ import pytest
 
 from pelops.api.group.recovery import RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.upkeep import UpkeepActions
-from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.controller.group.upkeep import find_limits
 from pelops.domain.entry_id import EntryId
 from pelops.domain.records.state import GroupState
 from pelops.domain.stream_observation import RetryObservation
-from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.group.retention import (
     merge_retention,
     needs_expiry,
@@ -183,10 +181,6 @@ def manifest_of(name: str, retention: Any) -> dict[str, Any]:
     ],
 )
 def test_of_two_limits_the_larger_counts_unless_it_is_none(others: Any, longest: int) -> None:
-    cache = WorkloadCache()
     mine = manifest_of("mine", {"maxLength": 5})
-    for manifest in (mine, manifest_of("theirs", others)):
-        cache.put(STREAM_CONSUMER_GROUP, manifest)
-    upkeep = UpkeepActions(None, cache, identity="me")  # type: ignore[arg-type]
-    limits = upkeep._limits(StreamConsumerGroup.parse(mine))
+    limits = find_limits(StreamConsumerGroup.parse(mine), [mine, manifest_of("theirs", others)])
     assert limits is not None and limits.max_length == longest

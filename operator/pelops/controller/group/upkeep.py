@@ -3,6 +3,7 @@ length."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -191,7 +192,7 @@ class UpkeepActions:
         return PlannedAction(part=GroupPart.GROUP, what=what, do=write)
 
     def _trim(self, work: _Upkeep) -> PlannedAction | None:
-        limits = self._limits(work.observed.facts.resource)
+        limits = find_limits(work.observed.facts.resource, self._cache.resources.values())
         plan = plan_retention(limits, work.stream)
         if plan is None:
             return None
@@ -206,18 +207,21 @@ class UpkeepActions:
             part=GroupPart.GROUP, what="trim the stream", do=write, is_routine=True
         )
 
-    def _limits(self, resource: StreamConsumerGroup) -> RetentionSpec | None:
-        """The larger limits of all resources on the stream, as far as they name it alike."""
-        spec = resource.spec
-        if spec.retention is None:
-            return None
-        others = (
-            (manifest.get("spec") or {}).get("retention")
-            for manifest in self._cache.resources.values()
-            if names_stream(manifest, resource, resource.spec.stream)
-        )
-        limits = (_read_retention(other) for other in others)
-        return merge_retention([spec.retention, *(one for one in limits if one is not None)])
+
+def find_limits(
+    resource: StreamConsumerGroup, manifests: Iterable[Manifest]
+) -> RetentionSpec | None:
+    """The larger limits of all resources on the stream, as far as they name it alike."""
+    spec = resource.spec
+    if spec.retention is None:
+        return None
+    others = (
+        (manifest.get("spec") or {}).get("retention")
+        for manifest in manifests
+        if names_stream(manifest, resource, spec.stream)
+    )
+    limits = (_read_retention(other) for other in others)
+    return merge_retention([spec.retention, *(one for one in limits if one is not None)])
 
 
 def _read_retention(given: object) -> RetentionSpec | None:
