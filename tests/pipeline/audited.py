@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,9 +31,10 @@ from pelops.pipeline.archive.tables import (
     find_archive,
 )
 from pelops.pipeline.archive.windows import Plan, parse_plan
-from pelops.pipeline.context import open_run
+from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.run import find_targets, run_audit
+from pelops.pipeline.report.pages import write_reports
+from pelops.pipeline.run import find_targets, run_archive, run_audit
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import AuditTarget, PipelineSettings, RedisPlace, read_place
 
@@ -81,6 +83,7 @@ class Audited:
         self.keys = derive_keys(self.stream, GROUP)
         self.client: Any = redis.Redis(port=self.port)
         self.count = 0
+        self.ids: list[str] = []  # of all entries that were added
         self.settings = PipelineSettings(
             place=read_place({}, f"redis://127.0.0.1:{self.port}/0"),
             archive=str(archive),
@@ -111,6 +114,7 @@ class Audited:
             pipeline.execute_command("XADD", self.stream, entry_id, *pairs)
         pipeline.execute()
         self.count += number
+        self.ids += ids
         return ids
 
     def create_group(self, at: str = "0") -> None:
@@ -138,13 +142,29 @@ class Audited:
             "XADD", self.keys.ledger, entry_id, "kind", kind, "stream", self.stream, *pairs
         )
 
-    def audit(self, **changes: Any) -> list[AuditSummary]:
-        """Audit once, as a run of its own does."""
+    @contextmanager
+    def running(self, **changes: Any) -> Iterator[PipelineRun]:
+        """For the block: a run, as a command begins one."""
         run = open_run(self.spark, changed(self.settings, **changes))
         try:
-            return run_audit(run, find_targets(run))
+            yield run
         finally:
             run.watch.close()
+
+    def audit(self, **changes: Any) -> list[AuditSummary]:
+        """Audit once, as a run of its own does."""
+        with self.running(**changes) as run:
+            return run_audit(run, find_targets(run))
+
+    def archive_only(self) -> int:
+        """Archive a window that no audit looks at yet; answers the number of its entries."""
+        with self.running() as run:
+            return run_archive(run, find_targets(run))
+
+    def write_report(self, **changes: Any) -> Path:
+        """Write the reports, as the command does; answers the page of all streams."""
+        with self.running(**changes) as run:
+            return Path(write_reports(run, find_targets(run)))
 
     def audit_one(self, **changes: Any) -> AuditSummary:
         (summary,) = self.audit(**changes)

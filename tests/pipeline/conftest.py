@@ -19,6 +19,9 @@ from tests.pipeline.s3_store import S3Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Its steps compare what an audit reports.
+pytest.register_assert_rewrite("tests.pipeline.stories")
+
 
 class SessionOfTests(LazySession):
     """The session that all tests share, from the moment when one of them needs it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.pipeline.audited import Audited, Row
-from tests.pipeline.hardships import be_patient
 from tests.pipeline.steps import Step, then
 
 
@@ -14,7 +16,6 @@ class Killed(BaseException):
 
 
 def prepare(audited: Audited) -> None:
-    be_patient(audited)
     audited.create_group()
     audited.add(300)
     read = audited.deliver(200)
@@ -38,3 +39,9 @@ def first_window(audited: Audited) -> dict[str, list[Row]]:
         table: [row for row in rows if row.get("as_of", row["window"]) == 0]
         for table, rows in audited.content().items()
     }
+
+
+def start_from(audited: Audited, archive: Path) -> None:
+    """Take an archive as it was once, in the place of the present one."""
+    shutil.rmtree(audited.archive, ignore_errors=True)
+    shutil.copytree(archive, audited.archive)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pelops.domain.outcome import ENDING_KINDS, LETTER_STATUSES, EntryStatus
 from pelops.domain.records.ledger import LedgerKind
+from pelops.pipeline.audit.rules import FACTS, outcome_column
 from pelops.policy.audit.classification import EntryFacts, Outcome, Proof, Why, list_rules
-from tests.pipeline.classifying import classify_entries
+
+_TYPES = {"bool": pa.bool_(), "int": pa.int64()}
+_SCHEMA = pa.schema(
+    [(field.name, _TYPES.get(str(field.type), pa.string())) for field in fields(EntryFacts)]
+)
 
 DELIVERED = EntryFacts()
 PENDING = EntryFacts(is_pending=True, stuck_after_ms=100, idle_ms=99)
@@ -52,6 +59,16 @@ CASES: Final = [
     ),
     (replace(DELIVERED, loss_seen=True), EntryStatus.ACKNOWLEDGED_INFERRED),
 ]
+
+
+def classify_entries(spark: SparkSession, cases: Sequence[EntryFacts]) -> list[Outcome]:
+    """The outcome of each, in the same order."""
+    rows = pa.Table.from_pylist([asdict(facts) for facts in cases], _SCHEMA)
+    numbered = rows.append_column("place", pa.array(range(len(cases)), pa.int64()))
+    frame = spark.createDataFrame(numbered, f"{FACTS}, place BIGINT")
+    found = frame.select("place", outcome_column().alias("outcome")).select("place", "outcome.*")
+    outcomes = found.toArrow().sort_by("place").to_pylist()
+    return [Outcome(EntryStatus(one["status"]), Why(one["why"])) for one in outcomes]
 
 
 def test_an_entry_has_the_status_that_its_facts_imply(spark: SparkSession) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,44 +16,32 @@ from pyspark.sql import SparkSession
 from local_cluster.processes import free_port
 from pelops.pipeline.archive.records import WindowPhase
 from pelops.pipeline.audit.user_tables import read_table
-from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main, render_table
 from pelops.pipeline.name_check import check_dead_letters, check_names
-from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession, progress_reported
-from pelops.pipeline.settings import INTERRUPTED, PipelineSettings, UserTable, read_place
+from pelops.pipeline.settings import INTERRUPTED, UserTable, read_place
 from pelops.pipeline.triage.triage_command import run_triage
 from tests.pipeline.audited import GROUP, Audited, changed
 from tests.pipeline.steps import Step
 from tests.pipeline.test_dying_drivers import ends, start
 
 
-@contextmanager
-def running(audited: Audited, settings: PipelineSettings | None = None) -> Iterator[PipelineRun]:
-    run = open_run(audited.spark, settings or audited.settings)
-    try:
-        yield run
-    finally:
-        run.watch.close()
-
-
-def report(audited: Audited, settings: PipelineSettings | None = None) -> str:
-    """The text of the page that the command writes."""
-    with running(audited, settings) as run:
-        return Path(write_reports(run, find_targets(run))).read_text(encoding="utf-8")
-
-
-def triage(audited: Audited, settings: PipelineSettings | None = None) -> None:
-    with running(audited, settings) as run:
+def triage(audited: Audited, **changes: Any) -> None:
+    with audited.running(**changes) as run:
         check_dead_letters(run, find_targets(run))
         run_triage(run, find_targets(run))
 
 
-def refusal(audited: Audited) -> str:
-    with running(audited) as run, pytest.raises(WrongPipelineSettings) as refused:
+def check(audited: Audited) -> None:
+    with audited.running() as run:
         check_names(run, find_targets(run))
+
+
+def refusal(audited: Audited) -> str:
+    with pytest.raises(WrongPipelineSettings) as refused:
+        check(audited)
     assert not audited.archive.exists(), "nothing was planned for a name that is wrong"
     return str(refused.value)
 
@@ -76,11 +62,9 @@ def test_a_stream_deleted_since_the_last_audit_is_not_a_misspelling(
     audited.add(3)
     audited.audit_one()
     audited.client.xgroup_destroy(audited.stream, GROUP)
-    with running(audited) as run:
-        check_names(run, find_targets(run))
+    check(audited)
     audited.client.delete(audited.stream)
-    with running(audited) as run:
-        check_names(run, find_targets(run))
+    check(audited)
 
 
 def test_a_report_needs_no_redis(audited: Audited, caplog: pytest.LogCaptureFixture) -> None:
@@ -89,8 +73,8 @@ def test_a_report_needs_no_redis(audited: Audited, caplog: pytest.LogCaptureFixt
     audited.audit_one()
     place = read_place({}, f"redis://127.0.0.1:{free_port()}/0")
     options = {**place.options, "numRetries": "0"}
-    settings = changed(audited.settings, place=replace(place, options=options))
-    assert audited.stream in report(audited, settings)
+    page = audited.write_report(place=replace(place, options=options))
+    assert audited.stream in page.read_text(encoding="utf-8")
     [reported] = [text for text in caplog.messages if text.startswith("dead letters of")]
     assert "Connection refused" in reported
 
@@ -101,14 +85,14 @@ def test_a_misspelt_group_is_refused_and_the_report_page_stays(
     audited.create_group()
     audited.add(3)
     audited.audit_one()
-    report(audited)
-    page = (audited.archive / "report" / "audit.html").read_bytes()
-    wrong = changed(audited.settings, targets=(audited.target("wrokers"),))
+    path = audited.write_report()
+    page = path.read_bytes()
+    wrong = {"targets": (audited.target("wrokers"),)}
     with pytest.raises(WrongPipelineSettings, match="has no audit of this stream and group"):
-        report(audited, wrong)
+        audited.write_report(**wrong)
     with pytest.raises(WrongPipelineSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
-        triage(audited, wrong)
-    assert (audited.archive / "report" / "audit.html").read_bytes() == page
+        triage(audited, **wrong)
+    assert path.read_bytes() == page
 
 
 def test_dead_letters_of_a_group_that_is_gone_are_triaged(
@@ -158,15 +142,13 @@ def test_a_group_added_later_is_reported_as_missing_from_archived_windows(
 ) -> None:
     audited.create_group()
     audited.add(3)
-    with running(audited) as run:
-        check_names(run, find_targets(run))
+    check(audited)
     assert not caplog.records
     audited.audit_one()
     audited.client.xgroup_create(audited.stream, "mail", "0")
     both = (*audited.settings.targets, audited.target("mail"))
     audited.settings = changed(audited.settings, targets=both)
-    with running(audited) as run:
-        check_names(run, find_targets(run))
+    check(audited)
     [reported] = caplog.messages
     assert reported.startswith("group 'mail' is in no archived window of")
 
@@ -186,8 +168,8 @@ def test_open_entries_are_shown_when_nothing_was_added(audited: Audited) -> None
 def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
     assert refusal(audited)  # neither stream nor group is there
     audited.settings = changed(audited.settings, name="shop/nightly")
-    with running(audited) as run:
-        check_names(run, find_targets(run))
+    check(audited)
+    with audited.running() as run:
         assert audited.stream in find_targets(run)
 
 

@@ -9,9 +9,7 @@ from deltalake import DeltaTable
 
 from pelops.domain.records.audit import AuditVerdict
 from pelops.pipeline.archive.tables import ENTRIES, STATUSES
-from pelops.pipeline.context import open_run
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.run import find_targets, run_archive
 from tests.pipeline.audited import Audited
 
 
@@ -56,34 +54,8 @@ def test_a_window_that_is_finished_later_is_not_finished_without_its_files(
 ) -> None:
     audited.create_group()
     audited.add(30)
-    run = open_run(audited.spark, audited.settings)
-    try:
-        run_archive(run, find_targets(run))
-    finally:
-        run.watch.close()
+    audited.archive_only()
     name = lose_a_file(audited, ENTRIES)
     with pytest.raises(ArchiveUnusable, match="Restore it from a backup") as raised:
         audited.audit()
     assert name in str(raised.value)
-
-
-@pytest.mark.full
-def test_pending_entries_that_no_window_left_open_are_a_finding(
-    audited: Audited,
-) -> None:
-    audited.create_group()
-    ids = audited.add(10)
-    audited.acknowledge(*audited.deliver(10))
-    audited.audit_one()
-    # A user sets the position back: what was acknowledged is delivered again.
-    audited.client.xgroup_setid(audited.stream, audited.keys.group, ids[5])
-    audited.add(1)
-    again = audited.deliver(4)
-    summary = audited.audit_one()
-    assert summary.verdict is AuditVerdict.FINDINGS
-    assert {one.kind: one.count for one in summary.findings} == {"unbalanced-pending": 4}
-    (reported,) = [one for one in audited.report(1).checks if one.name == "pending"]
-    assert (reported.expected, reported.found) == (4, 0)
-    assert summary.open == 5
-    audited.acknowledge(*again, *audited.deliver(1))
-    assert audited.audit_one().verdict is AuditVerdict.BALANCED

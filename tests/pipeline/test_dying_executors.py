@@ -21,7 +21,6 @@ from tests.pipeline.executors import (
     list_workers,
     read_events,
 )
-from tests.pipeline.hardships import be_patient
 from tests.pipeline.repeating import die_after, first_window
 from tests.pipeline.steps import Step
 from tests.pipeline.test_dying_drivers import end, start
@@ -42,7 +41,6 @@ class Repeated:
     def __init__(self, audited: Audited, directory: Path) -> None:
         self.audited = audited
         self.directory = directory
-        be_patient(audited)
         audited.create_group()
         audited.add(ENTRIES)
         read = audited.deliver(2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pelops.pipeline.archive.tables import SCHEMAS, find_archive
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.files import Files
 from tests.pipeline.audited import Audited, changed
-from tests.pipeline.repeating import die_after, first_window, prepare
+from tests.pipeline.repeating import die_after, first_window, prepare, start_from
 from tests.pipeline.small_disks import fill, small_disk
 from tests.pipeline.steps import Step, then
 from tests.pipeline.test_dying_drivers import ends, start
@@ -28,16 +29,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def start_from(audited: Audited, archive: Path) -> None:
-    """Take an archive as it was once, in the place of the present one."""
-    shutil.rmtree(audited.archive)
-    shutil.copytree(archive, audited.archive)
-
-
 def fails(audited: Audited) -> None:
     with pytest.raises(ArchiveUnusable, match=re.escape(SAID)) as caught:
         audited.audit()
     assert f"cannot write {audited.archive}/" in str(caught.value)
+    assert "No space left on device" in str(caught.value)
 
 
 @pytest.mark.full
@@ -93,3 +89,22 @@ def test_a_disk_of_spark_that_is_full_is_a_clear_error(audited: Audited, tmp_pat
     assert ends(start(audited, log, is_large=True), log) == 0, log.read_text()[-3000:]
     assert "300 of 300 produced" in log.read_text()
     assert len(audited.entries(0)) == len(audited.statuses(0)) == 300
+
+
+@pytest.mark.full
+def test_a_read_only_archive_is_a_clear_error_and_stays_unchanged(
+    audited: Audited, disk: Path
+) -> None:
+    audited.archive = disk
+    audited.settings = changed(audited.settings, archive=str(disk))
+    prepare(audited)
+    assert audited.audit_one().produced == 300
+    content = audited.content()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    audited.add(3)
+    with pytest.raises(ArchiveUnusable, match="Read-only file system") as refused:
+        audited.audit()
+    assert str(disk) in str(refused.value)
+    assert audited.content() == content
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+    assert audited.audit_one().produced == 3

@@ -1,5 +1,4 @@
-"""The backlog of a group, and what was lost or moved aside: gaps in the balance that must not
-be."""
+"""The entries that belong to a group: where it began, and which of them were removed."""
 
 from __future__ import annotations
 
@@ -8,25 +7,28 @@ from dataclasses import replace
 import pytest
 
 from pelops.clock import EPOCH
-from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.entry_id import EntryId
 from pelops.domain.outcome import EntryStatus
-from pelops.domain.records.audit import AuditVerdict, Window
+from pelops.domain.records.audit import Window
 from pelops.domain.records.ledger import LedgerEvent, LedgerKind
-from pelops.pipeline.archive.ledger import GroupHistory
+from pelops.pipeline.archive.ledger import ACTS, GroupHistory
+from pelops.pipeline.archive.redis_reader import GroupSnapshot
+from pelops.pipeline.archive.windows import LedgerEnd
+from pelops.pipeline.audit.gone_entries import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.audit.group_share import (
     ArchivedWindow,
     GroupShare,
     GroupStart,
+    PreviousGroupState,
+    Removed,
+    close_balance,
     find_audited_after,
     find_beginning,
+    find_position_doubt,
     find_share,
     read_first_creation,
     read_moves,
 )
-from pelops.pipeline.context import open_run
-from pelops.pipeline.run import find_targets, run_archive
-from tests.pipeline.audited import FIRST_MS, GROUP, Audited
-from tests.pipeline.histories import history_of
 
 WINDOW = Window(
     number=0, from_id=EntryId(10), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
@@ -46,7 +48,7 @@ def moved(to: str) -> tuple[LedgerKind, dict[str, str]]:
     return LedgerKind.POSITION_CHANGED, {"from": "99-0", "to": to, "why": "went-back"}
 
 
-def find(
+def share_of(
     position: str, *, why: str = "first", archived: int = 10, before: int = 0, **beyond: int
 ) -> GroupShare:
     """The share of WINDOW of a group that was created there according to the ledger."""
@@ -126,67 +128,34 @@ def test_what_the_archive_cannot_hold_was_not_gone_before_the_group_began() -> N
     there = ArchivedWindow(entries=10, count_until=lambda _: 4, beyond=3, beyond_seq=2)
     found = find_beginning(ledger, GroupStart(), there, position=None)
     assert found == GroupStart(at=EntryId(14), gone=9)
-    share = find("14-0", archived=6, before=4, beyond=1, beyond_seq=2)
+    share = share_of("14-0", archived=6, before=4, beyond=1, beyond_seq=2)
     assert (share.archived, share.produced, share.left_out) == (2, 5, 4)
 
 
 def test_the_share_of_a_group_begins_after_its_start_position() -> None:
-    assert find("5-0") == GroupShare(window=WINDOW, archived=10, begin=EntryId(5))
+    assert share_of("5-0") == GroupShare(window=WINDOW, archived=10, begin=EntryId(5))
     mine = replace(WINDOW, from_id=EntryId(14), from_added=14)
     found = GroupShare(window=mine, archived=6, left_out=4, begin=EntryId(14))
-    assert find("14-0", before=4) == found
+    assert share_of("14-0", before=4) == found
 
 
 def test_a_group_that_was_created_again_keeps_its_whole_share() -> None:
-    assert find("14-0", why="continues", before=4) == GroupShare(window=WINDOW, archived=10)
+    assert share_of("14-0", why="continues", before=4) == GroupShare(window=WINDOW, archived=10)
 
 
 def test_entries_gone_before_the_archive_are_left_out_only_if_older() -> None:
     mine = replace(WINDOW, from_id=EntryId(14), from_added=14)
     begin = EntryId(14)
     found = GroupShare(window=mine, archived=6, left_out=1, begin=begin)
-    assert find("14-0", archived=7, before=1) == found
-    assert find("14-0", archived=6, before=0) == GroupShare(window=WINDOW, archived=6, begin=begin)
+    assert share_of("14-0", archived=7, before=1) == found
+    assert share_of("14-0", archived=6, before=0) == GroupShare(
+        window=WINDOW, archived=6, begin=begin
+    )
 
 
 def test_a_group_that_begins_after_the_window_has_no_share() -> None:
-    found = find("20-0")
+    found = share_of("20-0")
     assert (found.produced, found.archived, found.left_out) == (0, 0, 10)
-
-
-@pytest.mark.full
-def test_entries_before_the_start_of_a_group_are_not_acknowledged(
-    audited: Audited,
-) -> None:
-    ids = audited.add(10)
-    audited.create_group(at=ids[5])
-    created = ("position", ids[5], "why", "first", "repeats", 0, "from", "")
-    audited.record("group-created", *created)
-    audited.acknowledge(*audited.deliver(1))
-    summary = audited.audit_one()
-    assert (summary.produced, summary.archived) == (4, 4)
-    assert summary.window.from_id == parse_entry_id(ids[5])
-    assert audited.counts(summary) == {"acknowledged_inferred": 1, "undelivered": 3}
-    assert audited.state().left_out == 6
-
-
-@pytest.mark.full
-def test_a_group_set_back_before_its_start_includes_entries_between(
-    audited: Audited,
-) -> None:
-    ids = audited.add(10)
-    audited.create_group(at=ids[5])
-    audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
-    audited.deliver(4)
-    audited.client.xgroup_setid(audited.stream, GROUP, id=ids[2])
-    summary = audited.audit_one()
-    assert audited.counts(summary) == {"undelivered": 3, "in_flight": 4}
-    assert summary.window.from_id == parse_entry_id(ids[2])
-    # Where it was set to stays known when it has read on.
-    audited.record("position-changed", "from", ids[9], "to", ids[2], "why", "went-back")
-    audited.acknowledge(*audited.deliver(7))
-    again = audited.audit_one(archive=f"{audited.archive}-anew")
-    assert (again.produced, again.counts[EntryStatus.IN_FLIGHT]) == (7, 0)
 
 
 def test_a_group_that_was_set_back_is_audited_from_there_on() -> None:
@@ -203,90 +172,149 @@ def test_a_group_that_was_set_back_is_audited_from_there_on() -> None:
     assert read_moves("orders", ledger) == [EntryId(8), EntryId(7)]
 
 
-@pytest.mark.full
-def test_entries_delivered_after_setting_a_group_back_before_its_audit_are_open(
-    audited: Audited,
-) -> None:
-    ids = audited.add(10)
-    audited.create_group(at=ids[5])
-    audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
-    assert audited.audit_one().produced == 4
-    audited.client.xgroup_setid(audited.stream, GROUP, id=ids[2])
-    audited.audit_one()
-    audited.deliver(2)
-    audited.client.xdel(audited.stream, ids[3])
-    reported = audited.audit_one()
-    assert {row["seq"]: row["status"] for row in audited.rows("open", 2)} == {
-        3: "payload_gone", 4: "in_flight",
-        6: "undelivered", 7: "undelivered", 8: "undelivered", 9: "undelivered",
-    }  # fmt: skip
-    assert reported.verdict is not AuditVerdict.BALANCED
+AT = EntryId(1000)
+DELETED = EntryId(500)
 
 
-@pytest.mark.full
-def test_entries_gone_before_the_group_start_are_counted_and_not_expected(audited: Audited) -> None:
-    ids = audited.add(10)
-    audited.client.xtrim(audited.stream, minid=ids[4], approximate=False)
-    audited.create_group(at=ids[5])
-    audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
-    audited.deliver(4)
-    summary = audited.audit_one()
-    assert summary.produced == 4
-    assert (audited.state().left_out, audited.state().gone_before) == (2, 4)
-    assert "removed-before-archive" not in {one.kind for one in summary.findings}
+def look(read: int | None = None, consumers: int = 1, given: int | None = 1000) -> GroupSnapshot:
+    return GroupSnapshot(
+        position=AT, pending=0, entries_read=read, consumers=consumers, given_ms=given
+    )
 
 
-@pytest.mark.full
-def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) -> None:
-    audited.create_group()
-    ids = audited.add(10)
-    audited.acknowledge(*audited.deliver(4))
-    run = open_run(audited.spark, audited.settings)
-    try:
-        assert run_archive(run, find_targets(run)) == 10
-    finally:
-        run.watch.close()
-    audited.client.xtrim(audited.stream, minid=ids[7], approximate=False)
-    reported = ("at_least", 3, "at_most", 3, "after", ids[3], "before", ids[7])
-    audited.record("data-loss", *reported)
-    audited.record("bookmark", "entries_added", 10, "last_generated", ids[9])
-    audited.acknowledge(*audited.deliver(3))
-    summary = audited.audit()[0]
-    assert audited.counts(summary) == {"acknowledged_inferred": 7, "lost": 3}
-    lost = {(row["seq"], row["why"]) for row in audited.rows("exceptions")}
-    assert lost == {(4, "loss-seen"), (5, "loss-seen"), (6, "loss-seen")}
+def doubt(
+    found: GroupSnapshot,
+    last: GroupSnapshot | None = None,
+    *,
+    was_missing: bool = False,
+    max_deleted: EntryId = DELETED,
+    created_at: EntryId | None = None,
+) -> str:
+    known = PreviousGroupState(group=last, was_missing=was_missing)
+    reported = find_position_doubt(found, known, max_deleted=max_deleted, created_at=created_at)
+    return reported or ""
 
 
-@pytest.mark.full
-def test_copies_in_the_retry_stream_have_a_status_each(audited: Audited) -> None:
-    audited.create_group()
-    ids = audited.add(4)
-    audited.acknowledge(*audited.deliver(4))
-    client, retry = audited.client, audited.keys.retry
-    client.xgroup_create(retry, GROUP, id="0", mkstream=True)
-    copies = [f"{FIRST_MS + 100}-{n}" for n in range(4)]
-    for copy, root in zip(copies, ids, strict=True):
-        words = ("number", 1, "_original_id", root, "_retry_count", 1)
-        client.execute_command("XADD", retry, copy, *words)
-        audited.record("requeued", "target", retry, root, f"{copy} {root} 1 1 40")
-    client.xreadgroup(GROUP, "b", {retry: ">"}, count=3)
-    client.xack(retry, GROUP, copies[0], copies[2])
-    client.xdel(retry, copies[2])
-    client.execute_command(
-        "XADD", audited.keys.ledger, "*", "kind", "dead-lettered", "stream", retry, "reason", "Bad",
-        copies[2], f"9-9 {ids[2]} 1 1 40",
-    )  # fmt: skip
-    summary = audited.audit_one()
-    assert audited.counts(summary) == {"requeued": 4}
-    assert {one.kind: one.count for one in summary.findings} == {"dead-lettered-copies": 1}
-    reported = {row["seq"]: (row["status"], row["root"]) for row in audited.rows("retried")}
-    assert reported == {
-        0: ("acknowledged_inferred", ids[0]),
-        1: ("in_flight", ids[1]),
-        2: ("dead_lettered", ids[2]),
-        3: ("undelivered", ids[3]),
-    }
-    client.xack(retry, GROUP, copies[1])
-    audited.audit_one()
-    later = {row["seq"]: row["status"] for row in audited.rows("retried", 1)}
-    assert later == {1: "acknowledged_inferred", 3: "undelivered"}
+def test_a_server_that_knows_how_much_was_read_leaves_no_doubt() -> None:
+    assert not doubt(look(read=7, consumers=0, given=None))
+
+
+def test_a_position_that_no_consumer_can_have_reached_was_set() -> None:
+    assert not doubt(look())
+    assert "ever given an entry" in doubt(look(consumers=0, given=None))
+    assert "since that one was added" in doubt(look(given=999))
+
+
+def test_without_deletions_a_read_would_have_made_the_count_known() -> None:
+    assert "does not know how much" in doubt(look(), max_deleted=EntryId.MIN)
+    # One that was unknown before stays so until a read reaches the end.
+    assert not doubt(look(), look(), max_deleted=EntryId.MIN)
+    assert "does not know" in doubt(look(), look(read=5), max_deleted=EntryId.MIN)
+
+
+def test_a_group_that_was_created_again_is_always_in_doubt() -> None:
+    assert "was created since" in doubt(look(read=7), was_missing=True)
+    assert "created again" in doubt(look(consumers=0, given=None), look(read=5, consumers=1))
+
+
+def test_where_the_ledger_says_that_a_group_began_it_was_set_rightly() -> None:
+    nobody = look(consumers=0, given=None)
+    assert not doubt(nobody, created_at=AT, was_missing=True)
+    assert not doubt(look(), created_at=EntryId(1), max_deleted=EntryId.MIN, was_missing=True)
+    # One that began with the first entry was set later.
+    assert "does not know" in doubt(look(), created_at=EntryId.MIN, max_deleted=EntryId.MIN)
+
+
+def test_numbers_that_contradict_each_other_prove_nothing() -> None:
+    def count(
+        read: int | None, *, at: int = 15, known: int = 3, missing: int = 9, counts: bool = True
+    ) -> int:
+        look = GroupSnapshot(position=EntryId(at), pending=0, entries_read=read)
+        return count_undelivered(look, FIRST, counts_trimmed=counts, known=known, missing=missing)
+
+    assert count(15) == 2
+    assert count(None) == count(15, counts=False) == count(21) == count(20, at=20) == 0
+    assert count(15, known=6) == count(15, missing=1) == 0
+    # Before the window all of it lies ahead.
+    assert count(8, at=9) == 7
+    assert count(11, at=9) == 0
+
+
+FIRST = Window(
+    number=0, from_id=EntryId(9), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
+)
+
+
+def test_what_was_removed_before_the_group_was_created_is_not_its_own() -> None:
+    trimmed = Removed(entries=10, max_deleted=EntryId.MIN)
+    assert trimmed.after(None, FIRST.from_id) == 10
+    assert trimmed.after(EntryId(8), FIRST.from_id) == 10
+    assert trimmed.after(EntryId(9), FIRST.from_id) == 0
+    assert Removed(entries=10, max_deleted=EntryId(15)).after(EntryId(9), FIRST.from_id) == 10
+
+
+def test_a_balance_holds_what_is_reported_and_nothing_that_is_not() -> None:
+    owed = GroupShare(window=FIRST, archived=10, removed=10)
+    balance = close_balance(owed, 20, unaccounted=7)
+    assert balance.unknown_before == 7
+    assert balance.window == replace(FIRST, from_id=EntryId.MIN, from_added=7)
+    all_unknown = close_balance(owed, 20, unaccounted=12)
+    # Two of these went between the look at the counters and the archive.
+    assert (all_unknown.unknown_before, all_unknown.window) == (10, FIRST)
+
+
+LATER = Window(
+    number=1, from_id=EntryId(10), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
+)
+
+
+def test_a_possible_loss_is_not_counted_as_one() -> None:
+    reported = {"at_least": "0", "at_most": "4", "after": "12-0", "before": "17-0"}
+    reported["cause"] = "trimmed"
+    found = account_for_gone(
+        Gone(missing=5, removed=15),
+        LATER,
+        ledger_of((LedgerKind.DATA_LOSS, reported)),
+        "orders",
+    )
+    assert found == {EntryStatus.INDETERMINATE: 5}
+
+
+def test_entries_removed_without_a_ledger_event_are_indeterminate() -> None:
+    gone = Gone(missing=5, removed=15)
+    assert account_for_gone(gone, LATER, ledger_of(), "orders") == {EntryStatus.INDETERMINATE: 5}
+
+
+def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
+    reported = {"at_least": "2", "at_most": "4", "after": "12-0", "before": "17-0"}
+    again = {**reported, "at_least": "3"}
+    found = account_for_gone(
+        Gone(missing=5, removed=15),
+        LATER,
+        ledger_of((LedgerKind.DATA_LOSS, reported), (LedgerKind.DATA_LOSS, again)),
+        "orders",
+    )
+    assert found == {EntryStatus.LOST: 3, EntryStatus.INDETERMINATE: 2}
+
+
+def test_archived_entries_of_a_loss_are_not_counted_as_missing() -> None:
+    reported = {"at_least": "3", "at_most": "3", "after": "12-0", "before": "17-0"}
+    gone = Gone(missing=5, removed=15, seen=2)
+    found = account_for_gone(gone, LATER, ledger_of((LedgerKind.DATA_LOSS, reported)), "orders")
+    assert found == {EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 4}
+
+
+def test_what_only_the_operator_trimmed_was_acknowledged() -> None:
+    reported = {"stream": "orders", "count": "15", "first_id_after": "16-0"}
+    gone, trims = Gone(missing=5, removed=15), (LedgerKind.TRIMMED, reported)
+    found = account_for_gone(gone, LATER, ledger_of(trims), "orders")
+    assert found == {EntryStatus.ACKNOWLEDGED_INFERRED: 5}
+    of_copies = (LedgerKind.TRIMMED, {**reported, "stream": "{orders}:workers:retry"})
+    found = account_for_gone(gone, LATER, ledger_of(of_copies), "orders")
+    assert found == {EntryStatus.INDETERMINATE: 5}
+
+
+def history_of(*events: LedgerEvent) -> GroupHistory:
+    """Events of the group as a whole, and a checkpoint; no act on any entry."""
+    end = LedgerEnd(exists=True, last=EntryId.MIN, of_workers=EntryId.MIN, has_events=True)
+    return GroupHistory(end=end, acts=ACTS.empty_table(), events=events, checkpoints=1)

@@ -18,7 +18,6 @@ from pelops.pipeline.archive.tables import WINDOWS
 from pelops.pipeline.archive.windows import parse_record, render_record
 from tests.faults.skewing import NoFaketime, skewed_start
 from tests.pipeline.audited import Audited
-from tests.pipeline.hardships import be_patient
 from tests.pipeline.test_dying_drivers import end, start
 
 AHEAD = timedelta(hours=2)
@@ -54,7 +53,6 @@ def test_the_clock_of_the_driver_does_not_matter(
 
 @pytest.mark.full
 def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited) -> None:
-    be_patient(audited)
     audited.create_group()
     ids = audited.add(10)
     audited.deliver(6)

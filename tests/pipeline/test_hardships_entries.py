@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pelops.domain.outcome import EntryStatus
 from pelops.domain.records.audit import AuditVerdict
-from pelops.pipeline.context import open_run
-from pelops.pipeline.report.pages import write_reports
-from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import ArchivedPayload
-from tests.pipeline.audited import FIRST_MS, GROUP, Audited, changed
-from tests.pipeline.hardships import be_patient, large_windows
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+from tests.pipeline.hardships import large_windows
 
 MOST = 2**63 - 1  # of a column of 64 bits with sign
 YEAR_9999_MS = 253_370_764_800_000
@@ -58,7 +54,6 @@ def test_a_full_payload_is_archived_to_the_byte(audited: Audited) -> None:
 def test_ids_at_every_end_are_audited_and_reported(audited: Audited) -> None:
     ids = ["0-1", "0-2", f"5-{MOST}", f"{YEAR_9999_MS}-7", f"{YEAR_9999_MS + 10**9}-0"]
     ids += [f"{MOST - 1}-0", f"{MOST}-{MOST}"]
-    be_patient(audited)
     audited.create_group()
     for entry_id in ids:
         add(audited, entry_id, "number", 1)
@@ -75,7 +70,7 @@ def test_ids_at_every_end_are_audited_and_reported(audited: Audited) -> None:
         "dead_lettered": 1, "requeued": 1,
     }  # fmt: skip
     assert summary.produced == 7
-    page = _report(audited)
+    page = audited.write_report(name="shop/nightly").read_text()
     assert "NaN" not in page
     assert f"{YEAR_9999_MS}-7" in page
     # The next window has a stream whose clock cannot go on, and checkpoints of another age.
@@ -97,14 +92,6 @@ def _keep_odd_ledger(audited: Audited, ids: list[str]) -> None:
     audited.record(
         "dead-lettered", "reason", "Poison", ids[5], f"9-9 {ids[5]} 3 4 70", entry_id=f"{MOST}-0"
     )
-
-
-def _report(audited: Audited) -> str:
-    run = open_run(audited.spark, changed(audited.settings, name="shop/nightly"))
-    try:
-        return Path(write_reports(run, find_targets(run))).read_text()
-    finally:
-        run.watch.close()
 
 
 @pytest.mark.full
@@ -166,15 +153,6 @@ def test_append_only_files_may_name_entries_that_no_column_holds(witnessed: Audi
     reported = {one.kind: one.count for one in summary.findings}
     assert reported == {"ids-beyond-range": 3, "indeterminate": 3}
     assert [row["id"] for row in witnessed.statuses()] == ids
-
-
-@pytest.mark.full
-def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:
-    audited.create_group()
-    audited.client.xgroup_createconsumer(audited.stream, GROUP, "idle")
-    summary = audited.audit_one()
-    assert (summary.produced, summary.verdict) == (0, AuditVerdict.BALANCED)
-    assert summary.sentence == "Nothing was added."
 
 
 def test_a_ledger_of_another_hand_is_no_evidence_and_no_crash(audited: Audited) -> None:

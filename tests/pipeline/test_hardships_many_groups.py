@@ -10,7 +10,6 @@ import pytest
 from pelops.domain.naming import audit_index_key
 from pelops.pipeline.run import glob_expression
 from tests.pipeline.audited import GROUP, Audited
-from tests.pipeline.hardships import be_patient
 
 CONSUMERS, GROUPS = 3000, 500
 NAME = "shop/nightly"
@@ -18,7 +17,6 @@ NAME = "shop/nightly"
 
 @pytest.mark.full
 def test_thousands_of_consumers_and_hundreds_of_groups_are_looked_at(audited: Audited) -> None:
-    be_patient(audited)
     ids = audited.add(CONSUMERS + 100)
     audited.create_group()
     many = audited.client.pipeline(transaction=False)

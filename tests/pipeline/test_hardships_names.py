@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.pipeline.context import open_run
-from pelops.pipeline.report.pages import write_reports
 from pelops.pipeline.report.places import group_path, report_path, slug
-from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import AuditTarget
-from tests.pipeline.audited import Audited, changed
+from tests.pipeline.audited import Audited
 
 ODD = "\U0001f600 new\nline\t%41 : {} / .. \\ * ? [a], ' \" <b>é</b> & $x"
 LONG = "é%" * 100  # 300 bytes
@@ -79,11 +76,7 @@ def test_names_of_any_characters_are_audited_and_nothing_leaves_the_archive(
     )
     for summary in summaries:
         assert audited.counts(summary) == {"in_flight": 3, "undelivered": 2}
-    run = open_run(audited.spark, changed(audited.settings, targets=tuple(targets[:2])))
-    try:
-        page = Path(write_reports(run, find_targets(run))).read_text()
-    finally:
-        run.watch.close()
+    page = audited.write_report(targets=tuple(targets[:2])).read_text()
     assert "<b>é</b>" not in page
     assert "&lt;b&gt;é&lt;/b&gt;" in page
     assert set(tmp_path.iterdir()) - before == {audited.archive}

@@ -15,7 +15,7 @@ from pelops.errors import WrongType
 from pelops.pipeline import rounds
 from pelops.pipeline.archive import snapshot
 from pelops.pipeline.session import LazySession
-from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import amid, half_read
 from tests.redis_fixtures import RunRedis
 
@@ -25,83 +25,6 @@ SURE = EntryStatus.ACKNOWLEDGED_PROVEN
 def adds_up(summary: AuditSummary) -> bool:
     """Every entry has a status, and none is said to be known that is not."""
     return sum(summary.counts.values()) == summary.produced and not summary.counts[SURE]
-
-
-def make_anew(audited: Audited) -> None:
-    """Create the group again at the end, as a user does to skip a backlog."""
-    audited.client.xgroup_destroy(audited.stream, GROUP)
-    audited.create_group(at="$")
-
-
-@pytest.mark.full
-def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> None:
-    half_read(audited)
-    with amid(rounds, "take_snapshot", lambda: audited.client.delete(audited.stream)):
-        summary = audited.audit_one()
-    assert summary.produced == summary.archived == 30
-    # What was pending is lost: nothing counts as acknowledged.
-    assert summary.verdict is AuditVerdict.FAILING
-    assert audited.counts(summary) == {"indeterminate": 30}
-    again = audited.audit_one()
-    assert again.verdict is AuditVerdict.FAILING
-    assert {one.kind for one in again.findings} >= {"epoch-break", "stream-missing"}
-
-
-@pytest.mark.full
-def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -> None:
-    half_read(audited)
-    with amid(rounds, "archive_entries", lambda: audited.client.delete(audited.stream)):
-        summary = audited.audit_one()
-    assert (summary.produced, summary.archived, summary.verdict) == (30, 0, AuditVerdict.FAILING)
-    assert audited.counts(summary) == {"indeterminate": 30}
-
-
-@pytest.mark.full
-def test_a_group_created_again_during_the_look_makes_nothing_acknowledged(
-    audited: Audited,
-) -> None:
-    half_read(audited)
-    with amid(snapshot, "_read_pending", lambda: make_anew(audited)):
-        summary = audited.audit_one()
-    assert adds_up(summary)
-    assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
-
-
-@pytest.mark.full
-def test_a_group_deleted_during_the_look_ends_no_run(audited: Audited) -> None:
-    half_read(audited)
-    remove = lambda: audited.client.xgroup_destroy(audited.stream, GROUP)  # noqa: E731
-    with amid(snapshot, "_read_pending", remove):
-        summary = audited.audit_one()
-    assert adds_up(summary)
-    assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
-    assert audited.audit_one().findings[0].kind == "group-missing"
-
-
-@pytest.mark.full
-def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: Audited) -> None:
-    half_read(audited)
-    with amid(
-        rounds,
-        "take_snapshot",
-        lambda: audited.client.xgroup_destroy(audited.stream, GROUP),
-    ):
-        summary = audited.audit_one()
-    assert summary.verdict is AuditVerdict.FAILING
-    assert audited.counts(summary) == {"indeterminate": 20, "undelivered": 10}
-
-
-@pytest.mark.full
-def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited: Audited) -> None:
-    ids = half_read(audited)
-    trim = lambda: audited.client.xtrim(audited.stream, minid=ids[25], approximate=False)  # noqa: E731
-    with amid(rounds, "archive_entries", trim):
-        summary = audited.audit_one()
-    assert (summary.produced, summary.archived) == (30, 5)
-    # Of the 25 ten were pending; by the group's count five were not delivered yet.
-    assert audited.counts(summary) == {
-        "payload_gone": 10, "indeterminate": 10, "lost": 5, "undelivered": 5,
-    }  # fmt: skip
 
 
 @pytest.mark.full

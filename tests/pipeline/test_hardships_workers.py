@@ -16,7 +16,7 @@ from pelops.pipeline import rounds
 from pelops.pipeline.session import choose_cores, session_options
 from pelops.pipeline.settings import PipelineSettings, read_place
 from tests.pipeline.audited import Audited
-from tests.pipeline.hardships import amid, be_patient
+from tests.pipeline.hardships import amid
 
 ENTRIES = 30_000
 TASK_WORKER = b"pyspark.daemon\0pyspark.worker\0"
@@ -59,7 +59,6 @@ def pages(audited: Audited) -> int:
 def test_killing_a_reading_worker_neither_misses_nor_doubles_an_entry(
     audited: Audited,
 ) -> None:
-    be_patient(audited)
     audited.create_group()
     audited.add(ENTRIES)
     audited.deliver(10)

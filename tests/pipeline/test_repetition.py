@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -14,19 +13,13 @@ from pelops.pipeline.archive.records import WindowPhase
 from pelops.pipeline.archive.tables import ENTRIES, EVENTS, SCHEMAS, STATUSES
 from pelops.pipeline.errors import RunOvertaken
 from tests.pipeline.audited import Audited
-from tests.pipeline.repeating import die_after, first_window, prepare
+from tests.pipeline.repeating import die_after, first_window, prepare, start_from
 from tests.pipeline.steps import WRITTEN, Step, then
 
 
 def rows_of(audited: Audited, table: str, run: int) -> int:
     rows: list[int] = audited.archive_tables.read(table, columns=("run",))["run"].to_pylist()
     return rows.count(run)
-
-
-def start_from(audited: Audited, archive: Path) -> None:
-    """Take an archive as it was once, in the place of the present one."""
-    shutil.rmtree(audited.archive, ignore_errors=True)
-    shutil.copytree(archive, audited.archive)
 
 
 @pytest.mark.full

@@ -29,8 +29,8 @@ from tests.pipeline.report_cases import (
     quiet_group,
     report,
     summary,
+    timeline,
 )
-from tests.pipeline.report_parts import timeline
 
 # As long as the hostile text, so that nothing is cut at another place.
 PLAIN = "x" * len(HOSTILE)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,14 +12,13 @@ import pytest
 
 from pelops.domain.records.audit import AuditSummary, Certainty
 from pelops.domain.records.redrive import parse_plan
-from pelops.pipeline.context import PipelineRun, open_run
 from pelops.pipeline.report.model import build_schema
-from pelops.pipeline.report.pages import write_new_reports, write_reports
+from pelops.pipeline.report.pages import write_new_reports
 from pelops.pipeline.report.places import report_path, slug
-from pelops.pipeline.run import find_targets, run_archive
-from pelops.pipeline.settings import ArchivedPayload, AuditTarget, PipelineSettings
+from pelops.pipeline.run import find_targets
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 from pelops.pipeline.triage.triage_command import run_triage
-from tests.pipeline.audited import GROUP, Audited, changed
+from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.dead_letters import dead_letter_fields
 from tests.pipeline.json_schema import violations
 
@@ -35,23 +31,8 @@ def _document(audited: Audited) -> dict[str, Any]:
     return document
 
 
-@contextmanager
-def _running(audited: Audited, settings: PipelineSettings | None = None) -> Iterator[PipelineRun]:
-    run = open_run(audited.spark, settings or audited.settings)
-    try:
-        yield run
-    finally:
-        run.watch.close()
-
-
-def _write(audited: Audited, settings: PipelineSettings | None = None) -> Path:
-    """Write the reports, as the command does; the page of all streams."""
-    with _running(audited, settings) as run:
-        return Path(write_reports(run, find_targets(run)))
-
-
-def _triage(audited: Audited, settings: PipelineSettings | None = None) -> None:
-    with _running(audited, settings) as run:
+def _triage(audited: Audited, **changes: Any) -> None:
+    with audited.running(**changes) as run:
         run_triage(run, find_targets(run))
 
 
@@ -78,7 +59,7 @@ def _trouble(audited: Audited) -> None:
 def test_the_report_shows_what_the_audit_found(audited: Audited) -> None:
     _trouble(audited)
     summary = audited.audit_one()
-    page = _write(audited)
+    page = audited.write_report()
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     (group,) = _document(audited)["groups"]
     assert group["summary"]["counts"] == audited.counts(summary)
@@ -102,7 +83,7 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     audited.audit()
     audited.add(3)
     audited.audit()
-    _write(audited)
+    audited.write_report()
     (group,) = _document(audited)["groups"]
     assert (group["summary"]["window"]["number"], group["summary"]["produced"]) == (1, 3)
     assert [one["produced"] for one in group["earlier"]] == [5]
@@ -117,7 +98,7 @@ def test_a_run_without_new_acknowledgements_is_not_proven(audited: Audited) -> N
     assert audited.audit_one().certainty is Certainty.INFERRED
     audited.add(1)
     audited.audit()
-    _write(audited)
+    audited.write_report()
     document = _document(audited)
     (group,) = document["groups"]
     assert group["summary"]["counts"] == {"undelivered": 1}
@@ -131,7 +112,7 @@ def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     audited.create_group()
     audited.audit_one()
     both = (audited.target("mail"), *audited.settings.targets)
-    _write(audited, changed(audited.settings, targets=both))
+    audited.write_report(targets=both)
     [group] = _document(audited)["groups"]
     assert group["summary"]["group"] == GROUP
 
@@ -163,7 +144,7 @@ def test_triage_writes_a_readable_plan_without_payloads(
 
 def test_triage_shows_payloads_where_they_may_be_archived(audited: Audited) -> None:
     _bury(audited, 1)
-    _triage(audited, changed(audited.settings, payload=ArchivedPayload.FULL))
+    _triage(audited, payload=ArchivedPayload.FULL)
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     (cluster,) = json.loads((base / "clusters.json").read_text(encoding="utf-8"))["clusters"]
     ((field,),) = [one["fields"] for one in cluster["examples"]]
@@ -191,12 +172,11 @@ def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audit
     audited.deliver(4)
     audited.let_idle(ids[0])
     audited.audit()
-    _write(audited)
+    audited.write_report()
     other = _other_stream(audited, "report")
-    theirs = changed(audited.settings, targets=(other,))
     audited.audit(targets=(other,))
     # A run of another audit, of another stream, into the same archive.
-    _write(audited, theirs)
+    audited.write_report(targets=(other,))
 
     for stream in (audited.stream, other.stream):
         base = audited.archive / report_path(stream)
@@ -222,7 +202,7 @@ def test_an_unreadable_report_is_listed_and_prevents_a_tick(
     broken = audited.archive / "report" / "another" / "audit.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{}")
-    _write(audited)
+    audited.write_report()
     whole = _document(audited)
     assert (whole["verdict"], whole["unread"]) == ("unknown", [str(broken)])
     assert "✓" not in (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
@@ -241,7 +221,7 @@ def test_entries_gone_before_the_archive_are_listed_as_exceptions(
     audited.deliver(6)
     audited.client.xdel(audited.stream, *more[:4])
     audited.audit()
-    _write(audited)
+    audited.write_report()
     (group,) = _document(audited)["groups"]
     found = {one["kind"]: one["count"] for one in group["findings"]}
     assert found["payload-gone"] == 4
@@ -263,7 +243,7 @@ def test_entries_pending_again_after_a_setback_are_listed_as_exceptions(
     audited.deliver(3)
     audited.client.xdel(audited.stream, *ids[:2])
     audited.audit()
-    _write(audited)
+    audited.write_report()
     (group,) = _document(audited)["groups"]
     assert group["exceptions"]["counts"] == {"earlier": {"payload_gone": 2}}
     assert [one["id"] for one in group["exceptions"]["first"]] == ids[:2]
@@ -273,12 +253,12 @@ def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) 
     audited.create_group()
     audited.add(2)
     summaries = audited.audit()
-    _write(audited)
+    audited.write_report()
     whole = audited.archive / "report" / "audit.json"
     before = whole.read_bytes()
 
     def write(reported: list[AuditSummary]) -> None:
-        with _running(audited) as run:
+        with audited.running() as run:
             write_new_reports(run, find_targets(run), reported)
 
     write([])
@@ -294,9 +274,8 @@ def test_a_window_that_was_archived_and_not_audited_yet_is_reported(audited: Aud
     audited.add(5)
     audited.audit()
     audited.add(3)
-    with _running(audited) as run:
-        run_archive(run, find_targets(run))
-    _write(audited)
+    audited.archive_only()
+    audited.write_report()
     (group,) = _document(audited)["groups"]
     assert group["summary"]["window"]["number"] == 0
     reported = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]

@@ -18,7 +18,6 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.records.audit import AuditVerdict
 from pelops.pipeline.archive.records import WindowPhase
 from pelops.pipeline.archive.tables import WINDOWS
-from pelops.pipeline.context import open_run
 from pelops.pipeline.report.pages import write_new_reports
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.session import LazySession
@@ -81,12 +80,9 @@ def test_a_stream_on_which_nothing_has_changed_gets_no_new_window(
 
 def test_the_page_is_left_as_it_is(quiet: Audited) -> None:
     def report() -> bytes:
-        run = open_run(quiet.spark, quiet.settings)
-        try:
+        with quiet.running() as run:
             page = write_new_reports(run, find_targets(run), quiet.audit())
             return Path(page).read_bytes()
-        finally:
-            run.watch.close()
 
     page = report()
     assert report() == page

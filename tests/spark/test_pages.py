@@ -13,8 +13,6 @@ from pyspark_redis_streams.redis.server_connections import ServerConnections
 from tests.redis_fixtures import RunRedis
 from tests.spark.streams import FIRST_MS, Streams
 
-ReadPages = Callable[..., Iterator[list[str]]]
-
 
 @pytest.fixture
 def connections(streams: Streams) -> Iterator[ServerConnections]:
@@ -60,22 +58,21 @@ def test_pages_hold_each_entry_once(
     assert found == (streams.ids() if keeps_last else streams.ids()[:-1])
 
 
+@pytest.mark.parametrize(
+    ("entries", "most"),
+    [
+        ([{"a": "x" * 400_000}] * 100, 3),
+        ([{f"field {number}": "1" for number in range(500)}] * 200, 20),
+    ],
+    ids=["large", "many fields"],
+)
 def test_large_entries_come_in_small_pages(
-    connections: ServerConnections, streams: Streams
+    connections: ServerConnections, streams: Streams, entries: list[dict[str, str]], most: int
 ) -> None:
-    streams.add(*[{"a": "x" * 400_000} for _ in range(100)])
+    streams.add(*entries)
     sizes = [len(page) for page in read(connections, streams, page_size=1000)]
-    assert sum(sizes) == 100
-    assert max(sizes[1:]) <= 3
-
-
-def test_entries_of_many_fields_come_in_small_pages(
-    connections: ServerConnections, streams: Streams
-) -> None:
-    streams.add(*[{f"field {number}": "1" for number in range(500)} for _ in range(200)])
-    sizes = [len(page) for page in read(connections, streams, page_size=1000)]
-    assert sum(sizes) == 200
-    assert max(sizes[1:]) <= 20
+    assert sum(sizes) == len(entries)
+    assert max(sizes[1:]) <= most
 
 
 def test_entries_added_behind_the_range_are_not_read(
@@ -89,14 +86,44 @@ def test_entries_added_behind_the_range_are_not_read(
     assert first + flat(pages) == before
 
 
-def test_trimming_beyond_the_reader_is_data_loss(
-    connections: ServerConnections, streams: Streams
+def trim_to_five(streams: Streams) -> None:
+    streams.client.xtrim(streams.name(), maxlen=5, approximate=False)
+
+
+def create_again(streams: Streams) -> None:
+    streams.client.delete(streams.name())
+    streams.fill(5)
+
+
+def lose_the_tail(streams: Streams) -> None:
+    """A replica that had 30 of 50 entries became master, and producers continued."""
+    streams.client.delete(streams.name())
+    streams.fill(30)
+    streams.fill(50, first_ms=FIRST_MS + 1000)
+
+
+@pytest.mark.parametrize(
+    ("lose", "message"),
+    [
+        (trim_to_five, r"lost entries from .* it was trimmed"),
+        (lambda one: one.run("DEL", one.name()), "no longer exists: it was deleted or flushed"),
+        (lambda one: one.run("UNLINK", one.name()), "no longer exists: it was deleted or flushed"),
+        (create_again, "went back"),
+        (lose_the_tail, "a failover lost it"),
+    ],
+    ids=["trimmed", "deleted", "unlinked", "created again", "failover"],
+)
+def test_entries_that_are_lost_between_pages_are_data_loss(
+    connections: ServerConnections,
+    streams: Streams,
+    lose: Callable[[Streams], None],
+    message: str,
 ) -> None:
     streams.fill(50)
     pages = read(connections, streams)
     next(pages)
-    streams.client.xtrim(streams.name(), maxlen=5, approximate=False)
-    with pytest.raises(DataLoss, match=r"lost entries from .* it was trimmed"):
+    lose(streams)
+    with pytest.raises(DataLoss, match=message):
         flat(pages)
 
 
@@ -123,44 +150,6 @@ def test_deleting_single_entries_is_no_loss(
     assert found + flat(pages) == [entry_id for entry_id in before if entry_id not in deleted]
 
 
-@pytest.mark.parametrize("command", [("DEL",), ("UNLINK",)])
-def test_a_deleted_stream_is_data_loss(
-    connections: ServerConnections, streams: Streams, command: tuple[str, ...]
-) -> None:
-    streams.fill(50)
-    pages = read(connections, streams)
-    next(pages)
-    streams.run(*command, streams.name())
-    with pytest.raises(DataLoss, match="no longer exists: it was deleted or flushed"):
-        flat(pages)
-
-
-def test_a_stream_that_was_created_again_is_data_loss(
-    connections: ServerConnections, streams: Streams
-) -> None:
-    streams.fill(50)
-    pages = read(connections, streams)
-    next(pages)
-    streams.client.delete(streams.name())
-    streams.fill(5)
-    with pytest.raises(DataLoss, match="went back"):
-        flat(pages)
-
-
-def test_a_tail_lost_in_a_failover_is_data_loss_despite_new_entries(
-    connections: ServerConnections, streams: Streams
-) -> None:
-    streams.fill(50)
-    pages = read(connections, streams)
-    next(pages)
-    # A replica that had 30 of 50 entries became master, and producers continued.
-    streams.client.delete(streams.name())
-    streams.fill(30)
-    streams.fill(50, first_ms=FIRST_MS + 1000)
-    with pytest.raises(DataLoss, match="a failover lost it"):
-        flat(pages)
-
-
 def test_what_is_left_is_read_when_loss_is_no_error(
     connections: ServerConnections, streams: Streams
 ) -> None:
@@ -168,7 +157,7 @@ def test_what_is_left_is_read_when_loss_is_no_error(
     before = streams.ids()
     pages = read(connections, streams, fails=False)
     found = next(pages)
-    streams.client.xtrim(streams.name(), maxlen=5, approximate=False)
+    trim_to_five(streams)
     found += flat(pages)
     assert found[:10] == before[:10]
     assert found[-5:] == before[-5:]

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,7 +19,13 @@ from pyspark.sql import SparkSession
 from local_cluster.java import require_java
 from pelops.pipeline.session import LazySession
 from tests.pipeline.oracle.findings import kinds_of
-from tests.pipeline.oracle.histories import History, make_history, parse_history
+from tests.pipeline.oracle.histories import (
+    Files,
+    History,
+    make_history,
+    make_long_history,
+    parse_history,
+)
 from tests.pipeline.oracle.known import KNOWN
 from tests.pipeline.oracle.lives import Options, live, shrink
 from tests.spark.driver import build_session
@@ -39,7 +46,9 @@ class Session(LazySession):
 
 
 def _report(spark: LazySession, name: str, history: History, chosen: argparse.Namespace) -> bool:
-    options = Options(has_page=not chosen.no_page, node=100 if chosen.scale > 1 else 5)
+    options = Options(
+        has_page=not chosen.no_page, node=100 if chosen.long or chosen.scale > 1 else 5
+    )
     began = time.monotonic()
     found = live(spark, history, options)
     took_s = time.monotonic() - began
@@ -74,6 +83,8 @@ def main() -> int:
     parser.add_argument("--from-seed", type=int, default=0)
     parser.add_argument("--history", type=Path, help="a file with a history as JSON")
     parser.add_argument("--known", action="store_true", help="those in which audits once erred")
+    parser.add_argument("--long", type=int, help="a history of so many entries, with every act")
+    parser.add_argument("--files", type=Files, choices=list(Files), help="in the place of its own")
     parser.add_argument("--scale", type=int, default=1, help="times the entries")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--kind", help="shrink for this kind only")
@@ -84,6 +95,10 @@ def main() -> int:
     histories |= {f"seed {seed}": make_history(seed, scale=chosen.scale) for seed in seeds}
     if chosen.history is not None:
         histories[str(chosen.history)] = parse_history(json.loads(chosen.history.read_text()))
+    if chosen.long is not None:
+        histories["long"] = make_long_history(chosen.long)
+    if chosen.files is not None:
+        histories = {name: replace(one, files=chosen.files) for name, one in histories.items()}
     spark = Session()
     return int(any([_report(spark, *named, chosen) for named in histories.items()]))
 

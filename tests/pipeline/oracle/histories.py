@@ -29,6 +29,8 @@ class Kind(StrEnum):
     READ_WITHOUT_RECORD = "read-without-record"
     ACKNOWLEDGE = "acknowledge"
     WORK = "work"  # read and acknowledge
+    WORK_IN_TRANSACTION = "work-in-transaction"  # results are written, and all is acknowledged
+    WORK_IN_TURNS = "work-in-turns"  # entries are renewed, claimed, and acknowledged twice
     DRAIN = "drain"  # read and acknowledge all there is, also what is pending
     DELETE_PENDING = "delete-pending"
     DELETE_UNDELIVERED = "delete-undelivered"
@@ -45,6 +47,7 @@ class Kind(StrEnum):
     LET_IDLE = "let-idle"
     RECOVER = "recover"
     RECOVER_TO_RETRY = "recover-to-retry"
+    RETRY_SUSPECT = "retry-suspect"  # one suspect is delivered again, as a copy
     DEAD_LETTER = "dead-letter"
     WORK_ON_COPIES = "work-on-copies"  # of the retry stream
     RECOVER_COPIES = "recover-copies"
@@ -151,6 +154,12 @@ ON_DEAD_LETTERS: Final[dict[Kind, int]] = {
     Kind.DISCARD: 2,
     Kind.RESTORE: 2,
 }
+# Other ways to work on entries, and to try suspects again.
+_OTHER_WAYS: Final = {
+    Kind.WORK_IN_TRANSACTION: 2,
+    Kind.WORK_IN_TURNS: 2,
+    Kind.RETRY_SUSPECT: 1,
+}
 # After a disaster nothing else is seen of what came before: most histories have none.
 _DISASTERS: Final = {Kind.FLUSH, Kind.DELETE_STREAM, Kind.RESTART_EMPTY}
 _MISHAPS: Final = {Kind.DESTROY, Kind.CREATE, Kind.SET_POSITION}
@@ -171,20 +180,53 @@ def make_history(seed: int, *, scale: int = 1, server: str = "8.6") -> History:
     return replace(history, acts=tuple(_acts(history, chance, scale)))
 
 
-class _Redrives:
-    """Acts on dead letters between the others, drawn apart: the others stay what they were."""
+def make_long_history(
+    entries: int, *, seed: int = 7, files: Files = Files.WHOLE, server: str = "8.6"
+) -> History:
+    """So many entries, and every kind of act on them, but for those that lose the stream or group.
 
-    def __init__(self, chance: random.Random, history: History, scale: int) -> None:
-        self._chance, self._history, self._scale = chance, history, scale
-        self._share = chance.choice((0.0, 0.4, 0.8)) if history.has_operator else 0.0
+    An audit follows each third of the kinds.
+    """
+    chance = random.Random(seed)
+    apart = {Kind.ADD, Kind.READ, Kind.WORK, Kind.AUDIT, Kind.ARCHIVE, Kind.REWRITE}
+    kinds = [one for one in Kind if one not in {*apart, *_DISASTERS, Kind.DESTROY, Kind.CREATE}]
+    each = max(20, entries // len(kinds))
+    acts = []
+    for number, kind in enumerate(chance.sample(kinds, len(kinds)), 1):
+        acts += [Act(Kind.ADD, each), Act(Kind.READ, each // 3, pick=chance.randrange(1000))]
+        # Of a position, such a pick means the end.
+        acts += [Act(kind, each // 4, pick=3 * chance.randrange(300)), Act(Kind.WORK, each // 2)]
+        if number in {len(kinds) // 3, 2 * len(kinds) // 3, len(kinds)}:
+            acts.append(Act(Kind.AUDIT))
+    return History(
+        seed=seed,
+        groups=1,
+        has_operator=True,
+        files=files,
+        start="0",
+        acts=tuple(acts),
+        server=server,
+    )
 
-    def draw(self) -> Iterator[Act]:
-        """One such act, or none."""
-        chance = self._chance
-        if chance.random() < self._share:
-            (kind,) = chance.choices(list(ON_DEAD_LETTERS), list(ON_DEAD_LETTERS.values()))
-            number = chance.choice((1, 2, 5, 20)) * self._scale
-            yield Act(kind, number, chance.randrange(self._history.groups), chance.randrange(1000))
+
+def _draw_beside(history: History, scale: int) -> Iterator[list[Act]]:
+    """Acts between the others, often none; drawn apart, so that the others stay what they were."""
+    for_letters = random.Random(f"redrives {history.seed}")
+    for_others = random.Random(f"other ways {history.seed}")
+    share_of_letters = for_letters.choice((0.0, 0.4, 0.8)) if history.has_operator else 0.0
+    drawn = [
+        (for_letters, ON_DEAD_LETTERS, share_of_letters),
+        (for_others, _OTHER_WAYS, for_others.choice((0.0, 0.2))),
+    ]
+    while True:
+        acts = []
+        for chance, weights, share in drawn:
+            if chance.random() < share:
+                (kind,) = chance.choices(list(weights), list(weights.values()))
+                number = chance.choice((1, 2, 5, 20)) * scale
+                group = chance.randrange(history.groups)
+                acts.append(Act(kind, number, group, chance.randrange(1000)))
+        yield acts
 
 
 def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
@@ -200,7 +242,7 @@ def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
     kinds, chances = list(weights), list(weights.values())
     unwatched = random.Random(history.seed)  # of its own: the acts stay what they were
     share = unwatched.choice((0.0, 0.3, 0.7))
-    redrives = _Redrives(random.Random(f"redrives {history.seed}"), history, scale)
+    beside = _draw_beside(history, scale)
     for _ in range(chance.choice((1, 2, 2, 3))):
         yield Act(Kind.ADD, chance.randrange(20, 80) * scale)
         for kind in chance.choices(kinds, chances, k=chance.randrange(3, 22)):
@@ -211,5 +253,5 @@ def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
                 chance.randrange(1000),
                 unwatched.random() < share,
             )
-            yield from redrives.draw()
+            yield from next(beside)
         yield Act(Kind.AUDIT)

@@ -152,7 +152,7 @@ class World:
 
     async def act(self, act: Act) -> None:
         """Do one thing; what cannot be done now is left out."""
-        is_by_operator = act.kind in {*BY_OPERATOR, *ON_DEAD_LETTERS}
+        is_by_operator = act.kind in {*BY_OPERATOR, *ON_DEAD_LETTERS, Kind.RETRY_SUSPECT}
         if is_by_operator and not self.history.has_operator:
             return
         group = f"g{act.group % self.history.groups}"
@@ -189,6 +189,31 @@ class World:
     async def work(self, group: str, number: int, chance: random.Random) -> None:
         places = self._read(self.main, group, chance.choice(_CONSUMERS), number)
         self._acknowledge(self.main, group, places)
+
+    async def work_in_transaction(self, group: str, number: int, chance: random.Random) -> None:
+        places = self._read(self.main, group, chance.choice(_CONSUMERS), number)
+        if places:
+            ids = [self.main.ids[place] for place in places]
+            results: list[tuple[Word, ...]] = [("XADD", "results", "*", "of", one) for one in ids]
+            acknowledge: tuple[Word, ...] = ("XACK", STREAM, group, *ids)
+            self.wire.ask_all([("MULTI",), *results, acknowledge, ("EXEC",)])
+            self.book(group).finish(places, State.ACKNOWLEDGED)
+
+    async def work_in_turns(self, group: str, number: int, chance: random.Random) -> None:
+        """One worker renews its entries and reads them again; another takes over half of them."""
+        first, second = chance.sample(_CONSUMERS, 2)
+        places = self._read(self.main, group, first, number)
+        if not places:
+            return
+        ids = [self.main.ids[place] for place in places]
+        self.ask("XCLAIM", STREAM, group, first, 0, *ids, "JUSTID")
+        history = ("XREADGROUP", "GROUP", group, first, "COUNT", number, "STREAMS", STREAM, "0")
+        [(_, again)] = self.ask(*history)
+        self.book(group).give(first, [self.main.places[one] for one, _ in again])
+        self.ask("XCLAIM", STREAM, group, second, 0, *ids[::2])
+        self.book(group).give(second, places[::2])
+        self._acknowledge(self.main, group, places)
+        assert self.ask("XACK", STREAM, group, *ids, "1-1") == 0
 
     async def drain(self, group: str, number: int, chance: random.Random) -> None:
         self._read(self.main, group, chance.choice(_CONSUMERS), _COUNT)
@@ -338,6 +363,11 @@ class World:
         some = _some(chance, held, min(number, 40))
         if some:
             await self._settle(group, source, owner, some)
+
+    async def retry_suspect(self, group: str, number: int, chance: random.Random) -> None:
+        owner, held = self._holder(self.book(group), chance)
+        if held:
+            await self._settle(group, self.main, owner, _some(chance, held, 1), Action.FREE)
 
     async def fail(self, group: str, number: int, chance: random.Random) -> None:
         source = chance.choice((self.main, self.main, self.retry(group)))
@@ -489,14 +519,19 @@ class World:
             self._note_moved(group, source, target, held, State.REQUEUED)
 
     async def _settle(
-        self, group: str, source: StreamBook, owner: str, places: Sequence[int]
+        self,
+        group: str,
+        source: StreamBook,
+        owner: str,
+        places: Sequence[int],
+        action: Action = Action.DEAD,
     ) -> None:
-        """The operator gives up entries."""
+        """The operator gives up entries, or tries them once more."""
         cutoff = await server_time(self.server, self.keys(group)) + _LATER
         settled = tuple(
             Settlement(
                 entry_id=parse_entry_id(source.ids[place]),
-                action=Action.DEAD,
+                action=action,
                 attempts=3,
                 isolated_failures=3,
             )
@@ -522,7 +557,8 @@ class World:
                 error="its worker failed",
             )
         finally:
-            self._note_moved(group, source, source, held, State.DEAD_LETTERED)
+            end = State.DEAD_LETTERED if action is Action.DEAD else State.REQUEUED
+            self._note_moved(group, source, source, held, end)
 
     def _note_moved(
         self, group: str, source: StreamBook, target: StreamBook, held: Sequence[int], end: State
