@@ -31,14 +31,14 @@ class Side:
         )
         rules = acl_rules(self.keys, UserRole.SDK_WORKER)
         servers.acl_setuser("page", "on", ">of-the-page", *rules)
-        self._user: Any = redis.Redis.from_url(
+        self.user: Any = redis.Redis.from_url(
             servers.url, username="page", password="of-the-page", decode_responses=True
         )
         self.all.xgroup_create(self.keys.stream, self.keys.group, "0", mkstream=True)
 
     def run(self, script: str, keys: list[str], *arguments: str | int) -> Any:
         """The answer of a script of the page."""
-        return self._user.eval("--" + SCRIPTS[script], len(keys), *keys, *arguments)
+        return self.user.eval("--" + SCRIPTS[script], len(keys), *keys, *arguments)
 
     def keep(self, ids: list[str], *, owner: str = ME, before: str | int = "inf") -> Any:
         """What `keep` answers to ME."""
@@ -173,6 +173,6 @@ def test_claim_takes_idle_entries_in_the_same_read(empty_redis_86: StandaloneSer
     names = (side.keys.stream, side.keys.group, OTHER)
     side.all.xclaim(*names, 0, [entry_id], idle=400_000, justid=True)
     words = next(line for line in PAGE.splitlines() if " CLAIM 300000 " in line).split()
-    answer = side._user.execute_command(*[ME if word == "ME" else word for word in words])
+    answer = side.user.execute_command(*[ME if word == "ME" else word for word in words])
     assert entry_id in str(answer)
     assert side.pending() == {entry_id: (ME, 2)}

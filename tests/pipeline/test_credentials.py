@@ -62,7 +62,7 @@ def test_a_url_may_be_in_a_file(
     file.write_text(f"redis://auditor:{PASSWORD}@127.0.0.1:1/0\n")
     target = ["--stream", "s", "--group", "g", "--archive", str(tmp_path)]
     monkeypatch.setattr(
-        "pelops.pipeline.main._run_command",
+        "pelops.pipeline.main.run_command",
         lambda _, settings: int(settings.place.endpoint.node.port),
     )
     assert main(["report", "--redis-url-file", str(file), *target]) == 1

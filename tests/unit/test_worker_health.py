@@ -163,7 +163,7 @@ async def test_a_worker_is_ready_from_its_first_read_until_stop() -> None:
 
 
 def test_a_process_answers_probes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pelops.worker.engine.worker_process._force_exit", lambda code: None)
+    monkeypatch.setattr("pelops.worker.engine.worker_process.force_exit", lambda code: None)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = WorkerSettings(health_port=port, health_host="127.0.0.1", processing_timeout_ms=1000)

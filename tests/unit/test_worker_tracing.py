@@ -31,9 +31,9 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(tracing, "find_spec", lambda name: None)
-    tracing._tools.cache_clear()
+    tracing.load_tools.cache_clear()
     yield
-    tracing._tools.cache_clear()
+    tracing.load_tools.cache_clear()
 
 
 def _work(group: MemoryGroup, handle: Any) -> None:
@@ -116,7 +116,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Any:
     memory = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
     provider.add_span_processor(export.SimpleSpanProcessor(exporter))
-    tools = tracing._tools()
+    tools = tracing.load_tools()
     assert tools is not None
     monkeypatch.setattr(tools, "tracer", provider.get_tracer("pelops.worker"))
     return exporter

@@ -80,7 +80,7 @@ def _is_named(record: logging.LogRecord) -> bool:
 
 def _run(command: str, settings: PipelineSettings) -> int:
     try:
-        return _run_command(command, settings)
+        return run_command(command, settings)
     except KeyboardInterrupt:
         log.error("interrupted: finished steps are kept, and the same command continues from there")
         return INTERRUPTED
@@ -101,7 +101,8 @@ def _run(command: str, settings: PipelineSettings) -> int:
         return BROKEN
 
 
-def _run_command(command: str, settings: PipelineSettings) -> int:
+def run_command(command: str, settings: PipelineSettings) -> int:
+    """Run one command with valid settings; return the exit code. Errors are those that `_run` reports."""
     log.info(
         "Pelops %s: Redis at %s, archive %s",
         describe_build(),

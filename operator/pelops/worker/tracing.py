@@ -22,7 +22,7 @@ _SYSTEM: Final = "redis"
 def read_context() -> dict[str, str]:
     """Fields with the current span's context; empty without OpenTelemetry or a span."""
     carrier: dict[str, str] = {}
-    tools = _tools()
+    tools = load_tools()
     if tools is not None:
         tools.propagator.inject(carrier)
     return carrier
@@ -34,7 +34,7 @@ def traced(handler: Handler) -> Handler:
     Returns the handler itself without OpenTelemetry. If only its API is installed, entries without
     a trace context add no cost.
     """
-    tools = _tools()
+    tools = load_tools()
     if tools is None:
         return handler
     if handler.one is not None:
@@ -88,7 +88,8 @@ class _Tools:
 
 
 @cache
-def _tools() -> _Tools | None:
+def load_tools() -> _Tools | None:
+    """What OpenTelemetry offers for traces; None if it is not installed."""
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
         return None
     return _Tools()

@@ -213,7 +213,7 @@ def run_process(worker: ServedWorker) -> None:
     except Exception:
         log.exception("the worker failed with an unexpected error")
         code = 1
-    _force_exit(code)
+    force_exit(code)
     sys.exit(code)
 
 
@@ -258,7 +258,7 @@ async def _end_leftovers() -> None:
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # logged above
 
 
-def _force_exit(code: int) -> None:
+def force_exit(code: int) -> None:
     """Force the exit after 3 s: a thread that a handler left running would prevent it."""
 
     def end() -> None:
