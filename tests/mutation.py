@@ -213,7 +213,7 @@ FAULTS: Final = (
     Fault(
         "a redrive takes what its plan leaves",
         "policy/redrive/selection.py",
-        " for one in letters if one.action is LetterAction.REDRIVE)",
+        " for one in letters if one.action is PlannedLetterAction.REDRIVE)",
         " for one in letters)",
         "unit/test_redrive_selection.py",
     ),
