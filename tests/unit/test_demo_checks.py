@@ -402,6 +402,13 @@ def test_entries_of_a_killed_worker_do_not_count_against_scale_down() -> None:
     assert SCALING.damage(history=killed, moves=[SCALED_AWAY]) == set()
 
 
+def test_entries_that_a_scaled_in_worker_had_not_started_may_be_requeued() -> None:
+    unstarted = replace(SCALED_AWAY, attempts=0)
+    assert SCALING.damage(moves=[unstarted]) == set()
+    failed_before = replace(MOVE, delivered_ms=0, moved_ms=1)
+    assert SCALING.damage(moves=[SCALED_AWAY, failed_before]) == set()
+
+
 def test_an_empty_stream_proves_nothing() -> None:
     nothing = replace(SUMMARY, produced=0, archived=0, counts=dict.fromkeys(SUMMARY.counts, 0))
     assert "balance" in AUDIT.damage(summary=nothing, entries=0)
