@@ -52,7 +52,7 @@ def build_newer(directory: Path) -> Path:
     """This version with the next format of the groups' states, as a directory for PYTHONPATH."""
     copy = directory / "operator-newer"
     shutil.copytree(ROOT / "operator", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    file = copy / "pelops" / "domain" / "state.py"
+    file = copy / "pelops" / "domain" / "records" / "state.py"
     line = f"FORMAT_VERSION: Final = {FORMAT_VERSION}\n"
     text = file.read_text()
     assert text.count(line) == 1
