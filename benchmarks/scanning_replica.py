@@ -106,14 +106,18 @@ class Ranked(Members):
 
     def __init__(self, identity: str, alive: frozenset[str]) -> None:
         self.identity = identity
-        self._alive = alive
+        self._known_alive = alive
+
+    @property
+    def alive(self) -> frozenset[str]:
+        return self._known_alive
 
     @property
     def standing(self) -> MembershipView:
-        return MembershipView(joins=1, is_admitted=True, members=self._alive)
+        return MembershipView(joins=1, is_admitted=True, members=self.alive)
 
     def rank(self, key: str) -> int:
-        return rank_of(self.identity, self._alive, key)
+        return rank_of(self.identity, self.alive, key)
 
 
 def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> ScanningReplica:
