@@ -23,7 +23,7 @@ Command = tuple[int, list[bytes]]  # where it ends, and its words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What the file holds when the server starts again."""
+    """The content of the file when the server starts again."""
 
     added: frozenset[tuple[str, str]]  # key and ID of every XADD
     acknowledged: frozenset[tuple[str, str]]  # key and ID of every XACK
@@ -64,7 +64,7 @@ def cut_tail(file: Path, *, keep_until_s: float, fraction: float) -> Kept:
 
 
 def _find_stamp(data: bytes, second: float) -> int:
-    """Where the first time stamp after this second stands; the end when there is none."""
+    """The offset of the first time stamp after this second; the end without one."""
     at = len(data)
     while (found := data.rfind(_STAMP, 0, at)) >= 0:
         stamped = int(data[found + len(_STAMP) : data.index(b"\r\n", found)])

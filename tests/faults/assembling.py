@@ -49,7 +49,7 @@ def assemble_history(
 def _facts_of_hindered(
     scene: Scene, lane: GroupUnderFault, events: tuple[Event, ...]
 ) -> dict[str, Any]:
-    """What is known only where every fault of a worker was written down."""
+    """The facts that are known only if every fault of a worker was recorded."""
     if not scene.setting.reports_hindrances:
         return {}
     sources = {lane.keys.stream: Source.STREAM, lane.keys.retry: Source.RETRY}

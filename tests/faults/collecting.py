@@ -21,7 +21,7 @@ Rows = list[tuple[str, Fields]]
 
 @dataclass(slots=True)
 class Findings:
-    """What was read of one group, also before a fault took it away. Times are Redis' own, in ms."""
+    """The records of one group, read also before a fault removed them. Times in ms, from Redis."""
 
     names: dict[Place, str] = field(default_factory=dict)  # unique name by ID
     copies: dict[Place, Copy] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def take_ledger(rows: Rows, lane: GroupUnderFault, into: Findings, *, offset_ns:
 
 
 def sources_of(lane: GroupUnderFault) -> dict[str, Source]:
-    """What the streams of a lane are, by their keys."""
+    """The kinds of the streams of a lane, by key."""
     keys = lane.keys
     return {
         keys.stream: Source.STREAM,

@@ -114,7 +114,7 @@ def delete_stream(world: World, dice: random.Random) -> str:
 
 
 def _await_seen_work(server: Any, lane: GroupUnderFault) -> int:
-    """How many unfinished entries the operator has remembered, once there are some; else 0."""
+    """The number of unfinished entries in the state; waits for one, and returns 0 without."""
     until = time.monotonic() + WORK_S
     while time.monotonic() < until:
         remembered = server.hmget(lane.keys.state, SEEN_PENDING, SEEN_UNDELIVERED)

@@ -76,7 +76,7 @@ def overtake(scene: Scene, dice: random.Random) -> str:
 
 
 def _find_busiest(scene: Scene, lane: GroupUnderFault, server: Any) -> Process | None:
-    """Who has the most of what has been pending for a while, and lives."""
+    """The live worker with most entries that are pending for a while."""
     seconds, _ = server.time()
     page = server.xpending_range(lane.stream, lane.keys.group, "-", (seconds - 1) * 1000, PAGE)
     counts = Counter(one["consumer"].decode() for one in page)
@@ -120,7 +120,7 @@ def _hurt(scene: Scene, proxy: Proxy, how: str, seconds: float, dice: random.Ran
 
 
 def find_silences(events: Iterable[Event], timeout_ns: int) -> list[Hindrance]:
-    """When workers that say all the time that they run said nothing: they did not run."""
+    """The times in which workers that record heartbeats recorded none: they did not run."""
     last: dict[Process, int] = {}
     found: list[Hindrance] = []
     for event in events:
@@ -139,7 +139,7 @@ def find_silences(events: Iterable[Event], timeout_ns: int) -> list[Hindrance]:
 
 
 def _count(scene: Scene, fault: str) -> int:
-    """How often it was begun before."""
+    """The number of earlier attempts."""
     scene.begun[fault] += 1
     return scene.begun[fault] - 1
 

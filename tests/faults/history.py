@@ -17,14 +17,14 @@ REDRIVES = frozenset({"redriven", "discarded", "restored"})
 
 
 class Act(StrEnum):
-    """What a worker writes down. One line each, before or after the act as said here."""
+    """The events that a worker records: one line each, before or after the event as noted."""
 
     BOOT = "boot"  # the process began
     READ = "read"  # after the entry arrived, however
     SKIP = "skip"  # after its history showed what a former process died of: it leaves that alone
     CLAIM = "claim"  # after it was claimed from a dead owner; a READ follows
     START = "start"  # before its handler runs; with ms for which it is surely this worker's
-    OWNERSHIP_LIFETIME = "hold"  # it is at work, and will be the owner for so many ms yet
+    HOLD = "hold"  # it is at work, and will be the owner for so many ms yet
     DROP = "drop"  # its handler was ended, or ended otherwise than well
     EFFECT = "effect"  # the effect itself: this line is what the handler does
     ACK = "ack"  # after an acknowledgement: 1 taken, 0 was not pending, ? not known
@@ -34,7 +34,7 @@ class Act(StrEnum):
 
 
 class Source(StrEnum):
-    """Where an entry's ID is one."""
+    """The streams in which an entry can have an ID."""
 
     STREAM = "s"
     RETRY = "r"
@@ -147,7 +147,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance:
-    """What a fault did to the data, as far as it excuses what came of it; nothing else does."""
+    """The damage of a fault to the data. Only this damage excuses a finding."""
 
     kind: str
     at_ns: int
@@ -174,7 +174,7 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hindrance:
-    """What kept a worker, or all that share a wire to Redis, from saying that it works."""
+    """An interruption that kept workers from sending heartbeats."""
 
     kind: str
     began_ns: int

@@ -193,7 +193,7 @@ def _shared_turns(events: Sequence[Event]) -> Mapping[str, list[Turn]]:
 
 
 def _believed(turn: Turn, ends: Mapping[Process, int]) -> list[Span]:
-    """When the worker believed that it owned what it handled."""
+    """When the worker assumed that it owned the entry that it handled."""
     last = turn[-1]
     until_ns = last.at_ns if last.act in ENDS else ends.get(last.process, 1 << 63)
     return [

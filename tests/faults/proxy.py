@@ -34,7 +34,7 @@ class _Line:
 
 
 class Proxy:
-    """What clients connect to in place of 127.0.0.1:`behind`."""
+    """A proxy to which clients connect instead of 127.0.0.1:`behind`."""
 
     def __init__(self, behind: int) -> None:
         self.behind = behind
@@ -54,7 +54,7 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._cut)
 
     def mute(self) -> None:
-        """What is sent on the present connections arrives, and no answer ever comes back."""
+        """Forward requests of the present connections, and drop all replies."""
         self._loop.call_soon_threadsafe(self._mute)
 
     def delay(self, seconds: float) -> None:

@@ -170,7 +170,7 @@ def _shown_to_others(history: History) -> Iterator[Evidence]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempts:
-    """What the duplicates' processes did, as far as it can explain them."""
+    """The actions of the processes that may explain duplicates."""
 
     last_ns: Mapping[Process, int]
     held_ns: Mapping[tuple[Process, Place], int]  # when the entry was read

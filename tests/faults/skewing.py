@@ -37,7 +37,7 @@ def skewed_environment(seconds: float) -> Mapping[str, str]:
 
 @contextmanager
 def skewed_start(seconds: float) -> Iterator[None]:
-    """What is started within the block, with this process's environment, has such a clock."""
+    """Give this clock to processes that are started within the block."""
     wanted = skewed_environment(seconds)
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

@@ -115,7 +115,7 @@ class Taker:
         self._owes_history = self._reads_history
 
     def take(self) -> list[Work]:
-        """What there is to do; empty after half a second without anything."""
+        """The next entries; empty after half a second without one."""
         self._claimed = set()
         if not self._has_said_boot:
             self._begin()

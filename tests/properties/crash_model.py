@@ -42,7 +42,7 @@ class Habit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What happens in one simulation."""
+    """The events of one simulation."""
 
     habit: Habit
     entries: int = 4_000
@@ -267,7 +267,7 @@ class World:
         del self.holdings[self.pending.pop(entry_id)][entry_id]
 
     def _settle(self, plan: AttemptPlan, owner: OwnerPlan) -> str:
-        """What `settle_suspects` does; the retry batch afterwards."""
+        """Do what `settle_suspects` does, and return the retry batch."""
         members = set(plan.kept)
         for one in owner.settlements:
             assert self.holdings[owner.owner][one.entry_id] < owner.cutoff

@@ -29,7 +29,7 @@ FOR_EVER: Final = 10**9
 
 
 class Failing(StrEnum):
-    """How a worker lives on over a poison."""
+    """How a worker that survives a poison entry behaves."""
 
     SWALLOWS = "catches the error, acknowledges nothing, goes on with the next entry"
     HANGS = "stops for ever, with all it has read"
@@ -42,7 +42,7 @@ class Failing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleScene:
-    """What happens in one simulation."""
+    """The events of one simulation."""
 
     failing: Failing
     entries: int = 80
@@ -157,7 +157,7 @@ class IdleWorld(World):
         return False
 
     def _fail(self, worker: Worker) -> None:
-        """What a poison does to a worker that does not end."""
+        """The effect of a poison entry on a worker that does not end."""
         failing = self.idle_scene.failing
         if failing in (Failing.HANGS, Failing.READS_ON):
             worker.busy_until = FOR_EVER

@@ -26,7 +26,7 @@ LETTER: Final = {"reason": "MaxRetriesExceeded", "error": "it failed"}
 
 
 class Operators(RecoveryStage):
-    """Whatever operators may do; what they answer is what the model says."""
+    """The actions of operators. Each result must be the one that the model predicts."""
 
     @rule(
         owner=CONSUMERS,
@@ -77,7 +77,7 @@ class Operators(RecoveryStage):
     def recover_ids(
         self, owner: str, after: int, counts_attempt: bool, locks: bool, data: st.DataObject
     ) -> None:
-        """What has been idle for so long, save what is locked; also IDs that mean nothing."""
+        """Recover entries that are idle for long enough and not locked; unknown IDs are ignored."""
         ids = data.draw(st.lists(st.sampled_from(self._some_ids(owner)), max_size=8))
         locked = {*ids[::2]} if locks else set()
         for one in locked:
@@ -113,7 +113,7 @@ class Operators(RecoveryStage):
         owner=CONSUMERS, after=st.integers(-1, 12), data=st.data(), batch=st.sampled_from([2, 100])
     )
     def settle(self, owner: str, after: int, data: st.DataObject, batch: int) -> None:
-        """What was decided on an outdated retry batch is refused, and nothing is done."""
+        """A decision on an outdated retry batch is refused, and nothing is written."""
         plan, owned = self._draw_plan(owner, after, data, [*Action])
         items = [(one.entry_id, one.action, one.attempts) for one in owned.settlements]
         moved = self.model.predict_settled(owner, self._ms(after), items)

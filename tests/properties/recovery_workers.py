@@ -24,7 +24,7 @@ wide = st.sampled_from([3_898, 3_900, 3_901, 3_998, 4_500]).map(lambda pairs: (b
 
 
 class WorkersAndUsers(RecoveryStage):
-    """Whatever workers and users may do; the model learns it."""
+    """The actions of workers and users, which the model records."""
 
     @initialize(
         entries=st.lists(plain | marked, min_size=2, max_size=8),

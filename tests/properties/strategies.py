@@ -223,7 +223,7 @@ def resources(draw: st.DrawFn) -> Any:
 
 @st.composite
 def facts(draw: st.DrawFn) -> Facts:
-    """Whatever may be known of a resource in one pass."""
+    """Any facts of a resource that one pass may observe."""
     asked, seen = draw(resources()), draw(WORKLOAD)
     return Facts(
         resource=asked,

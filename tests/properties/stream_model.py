@@ -41,7 +41,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """What the ledger holds of one entry in one act, without times and new IDs."""
+    """The record of one entry in a ledger event, without times and new IDs."""
 
     kind: str
     consumer: str
@@ -53,7 +53,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the operator asks for: which of an owner's entries, and how they are counted."""
+    """The request of the operator: which entries of an owner, and how attempts are counted."""
 
     owner: str
     is_free: Callable[[EntryId, Pending], bool]  # delivered before the cutoff, not locked, ...
@@ -86,7 +86,7 @@ class StreamModel:
     copies: dict[EntryId, EntryId] = field(default_factory=dict)  # of what: its copy
 
     def undelivered(self) -> list[EntryId]:
-        """What the group has not been given, in its order."""
+        """The entries that were not delivered to the group, in their order."""
         return sorted(one for one in self.bodies if one > self.position)
 
     def held_by(self, owner: str) -> list[EntryId]:
@@ -110,7 +110,7 @@ class StreamModel:
             self.acknowledged.add(entry_id)
 
     def predict(self, rule: Rule) -> tuple[dict[EntryId, Act], set[EntryId]]:
-        """What recovery moves, and what it answers as suspects."""
+        """The entries that recovery moves, and those that it returns as suspects."""
         recovers: dict[EntryId, Act] = {}
         suspects: set[EntryId] = set()
         for entry_id in self.held_by(rule.owner):
@@ -138,7 +138,7 @@ class StreamModel:
     def predict_settled(
         self, owner: str, cutoff_ms: int, items: Collection[tuple[EntryId, Action, int]]
     ) -> dict[EntryId, Act]:
-        """What becomes of suspects that were decided about."""
+        """Apply decisions about suspects."""
         recovers: dict[EntryId, Act] = {}
         for entry_id, action, attempts in items:
             held, pairs = self.pending.get(entry_id), self.bodies.get(entry_id)

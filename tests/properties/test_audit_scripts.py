@@ -35,7 +35,7 @@ STEPS = st.lists(RECORD | RECORD | RECORD | OTHER, max_size=25)
 
 @dataclass
 class Model:
-    """What one audit has reported so far."""
+    """The reports of one audit until now."""
 
     windows: dict[int, int] = field(default_factory=dict)  # entries lost, by number
     acknowledged: int = 0

@@ -110,7 +110,7 @@ class Stage:
         return groups
 
     def owed(self) -> tuple[int, EntryId]:
-        """How many entries the group was not given, and where it stands."""
+        """The number of undelivered entries, and the position of the group."""
         position = self.look()[0].last_delivered_id
         return len(self.ask("XRANGE", KEYS.stream, f"({position}", "+")), position
 

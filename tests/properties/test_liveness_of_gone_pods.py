@@ -32,7 +32,7 @@ NOTICED_S = 55.0  # how long a node that is cut off counts as Ready at most
 
 @dataclass
 class Removal:
-    """How a pod went: what is left of it, and what is true."""
+    """How a pod ended: the objects that are left, and what happened."""
 
     reported: PodReports
     at: float  # when the object was removed
@@ -125,7 +125,7 @@ def former(removal: Removal, look: float, *, noticed: float) -> FormerPod:
 
 
 def looks(removal: Removal, noticed: float) -> st.SearchStrategy[float]:
-    """When a replica looks that noticed the removal: soon, late, or when the node came back."""
+    """When a replica that noticed the removal observes: soon, late, or after the node is back."""
     since = removal.at + noticed
     end = removal.cut_off[1]
     back = end if end < FOREVER else since

@@ -53,7 +53,7 @@ Ops: TypeAlias = list[tuple[object, ...]]
 
 @dataclass
 class Group:
-    """What a group was given, and what it has not acknowledged."""
+    """The entries that were delivered to a group, and those that are pending."""
 
     position: EntryId
     pending: set[EntryId] = field(default_factory=set)
@@ -138,12 +138,12 @@ class Model:
         return [parse_entry_id(entry_id) for entry_id, _ in entries]
 
     def owed(self, name: str) -> list[EntryId]:
-        """What is there and was not delivered to the group, or is pending."""
+        """The entries in the stream that are undelivered or pending."""
         group = self.groups[name]
         return [e for e in self.entries if e > group.position or e in group.pending]
 
     def recreate(self) -> set[EntryId]:
-        """What a re-created group is given; it never begins beyond the stream's end."""
+        """The entries delivered to a group that was created again."""
         again = provision_group(self.server, KEYS, start=END_OF_STREAM, owner=OWNER)
         creation = self.wait(again).creation
         assert creation is not None

@@ -23,7 +23,7 @@ WORKERS = st.just(0.0) | st.floats(0, 40)
 
 @st.composite
 def demands(draw: st.DrawFn) -> GroupDemand:
-    """What another group may ask for, consistent with its backlog or not."""
+    """Any demand of another group, consistent with its backlog or not."""
     backlog = draw(st.none() | backlogs())
     if backlog is None or not backlog.exists:
         return GroupDemand(name="unseen")

@@ -288,7 +288,7 @@ BOTH_START = of_two(FIRST_STARTS, OTHER_STARTS)
 
 def expiring(left_ms: str) -> History:
     """The first worker owned its entries for 500 ms more; at 3 s it sees how long it does."""
-    later = event(3, Act.OWNERSHIP_LIFETIME, result=left_ms)
+    later = event(3, Act.HOLD, result=left_ms)
     return of_two(event(1, Act.START, result="500"), OTHER_STARTS, later)
 
 
