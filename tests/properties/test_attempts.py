@@ -99,7 +99,6 @@ def test_any_number_of_poisons_are_dead_letters_after_bounded_crashes(
 suspects = st.builds(
     Suspect,
     entry_id=st.builds(EntryId, st.integers(1, 30)),
-    owner=st.just("w"),
     attempts=st.integers(0, 7) | st.just(999_999),
     isolated_failures=st.integers(0, 3),
     delivered=BEFORE_NOW,
