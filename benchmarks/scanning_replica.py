@@ -106,11 +106,11 @@ class Ranked(Members):
 
     def __init__(self, identity: str, alive: frozenset[str]) -> None:
         self.identity = identity
-        self._known_alive = alive
+        self._replicas = alive
 
     @property
     def alive(self) -> frozenset[str]:
-        return self._known_alive
+        return self._replicas
 
     @property
     def standing(self) -> MembershipView:

@@ -8,6 +8,7 @@ from demo.checks import Check
 from demo.recovery import Move, find_cause
 from demo.scaling import Course
 from demo.workers import History
+from pelops.domain.records.ledger import LedgerKind
 
 # A worker is wanted within a tenth of a second; this only shows that the demo looked at all.
 LATEST_WAKE_MS = 10_000
@@ -71,10 +72,11 @@ def check_growth(outcome: ScalingOutcome) -> Check:
 
 
 def check_departures(outcome: ScalingOutcome) -> Check:
-    """Entries that scaled-in workers had not started were moved, and did not fail.
+    """Entries that scaled-in workers had not started were requeued, without a failed attempt.
 
     A worker that shuts down finishes what it has started. It may have received more, if the
-    scale-in came right after the read. Only a scale-in ends a worker with exit code 0.
+    scale-in came right after the read. Another check finds entries that were processed twice. Only
+    a scale-in ends a worker with exit code 0.
     """
     gone = [end for end in outcome.history.ends.values() if end.exit_code == 0]
     failures: dict[str, int] = {}
@@ -83,10 +85,11 @@ def check_departures(outcome: ScalingOutcome) -> Check:
         cause = find_cause(move, outcome.history)
         if cause is not None and cause.exit_code == 0:
             left += 1
-            wrong += move.attempts > failures.get(move.original_id, 0)
+            has_failed = move.attempts > failures.get(move.original_id, 0)
+            wrong += has_failed or move.kind != LedgerKind.REQUEUED
         failures[move.original_id] = move.attempts
     return Check(
-        claim="entries that scaled-in workers had not started got no failed attempt",
+        claim="entries that scaled-in workers had not started were requeued, and did not fail",
         holds=not wrong,
         found=f"{len(gone)} shut down cleanly, {left} entries requeued, {wrong} wrongly",
     )

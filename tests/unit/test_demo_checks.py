@@ -405,6 +405,8 @@ def test_entries_of_a_killed_worker_do_not_count_against_scale_down() -> None:
 def test_entries_that_a_scaled_in_worker_had_not_started_may_be_requeued() -> None:
     unstarted = replace(SCALED_AWAY, attempts=0)
     assert SCALING.damage(moves=[unstarted]) == set()
+    given_up = replace(unstarted, kind="dead-lettered")
+    assert SCALING.damage(moves=[given_up]) == {"departures"}
     failed_before = replace(MOVE, delivered_ms=0, moved_ms=1)
     assert SCALING.damage(moves=[SCALED_AWAY, failed_before]) == set()
 

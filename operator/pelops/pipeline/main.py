@@ -102,7 +102,7 @@ def _run(command: str, settings: PipelineSettings) -> int:
 
 
 def run_command(command: str, settings: PipelineSettings) -> int:
-    """Run one command with valid settings; return the exit code. Raises as `_run` reports."""
+    """Run one command with valid settings; return the exit code. Raises what `main` reports."""
     log.info(
         "Pelops %s: Redis at %s, archive %s",
         describe_build(),

@@ -83,8 +83,12 @@ def main() -> int:
     parser.add_argument("--from-seed", type=int, default=0)
     parser.add_argument("--history", type=Path, help="a file with a history as JSON")
     parser.add_argument("--known", action="store_true", help="those in which audits once erred")
-    parser.add_argument("--long", type=int, help="a history of so many entries, with every act")
-    parser.add_argument("--files", type=Files, choices=list(Files), help="in the place of its own")
+    parser.add_argument(
+        "--long", type=int, help="a history of this many entries, with every kind of act"
+    )
+    parser.add_argument(
+        "--files", type=Files, choices=list(Files), help="instead of those of the history"
+    )
     parser.add_argument("--scale", type=int, default=1, help="times the entries")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--kind", help="shrink for this kind only")
